@@ -7,6 +7,7 @@
  * Both must be results of one kind: replay (and serve), sweep, curve or plan.
  */
 #include "commands.h"
+#include "output/grown.h"
 #include "output/plot.h"
 #include "output/progress.h"
 
@@ -61,23 +62,19 @@ typedef struct pair {
 
 typedef struct pair_list {
     pair *pairs;
-    size_t num_pairs;
-    size_t room;
+    uint32_t num_pairs;
+    uint32_t room;
     bool no_memory;
 } pair_list;
 
 static void add_pair(pair_list *list, const char *path, const json_t *a, const json_t *b)
 {
-    if (list->num_pairs == list->room) {
-        size_t room = 2 * list->room + 64;
-        pair *pairs = realloc(list->pairs, room * sizeof *pairs);
-        if (pairs == NULL) {
-            list->no_memory = true;
-            return;
-        }
-        list->pairs = pairs;
-        list->room = room;
+    pair *pairs = grown(list->pairs, list->num_pairs, &list->room, UINT32_MAX, sizeof *pairs);
+    if (pairs == NULL) {
+        list->no_memory = true;
+        return;
     }
+    list->pairs = pairs;
     pair *new_pair = &list->pairs[list->num_pairs++];
     *new_pair = (pair){.a = a, .b = b};
     snprintf(new_pair->path, sizeof new_pair->path, "%s", path);
@@ -204,7 +201,7 @@ static void print_rows(const pair_list *list)
 {
     bool has_colors = terminal_has_colors(stdout);
     int width = 24;
-    size_t num_same = 0;
+    uint32_t num_same = 0;
     for (size_t i = 0; i < list->num_pairs; i++) {
         int length = (int)strlen(list->pairs[i].path);
         bool is_shown = o.all || !is_same(&list->pairs[i]);
@@ -216,7 +213,7 @@ static void print_rows(const pair_list *list)
         if (o.all || !is_same(&list->pairs[i]))
             print_row(&list->pairs[i], width, has_colors);
     }
-    printf("%zu values, %zu equal\n", list->num_pairs, num_same);
+    printf("%u values, %u equal\n", list->num_pairs, num_same);
 }
 
 /* ---- limits ---------------------------------------------------------------- */

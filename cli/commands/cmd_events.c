@@ -1,6 +1,5 @@
 /* cmd_events.c - `quire events`: what a publisher of KV events says, and whether it is right. */
 #include "commands.h"
-#include "live/events_keys.h"
 #include "live/events_run.h"
 #include "options/secret_file.h"
 

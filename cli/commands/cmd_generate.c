@@ -19,33 +19,13 @@ static struct {
     uint32_t max_tokens;
     const char *out;
     const char *mix;
-    double head_tokens;
-    double num_heads;
-    double document_tokens;
-    double fresh;
-    double user_tokens;
-    double more_tokens;
-    double output_tokens;
-    double min_turns;
-    double turns;
-    double think_s;
-    double spread;
+    generate_shape shape; /* each negative: the kind's */
 } o = {.seed = 1,
        .num_requests = 5000,
        .rate = -1,
        .max_tokens = 128000,
        .out = "-",
-       .head_tokens = -1,
-       .num_heads = -1,
-       .document_tokens = -1,
-       .fresh = -1,
-       .user_tokens = -1,
-       .more_tokens = -1,
-       .output_tokens = -1,
-       .min_turns = -1,
-       .turns = -1,
-       .think_s = -1,
-       .spread = -1};
+       .shape = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}};
 
 #define MOST_TOKENS 10000000
 
@@ -64,30 +44,30 @@ static const option table[] = {
      .max = MOST_TOKENS},
     {"mix", OPTION_TEXT, &o.mix, "KIND=SHARE,...", "kinds and shares of arrivals, for mixed",
      .def = "chat=40,multi-turn=20,rag=15,code=10,agent=5,unique=10"},
-    {"head-tokens", OPTION_REAL, &o.head_tokens, "N",
+    {"head-tokens", OPTION_REAL, &o.shape.head_tokens, "N",
      "length of the shared prefix: system prompt, tools, examples", .def = "depends on KIND",
      .min = 0, .max = MOST_TOKENS, .section = "Shape of a request (mixed: of all kinds)"},
-    {"heads", OPTION_REAL, &o.num_heads, "N", "number of different shared prefixes",
+    {"heads", OPTION_REAL, &o.shape.num_heads, "N", "number of different shared prefixes",
      .def = "depends on KIND", .min = 1, .max = 65536},
-    {"document-tokens", OPTION_REAL, &o.document_tokens, "N",
+    {"document-tokens", OPTION_REAL, &o.shape.document_tokens, "N",
      "mean length of a document; 0: no document", .def = "depends on KIND", .min = 0,
      .max = MOST_TOKENS},
-    {"fresh", OPTION_REAL, &o.fresh, "SHARE",
+    {"fresh", OPTION_REAL, &o.shape.fresh, "SHARE",
      "share of requests with a document that no earlier request had", .def = "depends on KIND",
      .min = 0, .max = 1},
-    {"user-tokens", OPTION_REAL, &o.user_tokens, "N", "mean length of the first user message",
+    {"user-tokens", OPTION_REAL, &o.shape.user_tokens, "N", "mean length of the first user message",
      .def = "depends on KIND", .min = 1, .max = MOST_TOKENS},
-    {"more-tokens", OPTION_REAL, &o.more_tokens, "N", "mean length that each later turn adds",
+    {"more-tokens", OPTION_REAL, &o.shape.more_tokens, "N", "mean length that each later turn adds",
      .def = "depends on KIND", .min = 1, .max = MOST_TOKENS},
-    {"output-tokens", OPTION_REAL, &o.output_tokens, "N", "mean length of the output",
+    {"output-tokens", OPTION_REAL, &o.shape.output_tokens, "N", "mean length of the output",
      .def = "depends on KIND", .min = 1, .max = MOST_TOKENS},
-    {"min-turns", OPTION_REAL, &o.min_turns, "N", "minimum turns of a session",
+    {"min-turns", OPTION_REAL, &o.shape.min_turns, "N", "minimum turns of a session",
      .def = "depends on KIND", .min = 1, .max = 1e6},
-    {"turns", OPTION_REAL, &o.turns, "N", "mean turns of a session", .def = "depends on KIND",
+    {"turns", OPTION_REAL, &o.shape.turns, "N", "mean turns of a session", .def = "depends on KIND",
      .min = 1, .max = 1e6},
-    {"think-time", OPTION_REAL, &o.think_s, "S", "mean seconds before a later turn",
+    {"think-time", OPTION_REAL, &o.shape.think_s, "S", "mean seconds before a later turn",
      .def = "depends on KIND", .min = 0, .max = 1e6},
-    {"spread", OPTION_REAL, &o.spread, "SIGMA",
+    {"spread", OPTION_REAL, &o.shape.spread, "SIGMA",
      "standard deviation of the logarithm of lengths and think times; 0: all equal",
      .def = "depends on KIND", .min = 0, .max = 4},
     {0}};
@@ -150,31 +130,17 @@ static int parse_mix(const char *mix, double shares[GENERATE_KINDS])
     return sum > 0 ? 0 : command_error(&cmd_generate, "--mix %s: all shares are 0", mix);
 }
 
-static void set_real(double *value, double given)
-{
-    if (given >= 0)
-        *value = given;
-}
-
-static void set_count(uint32_t *value, double given)
-{
-    if (given >= 0)
-        *value = (uint32_t)rint(given);
-}
-
+/* A shape is nothing but numbers. */
 static void apply_shape(generate_shape *shape)
 {
-    set_count(&shape->head_tokens, o.head_tokens);
-    set_count(&shape->num_heads, o.num_heads);
-    set_real(&shape->document_tokens, o.document_tokens);
-    set_real(&shape->fresh, o.fresh);
-    set_real(&shape->user_tokens, o.user_tokens);
-    set_real(&shape->more_tokens, o.more_tokens);
-    set_real(&shape->output_tokens, o.output_tokens);
-    set_count(&shape->min_turns, o.min_turns);
-    set_real(&shape->turns, o.turns);
-    set_real(&shape->think_s, o.think_s);
-    set_real(&shape->spread, o.spread);
+    double *numbers = (double *)shape;
+    const double *given = (const double *)&o.shape;
+    for (size_t i = 0; i < sizeof o.shape / sizeof *given; i++)
+        if (given[i] >= 0)
+            numbers[i] = given[i];
+    shape->head_tokens = rint(shape->head_tokens);
+    shape->num_heads = rint(shape->num_heads);
+    shape->min_turns = rint(shape->min_turns);
 }
 
 static int run_generate(void)
@@ -188,7 +154,8 @@ static int run_generate(void)
     generate_options options = generate_defaults((generate_kind)kind);
     options.seed = o.seed;
     options.num_requests = o.num_requests;
-    set_real(&options.rate, o.rate);
+    if (o.rate >= 0)
+        options.rate = o.rate;
     options.max_tokens = o.max_tokens;
     for (int k = 0; k < GENERATE_KINDS; k++)
         apply_shape(&options.shapes[k]);

@@ -120,13 +120,8 @@ static void fill_size_row(const engine_setup *setup, const plan_settings *settin
 
 static void fill_size_rows(const engine_setup *setup, size_row rows[NUM_SIZES])
 {
-    plan_settings settings = {.tp = o.engine.tp,
-                              .gpu_memory_utilization = o.engine.gpu_memory_utilization,
-                              .max_model_len = o.engine.max_model_len,
-                              .max_num_batched_tokens = o.engine.max_num_batched_tokens,
-                              .max_num_seqs = o.engine.max_num_seqs,
-                              .reserve_bytes = o.engine.reserve_memory,
-                              .cache_dtype = setup->cache_dtype};
+    plan_settings settings = engine_plan_settings(&o.engine, setup);
+    settings.num_gpu_blocks = 0;
     for (uint32_t i = 0; i < NUM_SIZES; i++)
         fill_size_row(setup, &settings, (uint32_t)MIN_SIZE << i, &rows[i]);
 }

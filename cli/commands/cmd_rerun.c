@@ -7,6 +7,7 @@
  * value is not the default of this program.
  */
 #include "commands.h"
+#include "output/grown.h"
 #include "output/made_by.h"
 #include "output/output.h"
 
@@ -61,23 +62,19 @@ static command *find_command(const char *name)
 /* ---- words of a command line ------------------------------------------------- */
 
 typedef struct words {
-    char **texts;
-    int num;
-    int room;
+    char **texts; /* and NULL */
+    uint32_t num;
+    uint32_t room;
     bool no_memory;
 } words;
 
 static void add_word(words *w, const char *text)
 {
-    if (w->num + 1 >= w->room) {
-        int room = 2 * w->room + 32;
-        char **texts = realloc(w->texts, (size_t)room * sizeof *texts);
-        w->no_memory = w->no_memory || texts == NULL;
-        if (texts == NULL)
-            return;
-        w->texts = texts;
-        w->room = room;
-    }
+    char **texts = grown(w->texts, w->num + 1, &w->room, INT32_MAX, sizeof *texts);
+    w->no_memory = w->no_memory || texts == NULL;
+    if (texts == NULL)
+        return;
+    w->texts = texts;
     w->texts[w->num] = strdup(text);
     w->no_memory = w->no_memory || w->texts[w->num] == NULL;
     w->num += w->texts[w->num] != NULL;
@@ -86,7 +83,7 @@ static void add_word(words *w, const char *text)
 
 static void free_words(words *w)
 {
-    for (int i = 0; i < w->num; i++)
+    for (uint32_t i = 0; i < w->num; i++)
         free(w->texts[i]);
     free(w->texts);
 }
@@ -241,7 +238,7 @@ static int run_words(command *c, const words *w)
     if (argv == NULL)
         return command_failed(&cmd_rerun, "not enough memory");
     memcpy(argv, w->texts, bytes);
-    int status = command_run(c, w->num, argv);
+    int status = command_run(c, (int)w->num, argv);
     free(argv);
     return status;
 }
@@ -264,7 +261,7 @@ static int repeat(const json_t *record, const char *path, const words *rest)
     int status = found == NULL ? 1 : check_trace(trace, found);
     if (status == 0)
         status = add_recorded(&w, c, record, path);
-    for (int i = 0; i < rest->num; i++)
+    for (uint32_t i = 0; i < rest->num; i++)
         add_word(&w, rest->texts[i]);
     add_word(&w, "--");
     add_word(&w, found != NULL ? found : "");

@@ -7,7 +7,6 @@
 #include "output/output.h"
 #include "output/progress.h"
 #include "replay/report.h"
-#include "sweep/page.h"
 #include "sweep/report.h"
 #include "sweep/sweep.h"
 

@@ -1,6 +1,8 @@
 #include "belady.h"
 
-#include <stdlib.h>
+#include "output/grown.h"
+
+#define MOST (UINT32_C(1) << 30)
 
 void belady_free(belady_log *log)
 {
@@ -9,24 +11,10 @@ void belady_free(belady_log *log)
     *log = (belady_log){0};
 }
 
-/* Room for one more of `size` bytes; NULL: no memory, or numbers run out. */
-static void *grown(void *array, uint32_t used, uint32_t *room, size_t size)
-{
-    if (used < *room)
-        return array;
-    if (*room >= UINT32_C(1) << 30)
-        return NULL;
-    uint32_t larger = *room > 0 ? 2 * *room : 1024;
-    void *moved = realloc(array, larger * size);
-    if (moved != NULL)
-        *room = larger;
-    return moved;
-}
-
 bool belady_add_request(belady_log *log, uint32_t num_held)
 {
     belady_request *requests =
-        grown(log->requests, log->num_requests, &log->requests_room, sizeof *requests);
+        grown(log->requests, log->num_requests, &log->requests_room, MOST, sizeof *requests);
     if (requests == NULL)
         return false;
     log->requests = requests;
@@ -44,7 +32,7 @@ bool belady_add_lookup(belady_log *log, uint32_t request, uint32_t user, uint32_
             return true;
         }
     }
-    belady_run *runs = grown(log->runs, log->num_runs, &log->runs_room, sizeof *runs);
+    belady_run *runs = grown(log->runs, log->num_runs, &log->runs_room, MOST, sizeof *runs);
     if (runs == NULL)
         return false;
     log->runs = runs;

@@ -18,7 +18,7 @@
 #ifndef QUIRE_CLI_CURVE_H
 #define QUIRE_CLI_CURVE_H
 
-#include "policy_log.h"
+#include "policies.h"
 #include "trace/trace.h"
 
 enum { CURVE_LANES = 8 };

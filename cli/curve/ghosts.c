@@ -1,5 +1,6 @@
 #include "ghosts.h"
 
+#include "output/grown.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,14 +27,11 @@ static uint32_t first_above(const curve_ghosts *ghosts, uint32_t position)
 
 bool curve_ghosts_add(curve_ghosts *ghosts, curve_ghost ghost)
 {
-    if (ghosts->num_ghosts == ghosts->room) {
-        uint32_t room = 2 * ghosts->room + 16;
-        curve_ghost *list = realloc(ghosts->list, room * sizeof *list);
-        if (list == NULL)
-            return false;
-        ghosts->list = list;
-        ghosts->room = room;
-    }
+    curve_ghost *list =
+        grown(ghosts->list, ghosts->num_ghosts, &ghosts->room, UINT32_MAX, sizeof *list);
+    if (list == NULL)
+        return false;
+    ghosts->list = list;
     uint32_t at = first_above(ghosts, ghost.position);
     memmove(ghosts->list + at + 1, ghosts->list + at,
             (ghosts->num_ghosts - at) * sizeof *ghosts->list);

@@ -1,5 +1,4 @@
 /* events_absent.c - what `quire events` does in a program that was built without its library. */
-#include "events_keys.h"
 #include "events_run.h"
 
 static int say_absent(const command *cmd)

@@ -3,13 +3,17 @@
 #include "events_print.h"
 #include "events_probe.h"
 #include "events_tally.h"
+#include "options/secret_file.h"
 #include "output/interrupt.h"
+#include "output/progress.h"
 #include "replay/report.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+#include <zmq.h>
 
 enum { MESSAGE_BYTES = 512, POLL_MS = 50, EXPLAIN_AFTER_S = 2 };
 enum { LIST_BYTES = FAULTS_BYTES + PROBE_MESSAGE_BYTES + 96 };
@@ -30,13 +34,6 @@ typedef struct follower {
     uint64_t compared_at; /* number, and */
     uint64_t compared_blocks;
 } follower;
-
-static double clock_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static int subscribe(const command *cmd, const quire_subscriber_config *config,
                      quire_subscriber **subscriber)
@@ -136,9 +133,9 @@ static int follow(follower *f)
         f->has_all = s->max_batches > 0 && events_tally_num_batches(&f->tally) >= s->max_batches;
         if (f->has_all)
             break;
-        if (s->max_seconds > 0 && clock_s() - f->start_s >= s->max_seconds)
+        if (s->max_seconds > 0 && progress_clock() - f->start_s >= s->max_seconds)
             break;
-        if (clock_s() - f->start_s >= EXPLAIN_AFTER_S && must_explain(f))
+        if (progress_clock() - f->start_s >= EXPLAIN_AFTER_S && must_explain(f))
             explain_silence(f);
         status = take_one(f, &has_one);
     }
@@ -161,13 +158,13 @@ typedef struct patience {
 
 static patience patience_begin(void)
 {
-    double now = clock_s();
+    double now = progress_clock();
     return (patience){now + PATIENCE_S, now + SILENCE_S};
 }
 
 static bool patience_lasts(const patience *p)
 {
-    double now = clock_s();
+    double now = progress_clock();
     return now < p->until_s && now < p->silent_until_s && !interrupt_came();
 }
 
@@ -185,7 +182,7 @@ static bool take_parts(quire_subscriber *subscriber, events_index *theirs)
         if (err != QUIRE_OK || d.kind != QUIRE_DELIVERY_SNAPSHOT)
             return false;
         events_index_add(theirs, &d);
-        p.silent_until_s = clock_s() + SILENCE_S;
+        p.silent_until_s = progress_clock() + SILENCE_S;
     }
     return false;
 }
@@ -228,7 +225,7 @@ static int catch_up(follower *f, uint64_t number)
             break;
         status = take_one(f, &has_one);
         if (has_one)
-            p.silent_until_s = clock_s() + SILENCE_S;
+            p.silent_until_s = progress_clock() + SILENCE_S;
     }
     return status;
 }
@@ -365,7 +362,7 @@ static void summarize(const follower *f, double seconds)
 
 int events_run(const command *cmd, const events_settings *settings)
 {
-    follower f = {.cmd = cmd, .settings = settings, .start_s = clock_s()};
+    follower f = {.cmd = cmd, .settings = settings, .start_s = progress_clock()};
     interrupt_catch();
     f.has_index = settings->index || settings->compare || settings->check;
     if (f.has_index && events_index_open(&f.index) != QUIRE_OK)
@@ -377,7 +374,7 @@ int events_run(const command *cmd, const events_settings *settings)
         status = follow(&f);
         if (status == 0 && settings->compare)
             status = compare(&f);
-        double seconds = clock_s() - f.start_s;
+        double seconds = progress_clock() - f.start_s;
         if (settings->json)
             summarize_json(&f, seconds);
         else
@@ -389,4 +386,26 @@ int events_run(const command *cmd, const events_settings *settings)
     if (f.has_index)
         events_index_close(&f.index);
     return status;
+}
+
+int events_keys_make(const command *cmd, const char *path)
+{
+    char public_key[KEY_CHARACTERS + 1];
+    char secret_key[KEY_CHARACTERS + 2];
+    if (zmq_curve_keypair(public_key, secret_key) != 0)
+        return command_failed(cmd, "--make-keys: this libzmq was built without CURVE");
+    memcpy(secret_key + KEY_CHARACTERS, "\n", 2);
+    int fd =
+        open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); /* a key is never replaced */
+    bool ok = fd >= 0 && write(fd, secret_key, KEY_CHARACTERS + 1) == KEY_CHARACTERS + 1;
+    if (fd >= 0 && close(fd) != 0)
+        ok = false;
+    if (!ok) {
+        command_error(cmd, "--make-keys: %s: %s", path, strerror(errno));
+        if (fd >= 0)
+            unlink(path); /* part of a key is no key */
+        return 1;
+    }
+    printf("%s\n", public_key);
+    return 0;
 }

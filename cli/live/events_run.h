@@ -25,4 +25,8 @@ typedef struct events_settings {
 /* An exit status; a sentence is out where something failed. */
 int events_run(const command *cmd, const events_settings *settings);
 
+/* Writes a secret CURVE key to a new file that only its owner may read, and prints the public one.
+ * An exit status. */
+int events_keys_make(const command *cmd, const char *path);
+
 #endif

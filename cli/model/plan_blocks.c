@@ -22,7 +22,7 @@ static plan_settings with_defaults(const plan_settings *given)
 
 /* The widest moment of a step is inside a feed-forward part, with the hidden states and what is
  * added to them beside it; at its end, logits in bfloat16 and in float32. */
-uint64_t plan_reserve_bytes(const shape *s, const plan_settings *settings)
+static uint64_t plan_reserve_bytes(const shape *s, const plan_settings *settings)
 {
     const double other = 0.75 * GIB; /* the driver's context, communication, captured graphs */
     plan_settings set = with_defaults(settings);

@@ -50,7 +50,4 @@ typedef struct plan_result {
 int plan_num_blocks(const shape *s, const gpu *g, const plan_settings *settings,
                     plan_result *result, quire_plan **plan, char message[PLAN_MESSAGE_BYTES]);
 
-/* Activations of a step, graphs, and what the driver keeps, on one GPU. */
-uint64_t plan_reserve_bytes(const shape *s, const plan_settings *settings);
-
 #endif

@@ -1,85 +1,59 @@
 /* shape_presets.c - shapes of well-known models, as their config.json states them. */
 #include "shape.h"
 
-#define LLAMA2(label, layers, width, heads, kv, inner)                                             \
+#define MODEL(label, type, layers, width, heads, kv, head, inner, words, len, ...)                 \
     {                                                                                              \
-        .name = label, .model_type = "llama", .num_layers = layers, .hidden = width,               \
-        .num_heads = heads, .num_kv_heads = kv, .head_dim = 128, .ffn = inner, .vocab = 32000,     \
-        .max_model_len = 4096                                                                      \
+        .name = label, .model_type = type, .num_layers = layers, .hidden = width,                  \
+        .num_heads = heads, .num_kv_heads = kv, .head_dim = head, .ffn = inner, .vocab = words,    \
+        .max_model_len = len, __VA_ARGS__                                                          \
     }
+
+#define EXPERTS(number, active, inner)                                                             \
+    .num_experts = number, .num_active_experts = active, .expert_ffn = inner
+
+#define LLAMA2(label, layers, width, heads, kv, inner)                                             \
+    MODEL(label, "llama", layers, width, heads, kv, 128, inner, 32000, 4096, .is_tied = false)
 
 #define LLAMA(label, layers, width, heads, kv, inner, len, tied)                                   \
-    {                                                                                              \
-        .name = label, .model_type = "llama", .num_layers = layers, .hidden = width,               \
-        .num_heads = heads, .num_kv_heads = kv, .head_dim = (width) / (heads), .ffn = inner,       \
-        .vocab = 128256, .max_model_len = len, .is_tied = tied                                     \
-    }
+    MODEL(label, "llama", layers, width, heads, kv, (width) / (heads), inner, 128256, len,         \
+          .is_tied = tied)
 
 #define MISTRAL(label, layers, width, heads, inner, words, len)                                    \
-    {                                                                                              \
-        .name = label, .model_type = "mistral", .num_layers = layers, .hidden = width,             \
-        .num_heads = heads, .num_kv_heads = 8, .head_dim = 128, .ffn = inner, .vocab = words,      \
-        .max_model_len = len                                                                       \
-    }
+    MODEL(label, "mistral", layers, width, heads, 8, 128, inner, words, len, .is_tied = false)
 
 #define QWEN2(label, layers, width, heads, kv, inner, words, tied)                                 \
-    {                                                                                              \
-        .name = label, .model_type = "qwen2", .num_layers = layers, .hidden = width,               \
-        .num_heads = heads, .num_kv_heads = kv, .head_dim = (width) / (heads), .ffn = inner,       \
-        .vocab = words, .max_model_len = 32768, .is_tied = tied                                    \
-    }
+    MODEL(label, "qwen2", layers, width, heads, kv, (width) / (heads), inner, words, 32768,        \
+          .is_tied = tied)
 
 #define QWEN3(label, layers, width, heads, inner, tied)                                            \
-    {                                                                                              \
-        .name = label, .model_type = "qwen3", .num_layers = layers, .hidden = width,               \
-        .num_heads = heads, .num_kv_heads = 8, .head_dim = 128, .ffn = inner, .vocab = 151936,     \
-        .max_model_len = 40960, .is_tied = tied                                                    \
-    }
+    MODEL(label, "qwen3", layers, width, heads, 8, 128, inner, 151936, 40960, .is_tied = tied)
 
 #define QWEN3_MOE(label, layers, width, heads, inner)                                              \
-    {                                                                                              \
-        .name = label, .model_type = "qwen3_moe", .num_layers = layers, .hidden = width,           \
-        .num_heads = heads, .num_kv_heads = 4, .head_dim = 128, .vocab = 151936,                   \
-        .max_model_len = 40960, .num_experts = 128, .num_active_experts = 8, .expert_ffn = inner   \
-    }
+    MODEL(label, "qwen3_moe", layers, width, heads, 4, 128, 0, 151936, 40960,                      \
+          EXPERTS(128, 8, inner))
 
 #define MIXTRAL(label, layers, width, heads, inner, len)                                           \
-    {                                                                                              \
-        .name = label, .model_type = "mixtral", .num_layers = layers, .hidden = width,             \
-        .num_heads = heads, .num_kv_heads = 8, .head_dim = 128, .vocab = 32000,                    \
-        .max_model_len = len, .num_experts = 8, .num_active_experts = 2, .expert_ffn = inner       \
-    }
+    MODEL(label, "mixtral", layers, width, heads, 8, 128, 0, 32000, len, EXPERTS(8, 2, inner))
 
 #define GEMMA2(label, layers, width, heads, kv, head, inner)                                       \
-    {                                                                                              \
-        .name = label, .model_type = "gemma2", .num_layers = layers, .hidden = width,              \
-        .num_heads = heads, .num_kv_heads = kv, .head_dim = head, .ffn = inner, .vocab = 256000,   \
-        .max_model_len = 8192, .is_tied = true, .window = 4096                                     \
-    }
+    MODEL(label, "gemma2", layers, width, heads, kv, head, inner, 256000, 8192, .is_tied = true,   \
+          .window = 4096)
 
 #define GEMMA3(label, layers, width, heads, kv, head, inner)                                       \
-    {                                                                                              \
-        .name = label, .model_type = "gemma3_text", .num_layers = layers, .hidden = width,         \
-        .num_heads = heads, .num_kv_heads = kv, .head_dim = head, .ffn = inner, .vocab = 262208,   \
-        .max_model_len = 131072, .is_tied = true, .window = 1024, .window_pattern = 6              \
-    }
+    MODEL(label, "gemma3_text", layers, width, heads, kv, head, inner, 262208, 131072,             \
+          .is_tied = true, .window = 1024, .window_pattern = 6)
 
 #define GPT_OSS(label, layers, experts)                                                            \
-    {                                                                                              \
-        .name = label, .model_type = "gpt_oss", .num_layers = layers, .hidden = 2880,              \
-        .num_heads = 64, .num_kv_heads = 8, .head_dim = 64, .vocab = 201088,                       \
-        .max_model_len = 131072, .num_experts = experts, .num_active_experts = 4,                  \
-        .expert_ffn = 2880, .window = 128, .weights = SHAPE_MXFP4_EXPERTS                          \
-    }
+    MODEL(label, "gpt_oss", layers, 2880, 64, 8, 64, 0, 201088, 131072, EXPERTS(experts, 4, 2880), \
+          .window = 128, .weights = SHAPE_MXFP4_EXPERTS)
 
 #define DEEPSEEK(label, type, heads, experts, dense, words, len)                                   \
-    {                                                                                              \
-        .name = label, .model_type = type, .num_layers = 61, .hidden = 7168, .num_heads = heads,   \
-        .num_kv_heads = heads, .head_dim = 192, .ffn = 18432, .vocab = words,                      \
-        .max_model_len = len, .num_experts = experts, .num_active_experts = 8, .expert_ffn = 2048, \
-        .shared_ffn = 2048, .num_dense_layers = dense, .q_lora_rank = 1536, .kv_lora_rank = 512,   \
-        .qk_nope_head_dim = 128, .qk_rope_head_dim = 64, .v_head_dim = 128, .weights = SHAPE_FP8   \
-    }
+    MODEL(label, type, 61, 7168, heads, heads, 192, 18432, words, len, EXPERTS(experts, 8, 2048),  \
+          .shared_ffn = 2048, .num_dense_layers = dense, .q_lora_rank = 1536, LATENT,              \
+          .weights = SHAPE_FP8)
+
+#define LATENT                                                                                     \
+    .kv_lora_rank = 512, .qk_nope_head_dim = 128, .qk_rope_head_dim = 64, .v_head_dim = 128
 
 static const shape presets[] = {
     LLAMA("llama-3.1-8b", 32, 4096, 32, 8, 14336, 131072, false),
@@ -124,35 +98,9 @@ static const shape presets[] = {
     DEEPSEEK("deepseek-v3", "deepseek_v3", 128, 256, 3, 129280, 163840),
     DEEPSEEK("deepseek-r1", "deepseek_v3", 128, 256, 3, 129280, 163840),
     DEEPSEEK("kimi-k2", "kimi_k2", 64, 384, 1, 163840, 131072),
-    {.name = "deepseek-v2-lite",
-     .model_type = "deepseek_v2",
-     .num_layers = 27,
-     .hidden = 2048,
-     .num_heads = 16,
-     .num_kv_heads = 16,
-     .head_dim = 192,
-     .ffn = 10944,
-     .vocab = 102400,
-     .max_model_len = 163840,
-     .num_experts = 64,
-     .num_active_experts = 6,
-     .expert_ffn = 1408,
-     .shared_ffn = 2 * 1408,
-     .num_dense_layers = 1,
-     .kv_lora_rank = 512,
-     .qk_nope_head_dim = 128,
-     .qk_rope_head_dim = 64,
-     .v_head_dim = 128},
-    {.name = "phi-4",
-     .model_type = "phi3",
-     .num_layers = 40,
-     .hidden = 5120,
-     .num_heads = 40,
-     .num_kv_heads = 10,
-     .head_dim = 128,
-     .ffn = 17920,
-     .vocab = 100352,
-     .max_model_len = 16384},
+    MODEL("deepseek-v2-lite", "deepseek_v2", 27, 2048, 16, 16, 192, 10944, 102400, 163840,
+          EXPERTS(64, 6, 1408), .shared_ffn = 2 * 1408, .num_dense_layers = 1, LATENT),
+    MODEL("phi-4", "phi3", 40, 5120, 40, 10, 128, 17920, 100352, 16384, .is_tied = false),
 };
 
 const shape *shape_preset(uint32_t i)

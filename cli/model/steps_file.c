@@ -1,6 +1,7 @@
 /* steps_file.c - reads measured steps: a header, then a row for each. */
 #include "steps_file.h"
 
+#include "output/grown.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -36,6 +37,7 @@ typedef struct steps_reader {
     steps_file *out;
     char *message;
     uint32_t line;
+    uint32_t room;                /* of steps */
     int place[NUM_KNOWN_COLUMNS]; /* of each known column in a row; -1: not there */
     char text[MAX_LINE];          /* of the row, which cells point into */
     char *cells[MAX_COLUMNS];
@@ -211,15 +213,12 @@ static int read_header(steps_reader *r, char *line)
 static int append_step(steps_reader *r, const measured_step *step)
 {
     steps_file *f = r->out;
-    uint32_t n = f->num_steps;
-    if (n == MAX_STEPS)
+    if (f->num_steps == MAX_STEPS)
         return step_error(r, COLUMN_MS, "the file has more than a million steps");
-    if ((n & (n - 1)) == 0) { /* a power of two, or none: full */
-        measured_step *grown = realloc(f->steps, (n == 0 ? 1 : 2 * (size_t)n) * sizeof *grown);
-        if (!grown)
-            return step_error(r, COLUMN_MS, "out of memory");
-        f->steps = grown;
-    }
+    measured_step *steps = grown(f->steps, f->num_steps, &r->room, MAX_STEPS, sizeof *steps);
+    if (!steps)
+        return step_error(r, COLUMN_MS, "out of memory");
+    f->steps = steps;
     f->steps[f->num_steps++] = *step;
     return 0;
 }

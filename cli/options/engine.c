@@ -85,19 +85,24 @@ int engine_check_time(const command *cmd, const engine_setup *setup)
         setup->shape.name);
 }
 
+plan_settings engine_plan_settings(const engine_options *options, const engine_setup *setup)
+{
+    return (plan_settings){.tp = options->tp,
+                           .gpu_memory_utilization = options->gpu_memory_utilization,
+                           .block_size = options->block_size,
+                           .max_model_len = options->max_model_len,
+                           .max_num_batched_tokens = options->max_num_batched_tokens,
+                           .max_num_seqs = options->max_num_seqs,
+                           .num_gpu_blocks = options->num_gpu_blocks,
+                           .reserve_bytes = options->reserve_memory,
+                           .cache_dtype = setup->cache_dtype};
+}
+
 int engine_plan(const command *cmd, const engine_options *options, const engine_setup *setup,
                 plan_result *result, quire_plan **plan)
 {
     char message[PLAN_MESSAGE_BYTES];
-    plan_settings settings = {.tp = options->tp,
-                              .gpu_memory_utilization = options->gpu_memory_utilization,
-                              .block_size = options->block_size,
-                              .max_model_len = options->max_model_len,
-                              .max_num_batched_tokens = options->max_num_batched_tokens,
-                              .max_num_seqs = options->max_num_seqs,
-                              .num_gpu_blocks = options->num_gpu_blocks,
-                              .reserve_bytes = options->reserve_memory,
-                              .cache_dtype = setup->cache_dtype};
+    plan_settings settings = engine_plan_settings(options, setup);
     if (plan_num_blocks(&setup->shape, &setup->gpu, &settings, result, plan, message) != 0)
         return command_error(cmd, "%s", message);
     if (result->does_not_fit)

@@ -141,6 +141,8 @@ typedef struct engine_setup {
 int engine_resolve(const command *cmd, const engine_options *options, engine_setup *setup);
 /* Whether the time model knows all its layers; else exit status 2 after a sentence. */
 int engine_check_time(const command *cmd, const engine_setup *setup);
+/* What a plan takes of the options. */
+plan_settings engine_plan_settings(const engine_options *options, const engine_setup *setup);
 int engine_plan(const command *cmd, const engine_options *options, const engine_setup *setup,
                 plan_result *result, quire_plan **plan);
 

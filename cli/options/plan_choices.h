@@ -6,8 +6,7 @@
 #define QUIRE_CLI_OPTIONS_PLAN_CHOICES_H
 
 #include "engine.h"
-#include "pressure_options.h"
-#include "swap_options.h"
+#include "memory_options.h"
 #include "tiers_options.h"
 
 typedef struct plan_choice_options {

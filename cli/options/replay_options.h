@@ -13,8 +13,8 @@
 #define QUIRE_CLI_OPTIONS_REPLAY_OPTIONS_H
 
 #include "engine.h"
+#include "memory_options.h"
 #include "output/made_by.h"
-#include "pressure_options.h"
 #include "replay/replay.h"
 #include "tiers_options.h"
 

@@ -6,7 +6,7 @@
 #ifndef QUIRE_CLI_OPTIONS_TIERS_OPTIONS_H
 #define QUIRE_CLI_OPTIONS_TIERS_OPTIONS_H
 
-#include "host_memory.h"
+#include "memory_options.h"
 #include "options.h"
 #include "tiers/tiers.h"
 

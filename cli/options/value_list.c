@@ -1,5 +1,6 @@
 #include "value_list.h"
 
+#include "output/grown.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,14 +19,11 @@ static int append(const command *cmd, const option *opt, const char *value, valu
                              VALUE_LIST_MAX);
     if (strlen(value) >= VALUE_BYTES)
         return command_error(cmd, "--%s: \"%.40s...\" is too long in a list", opt->name, value);
-    if (list->num_values == list->room) {
-        uint32_t room = 2 * list->room + 16;
-        char(*values)[VALUE_BYTES] = realloc(list->values, room * sizeof *values);
-        if (values == NULL)
-            return command_error(cmd, "not enough memory");
-        list->values = values;
-        list->room = room;
-    }
+    char(*values)[VALUE_BYTES] =
+        grown(list->values, list->num_values, &list->room, VALUE_LIST_MAX, sizeof *values);
+    if (values == NULL)
+        return command_error(cmd, "not enough memory");
+    list->values = values;
     memcpy(list->values[list->num_values++], value, strlen(value) + 1);
     return 0;
 }

@@ -1,5 +1,6 @@
 #include "distribution.h"
 
+#include "output/grown.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,14 +42,10 @@ static int start_bins(distribution *d)
 
 static int keep(distribution *d, double value)
 {
-    if (d->count == d->capacity) {
-        size_t capacity = d->capacity == 0 ? 256 : 2 * d->capacity;
-        double *values = realloc(d->values, capacity * sizeof *values);
-        if (values == NULL)
-            return 0;
-        d->values = values;
-        d->capacity = capacity;
-    }
+    double *values = grown(d->values, (uint32_t)d->count, &d->capacity, UINT32_MAX, sizeof *values);
+    if (values == NULL)
+        return 0;
+    d->values = values;
     d->values[d->count] = value;
     return 1;
 }

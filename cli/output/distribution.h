@@ -16,7 +16,7 @@ typedef struct distribution {
     double sum;
     double max;
     double *values;
-    size_t capacity;
+    uint32_t capacity;
     uint64_t *bins; /* NULL as long as values has all */
 } distribution;
 

@@ -1,6 +1,7 @@
 #include "file_uses.h"
 #include "file_target.h"
 #include "output.h"
+#include "output/grown.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,16 +20,12 @@ void file_uses_add(file_uses *all, const char *name, const char *path, bool is_w
 {
     if (path == NULL)
         return;
-    if (all->num_uses == all->room) {
-        uint32_t room = 2 * all->room + 16;
-        file_use *uses = realloc(all->uses, room * sizeof *uses);
-        if (uses == NULL) {
-            all->no_memory = true;
-            return;
-        }
-        all->uses = uses;
-        all->room = room;
+    file_use *uses = grown(all->uses, all->num_uses, &all->room, UINT32_MAX, sizeof *uses);
+    if (uses == NULL) {
+        all->no_memory = true;
+        return;
     }
+    all->uses = uses;
     all->uses[all->num_uses++] = (file_use){.option = name, .path = path, .is_written = is_written};
 }
 

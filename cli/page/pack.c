@@ -17,7 +17,7 @@ void pack_free(pack *p)
     *p = (pack){0};
 }
 
-void pack_byte(pack *p, unsigned char byte)
+static void pack_byte(pack *p, unsigned char byte)
 {
     if (p->size == p->capacity) {
         size_t capacity = p->capacity > 0 ? 2 * p->capacity : FIRST_CAPACITY;

@@ -30,7 +30,6 @@ typedef struct pack {
 void pack_clear(pack *p); /* keeps its memory */
 void pack_free(pack *p);
 
-void pack_byte(pack *p, unsigned char byte);
 void pack_number(pack *p, uint64_t number);                  /* 7 bits a byte, low ones first */
 void pack_next(pack *p, uint64_t number);                    /* as difference to the one before */
 void pack_from(pack *p, uint64_t number, uint64_t expected); /* to another one */

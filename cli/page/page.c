@@ -1,5 +1,6 @@
 #include "page.h"
 
+#include "output/grown.h"
 #include "store.h"
 
 #include <stdlib.h>
@@ -74,25 +75,15 @@ void page_close(page *p)
     free(p);
 }
 
-/* Room for one more element: doubles up to `most`. False: full, or no memory. */
+/* Room for one more element, up to `most`. False: full, or no memory. */
 static bool grow(page *p, void **elements, uint32_t *capacity, uint32_t num, size_t bytes,
                  uint32_t most)
 {
-    if (num < *capacity)
-        return true;
-    if (*capacity >= most)
-        return false;
-    uint32_t wanted = *capacity > 0 ? 2 * *capacity : 64;
-    if (wanted > most)
-        wanted = most;
-    void *grown = realloc(*elements, (size_t)wanted * bytes);
-    if (grown == NULL) {
-        p->is_failed = true;
-        return false;
-    }
-    *elements = grown;
-    *capacity = wanted;
-    return true;
+    void *moved = grown(*elements, num, capacity, most, bytes);
+    p->is_failed |= moved == NULL && num < most;
+    if (moved != NULL)
+        *elements = moved;
+    return moved != NULL;
 }
 
 /* ---- rows ------------------------------------------------------------------ */

@@ -3,6 +3,7 @@
  */
 #include "store.h"
 
+#include "output/grown.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,19 +28,6 @@ static void halve_sample(page_sample *sample)
     sample->stride *= 2;
 }
 
-static bool grow_sample(page_sample *sample)
-{
-    if (sample->num < sample->capacity)
-        return true;
-    uint32_t capacity = sample->capacity > 0 ? 2 * sample->capacity : 256;
-    page_request *requests = realloc(sample->requests, capacity * sizeof *requests);
-    if (requests == NULL)
-        return false;
-    sample->requests = requests;
-    sample->capacity = capacity;
-    return true;
-}
-
 /* False: no memory. */
 static bool put_sample(page_sample *sample, const page_request *request)
 {
@@ -58,10 +46,13 @@ static bool put_sample(page_sample *sample, const page_request *request)
         memcpy(intervals, request->preempted, kept * sizeof *intervals);
         copy.preempted = intervals;
     }
-    if (!grow_sample(sample)) {
+    page_request *requests =
+        grown(sample->requests, sample->num, &sample->capacity, UINT32_MAX, sizeof *requests);
+    if (requests == NULL) {
         free((page_interval *)(uintptr_t)copy.preempted);
         return false;
     }
+    sample->requests = requests;
     sample->requests[sample->num++] = copy;
     return true;
 }

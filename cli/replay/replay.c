@@ -1,4 +1,5 @@
 #include "options/why_refused.h"
+#include "output/progress.h"
 #include "run.h"
 #include "trace/content.h"
 
@@ -8,7 +9,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 __attribute__((format(printf, 2, 3))) static int fail(replay *r, const char *format, ...)
 {
@@ -17,13 +17,6 @@ __attribute__((format(printf, 2, 3))) static int fail(replay *r, const char *for
     vsnprintf(r->message, REPLAY_MESSAGE_BYTES, format, arguments);
     va_end(arguments);
     return -1;
-}
-
-static double wall_clock(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 /* Requests that wait in the scheduler; others wait outside. In order of arrival, as many as one
@@ -433,7 +426,7 @@ static int end_step(replay *r)
 static void tell_progress(replay *r, double *told_at)
 {
     const replay_settings *s = r->settings;
-    double now = wall_clock();
+    double now = progress_clock();
     if (now < *told_at + 0.1)
         return;
     *told_at = now;
@@ -503,7 +496,7 @@ static int finish_step(replay *r)
 static int run_all(replay *r)
 {
     const replay_settings *s = r->settings;
-    double told_at = wall_clock();
+    double told_at = progress_clock();
     for (uint64_t n = 0; s->max_steps == 0 || r->result->steps < s->max_steps; n++) {
         bool has_tokens = false;
         if (take_arrivals(r) != 0 || begin_step(r, &has_tokens) != 0)
@@ -542,7 +535,7 @@ static int run_watched(replay *r, double start)
     if (status != 0 && !reach(r, r->now_s)) /* a read that was interrupted is no error */
         status = 0;
     tally_finish(r);
-    r->result->wall_s = wall_clock() - start;
+    r->result->wall_s = progress_clock() - start;
     if (w != NULL)
         w->end(w->user, status == 0 ? r->result : NULL);
     return status;
@@ -556,7 +549,7 @@ int replay_run(const replay_settings *settings, replay_result *result,
                 .message = message,
                 .writes_steps = settings->page != NULL || settings->snapshots != NULL ||
                                 settings->perfetto != NULL};
-    double start = wall_clock();
+    double start = progress_clock();
     *result = (replay_result){0};
     int status = make_all(&r);
     if (status == 0) {

@@ -13,8 +13,7 @@
 #define QUIRE_CLI_REPLAY_H
 
 #include "model/time_model.h"
-#include "options/pressure_options.h"
-#include "options/swap_options.h"
+#include "options/memory_options.h"
 #include "output/distribution.h"
 #include "page/page.h"
 #include "slo.h"

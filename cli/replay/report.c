@@ -1,6 +1,5 @@
 #include "report.h"
 
-#include "tiers/report.h"
 #include "verdict.h"
 
 #include <string.h>
@@ -23,15 +22,10 @@ const char *report_number(uint64_t n)
     return at;
 }
 
-static double share(uint64_t part, uint64_t all)
-{
-    return all == 0 ? 0 : (double)part / (double)all;
-}
-
 double report_ideal_rate(const replay_result *r)
 {
-    return r->trace_blocks > 0 ? share(r->ideal_blocks, r->trace_blocks)
-                               : share(r->ideal_tokens, r->prompt_tokens);
+    return r->trace_blocks > 0 ? report_share(r->ideal_blocks, r->trace_blocks)
+                               : report_share(r->ideal_tokens, r->prompt_tokens);
 }
 
 double report_speed_factor(const replay_result *r)
@@ -78,14 +72,14 @@ static void print_verdict(FILE *out, replay_result *r)
         return;
     }
     list_losses(&r->losses, list);
-    if (!r->has_ideal || share(list[0].tokens, r->prompt_tokens) < 0.001)
+    if (!r->has_ideal || report_share(list[0].tokens, r->prompt_tokens) < 0.001)
         return;
     fprintf(out,
             "Lost: %.1f %% of prompt tokens were computed although they had been seen; most of "
             "them were %s\n",
-            100 * share(r->losses.evicted + r->losses.not_ready + r->losses.partial +
-                            r->losses.last_token,
-                        r->prompt_tokens),
+            100 * report_share(r->losses.evicted + r->losses.not_ready + r->losses.partial +
+                                   r->losses.last_token,
+                               r->prompt_tokens),
             list[0].name);
     if (list[0].remedy != NULL)
         fprintf(out, "      (%s)\n", list[0].remedy);
@@ -116,7 +110,7 @@ static void print_trouble(FILE *out, const replay_result *r)
 static void print_loss(FILE *out, const char *name, uint64_t tokens, uint64_t all)
 {
     if (tokens > 0)
-        fprintf(out, "    %-42s %6.2f %%  %15s tokens\n", name, 100 * share(tokens, all),
+        fprintf(out, "    %-42s %6.2f %%  %15s tokens\n", name, 100 * report_share(tokens, all),
                 report_number(tokens));
 }
 
@@ -127,7 +121,7 @@ static void print_reachable(FILE *out, const replay_result *r)
     fprintf(out,
             "  reachable       %6.2f %% of tokens: whole blocks, the last token computed, as an "
             "infinite pool\n",
-            100 * share(r->ideal_tokens - lost, r->prompt_tokens));
+            100 * report_share(r->ideal_tokens - lost, r->prompt_tokens));
 }
 
 static void print_hits(FILE *out, const replay_result *r)
@@ -137,8 +131,8 @@ static void print_hits(FILE *out, const replay_result *r)
         return;
     fprintf(out, "\nPrefix cache\n");
     fprintf(out, "  hit rate        %6.2f %% of tokens, %.2f %% of blocks of %u (%s of %s)\n",
-            100 * share(r->hit_tokens, r->prompt_tokens),
-            100 * share(r->hit_blocks, r->query_blocks), r->block_size,
+            100 * report_share(r->hit_tokens, r->prompt_tokens),
+            100 * report_share(r->hit_blocks, r->query_blocks), r->block_size,
             report_number(r->hit_blocks), report_number(r->query_blocks));
     if (!r->has_ideal) {
         fprintf(out, "  ideal           unknown: the trace has too many different blocks\n");
@@ -150,7 +144,7 @@ static void print_hits(FILE *out, const replay_result *r)
                 report_number(r->trace_blocks));
     print_reachable(out, r);
     fprintf(out, "  ideal           %6.2f %% of tokens, with an infinite cache; of that:\n",
-            100 * share(r->ideal_tokens, r->prompt_tokens));
+            100 * report_share(r->ideal_tokens, r->prompt_tokens));
     print_loss(out, "hits", r->hit_tokens - r->losses.beyond, r->prompt_tokens);
     list_losses(&r->losses, list);
     for (int i = 0; i < NUM_LOSSES; i++)
@@ -182,7 +176,7 @@ static void print_goodput(FILE *out, const replay_result *r, double seconds)
     if (!slo_is_set(&r->slo))
         return;
     fprintf(out, "Goodput: %.2f requests/s, %.2f %% (%s of %s requests keep ",
-            (double)r->good_requests / seconds, 100 * share(r->good_requests, r->requests),
+            (double)r->good_requests / seconds, 100 * report_share(r->good_requests, r->requests),
             report_number(r->good_requests), report_number(r->requests));
     print_limit(out, "ttft", r->slo.ttft_ms, &is_first);
     print_limit(out, "tpot", r->slo.tpot_ms, &is_first);

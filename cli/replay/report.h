@@ -28,4 +28,19 @@ double report_speed_factor(const replay_result *result);
 /* 1234567 as "1,234,567", valid until the fourth call after it. */
 const char *report_number(uint64_t n);
 
+static inline double report_share(uint64_t part, uint64_t all)
+{
+    return all == 0 ? 0 : (double)part / (double)all;
+}
+
+static inline json_t *report_integer(uint64_t n)
+{
+    return json_integer((json_int_t)n);
+}
+
+/* tiers/report.c: the part that is about tiers; as JSON: hits_by_tier, tier_hit_rate, tier_time and
+ * tiers. */
+void tiers_report_print(FILE *out, const replay_result *r, uint64_t bytes_per_block);
+void tiers_report_json(json_t *report, const replay_result *r, uint64_t bytes_per_block);
+
 #endif

@@ -2,7 +2,6 @@
  *
  *      sweep ─► {columns, rows: axes, x, series, numbers} ─► </script> never occurs in it ─► page
  */
-#include "page.h"
 #include "page/pack.h"
 #include "page/viewer_page.h"
 #include "report.h"

@@ -379,7 +379,7 @@ static json_t *run_object(const sweep *s, uint32_t point)
     return run;
 }
 
-json_t *sweep_report_object(const sweep *s)
+static json_t *report_object(const sweep *s)
 {
     json_t *runs = json_array();
     for (uint32_t i = 0; runs != NULL && i < s->num_points; i++)
@@ -391,7 +391,7 @@ json_t *sweep_report_object(const sweep *s)
 
 bool sweep_report_json(FILE *out, const sweep *s)
 {
-    json_t *object = sweep_report_object(s);
+    json_t *object = report_object(s);
     bool ok =
         object != NULL && json_dumpf(object, out, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) == 0;
     fputc('\n', out);

@@ -29,10 +29,10 @@ const char *sweep_plot_x_name(const sweep *s, uint32_t axis);
 void sweep_plot_series(const sweep *s, uint32_t axis, uint32_t point, char *text, size_t bytes);
 
 void sweep_report_print(FILE *out, const sweep *s, bool has_plot);
-/* The whole as one object; NULL: no memory. */
-json_t *sweep_report_object(const sweep *s);
 /* False: no memory, or it could not be written. */
 bool sweep_report_json(FILE *out, const sweep *s);
 bool sweep_report_csv(FILE *out, const sweep *s);
+/* page.c: the page. */
+bool sweep_page_write(FILE *out, const sweep *s);
 
 #endif

@@ -22,12 +22,7 @@ struct tiers_real {
     const quire_pool *gpu;
     const quire_pool *cpu;
     unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
-    bool trust_network;
-    const char *password_file;
-    const char *peer_secret_file;
-    bool peer_trust_network;
-    tls_options peer_tls;
-    tls_options redis_tls;
+    tiers_settings settings;
     quire_peer_server *server; /* NULL: nothing is offered */
     bool has_events;           /* are told */
     uint64_t num_wrong;
@@ -122,18 +117,24 @@ static void explain(const char *prefix, const char *name, const char *value, int
                  tls_explain(prefix, said, text, sizeof text));
 }
 
-static int open_server(tiers_real *r, const tiers_settings *s, char *message, size_t message_bytes)
+/* The TLS fields of the configs of a server and of clients have the same names. */
+#define SET_TLS(c, options)                                                                        \
+    (c).tls = (options).is_on, (c).tls_ca_file = (options).ca_file,                                \
+    (c).tls_cert_file = (options).cert_file, (c).tls_key_file = (options).key_file
+#define SET_CLIENT_TLS(c, options)                                                                 \
+    SET_TLS(c, options), (c).tls_trust_any = (options).trust_any,                                  \
+                         (c).tls_server_name = (options).server_name
+
+static int open_server(tiers_real *r, char *message, size_t message_bytes)
 {
+    const tiers_settings *s = &r->settings;
     char said[256] = "";
     quire_peer_server_config c = QUIRE_PEER_SERVER_CONFIG_INIT;
     c.address = s->peer_listen;
     c.fingerprint = r->fingerprint;
     c.secret_file = s->peer_secret_file;
     c.trust_network = s->peer_trust_network;
-    c.tls = s->peer_tls.is_on;
-    c.tls_ca_file = s->peer_tls.ca_file;
-    c.tls_cert_file = s->peer_tls.cert_file;
-    c.tls_key_file = s->peer_tls.key_file;
+    SET_TLS(c, s->peer_tls);
     c.max_blocks = s->cpu_blocks;
     c.max_block_bytes = (uint32_t)r->block_bytes;
     int status = quire_peer_server_open(&c, &r->server, said, sizeof said);
@@ -151,12 +152,7 @@ tiers_real *tiers_real_open(const tiers_run_config *config, tiers_device *device
     if (r == NULL)
         return NULL;
     r->block_bytes = config->block_bytes;
-    r->trust_network = config->settings->trust_network;
-    r->password_file = config->settings->password_file;
-    r->peer_secret_file = config->settings->peer_secret_file;
-    r->peer_trust_network = config->settings->peer_trust_network;
-    r->peer_tls = config->settings->peer_tls;
-    r->redis_tls = config->settings->redis_tls;
+    r->settings = *config->settings;
     r->has_events = config->sched->monitor != NULL;
     r->memory_bytes = config->settings->cpu_blocks * config->block_bytes;
     r->memory = mmap(NULL, r->memory_bytes, PROT_READ | PROT_WRITE,
@@ -171,7 +167,7 @@ tiers_real *tiers_real_open(const tiers_run_config *config, tiers_device *device
         return NULL;
     }
     if (config->settings->peer_listen != NULL &&
-        open_server(r, config->settings, message, message_bytes) != QUIRE_OK) {
+        open_server(r, message, message_bytes) != QUIRE_OK) {
         tiers_real_close(r);
         return NULL;
     }
@@ -245,14 +241,9 @@ static int open_redis(const tiers_real *r, const tiers_lower *lower,
     c.servers = servers;
     c.num_servers = split_servers(text, servers);
     c.fingerprint = r->fingerprint;
-    c.trust_network = r->trust_network;
-    c.password_file = r->password_file;
-    c.tls = r->redis_tls.is_on;
-    c.tls_trust_any = r->redis_tls.trust_any;
-    c.tls_ca_file = r->redis_tls.ca_file;
-    c.tls_cert_file = r->redis_tls.cert_file;
-    c.tls_key_file = r->redis_tls.key_file;
-    c.tls_server_name = r->redis_tls.server_name;
+    c.trust_network = r->settings.trust_network;
+    c.password_file = r->settings.password_file;
+    SET_CLIENT_TLS(c, r->settings.redis_tls);
     c.wait_ns = FIRST_ANSWER_S * UINT64_C(1000000000);
     c.event_keys = r->has_events ? REAL_EVENT_KEYS : 0;
     int status = quire_tier_redis_open(&c, common, NULL, tier, NULL, said, sizeof said);
@@ -269,14 +260,9 @@ static int open_peer(const tiers_real *r, const tiers_lower *lower, const quire_
     quire_tier_peer_config c = QUIRE_TIER_PEER_CONFIG_INIT;
     c.server = lower->place;
     c.fingerprint = r->fingerprint;
-    c.secret_file = r->peer_secret_file;
-    c.trust_network = r->peer_trust_network;
-    c.tls = r->peer_tls.is_on;
-    c.tls_trust_any = r->peer_tls.trust_any;
-    c.tls_ca_file = r->peer_tls.ca_file;
-    c.tls_cert_file = r->peer_tls.cert_file;
-    c.tls_key_file = r->peer_tls.key_file;
-    c.tls_server_name = r->peer_tls.server_name;
+    c.secret_file = r->settings.peer_secret_file;
+    c.trust_network = r->settings.peer_trust_network;
+    SET_CLIENT_TLS(c, r->settings.peer_tls);
     c.max_block_bytes = (uint32_t)r->block_bytes;
     c.wait_ns = FIRST_ANSWER_S * UINT64_C(1000000000);
     c.event_keys = r->has_events ? REAL_EVENT_KEYS : 0;

@@ -1,13 +1,6 @@
-#include "report.h"
-
 #include "replay/report.h"
 
 #include <string.h>
-
-static double share(uint64_t part, uint64_t all)
-{
-    return all == 0 ? 0 : (double)part / (double)all;
-}
 
 static uint64_t loaded_tokens(const tiers_result *t)
 {
@@ -21,7 +14,7 @@ static uint64_t loaded_tokens(const tiers_result *t)
 
 static void print_source(FILE *out, const char *name, uint64_t tokens, uint64_t all)
 {
-    fprintf(out, "  %-15s %6.2f %%  %15s tokens\n", name, 100 * share(tokens, all),
+    fprintf(out, "  %-15s %6.2f %%  %15s tokens\n", name, 100 * report_share(tokens, all),
             report_number(tokens));
 }
 
@@ -80,11 +73,6 @@ void tiers_report_print(FILE *out, const replay_result *r, uint64_t bytes_per_bl
 
 /* ---- for programs ------------------------------------------------------------ */
 
-static json_t *integer(uint64_t n)
-{
-    return json_integer((json_int_t)n);
-}
-
 /* "CPU" as a key: "cpu". */
 static void set_lower_case(json_t *o, const char *name, json_t *value)
 {
@@ -98,10 +86,10 @@ static void set_lower_case(json_t *o, const char *name, json_t *value)
 
 static json_t *sources_json(const tiers_result *t)
 {
-    json_t *o = json_pack("{s:o}", "gpu", integer(t->gpu_hit_tokens));
+    json_t *o = json_pack("{s:o}", "gpu", report_integer(t->gpu_hit_tokens));
     for (uint32_t i = 0; i < t->num_tiers; i++)
-        set_lower_case(o, t->tiers[i].name, integer(t->tiers[i].hit_tokens));
-    json_object_set_new(o, "computed", integer(t->computed_tokens));
+        set_lower_case(o, t->tiers[i].name, report_integer(t->tiers[i].hit_tokens));
+    json_object_set_new(o, "computed", report_integer(t->computed_tokens));
     return o;
 }
 
@@ -109,30 +97,30 @@ static json_t *sources_json(const tiers_result *t)
 static json_t *rates_json(const replay_result *r)
 {
     const tiers_result *t = &r->tiers;
-    json_t *o = json_pack("{s:f}", "gpu", share(t->gpu_hit_tokens, r->prompt_tokens));
+    json_t *o = json_pack("{s:f}", "gpu", report_share(t->gpu_hit_tokens, r->prompt_tokens));
     for (uint32_t i = 0; i < t->num_tiers; i++)
         set_lower_case(o, t->tiers[i].name,
-                       json_real(share(t->tiers[i].hit_tokens, r->prompt_tokens)));
+                       json_real(report_share(t->tiers[i].hit_tokens, r->prompt_tokens)));
     return o;
 }
 
 static json_t *tier_json(const tiers_tally *t, uint64_t bytes_per_block)
 {
-    json_t *o =
-        json_pack("{s:s,s:o,s:o,s:o,s:o,s:f,s:f,s:f}", "tier", t->name, "blocks", integer(t->total),
-                  "empty", integer(t->usage.empty), "cached", integer(t->usage.cached), "active",
-                  integer(t->usage.active), "mean_empty", t->mean_empty, "mean_cached",
-                  t->mean_cached, "mean_active", t->mean_active);
-    json_object_set_new(o, "max_active", integer(t->most.active));
-    json_object_set_new(o, "hit_tokens", integer(t->hit_tokens));
-    json_object_set_new(o, "in_blocks", integer(t->in_blocks));
-    json_object_set_new(o, "out_blocks", integer(t->out_blocks));
-    json_object_set_new(o, "in_bytes", integer(t->in_blocks * bytes_per_block));
-    json_object_set_new(o, "out_bytes", integer(t->out_blocks * bytes_per_block));
-    json_object_set_new(o, "skipped_tokens", integer(t->skipped_tokens));
-    json_object_set_new(o, "late_blocks", integer(t->late_blocks));
-    json_object_set_new(o, "failed_blocks", integer(t->failed_blocks));
-    json_object_set_new(o, "refused_blocks", integer(t->refused_blocks));
+    json_t *o = json_pack("{s:s,s:o,s:o,s:o,s:o,s:f,s:f,s:f}", "tier", t->name, "blocks",
+                          report_integer(t->total), "empty", report_integer(t->usage.empty),
+                          "cached", report_integer(t->usage.cached), "active",
+                          report_integer(t->usage.active), "mean_empty", t->mean_empty,
+                          "mean_cached", t->mean_cached, "mean_active", t->mean_active);
+    json_object_set_new(o, "max_active", report_integer(t->most.active));
+    json_object_set_new(o, "hit_tokens", report_integer(t->hit_tokens));
+    json_object_set_new(o, "in_blocks", report_integer(t->in_blocks));
+    json_object_set_new(o, "out_blocks", report_integer(t->out_blocks));
+    json_object_set_new(o, "in_bytes", report_integer(t->in_blocks * bytes_per_block));
+    json_object_set_new(o, "out_bytes", report_integer(t->out_blocks * bytes_per_block));
+    json_object_set_new(o, "skipped_tokens", report_integer(t->skipped_tokens));
+    json_object_set_new(o, "late_blocks", report_integer(t->late_blocks));
+    json_object_set_new(o, "failed_blocks", report_integer(t->failed_blocks));
+    json_object_set_new(o, "refused_blocks", report_integer(t->refused_blocks));
     return o;
 }
 
@@ -150,13 +138,14 @@ void tiers_report_json(json_t *report, const replay_result *r, uint64_t bytes_pe
     json_object_set_new(report, "tier_hit_rate", rates_json(r));
     json_object_set_new(report, "tier_time",
                         json_pack("{s:o,s:f,s:f,s:f,s:o,s:o}", "loaded_tokens",
-                                  integer(loaded_tokens(t)), "recompute_s", t->recompute_s,
+                                  report_integer(loaded_tokens(t)), "recompute_s", t->recompute_s,
                                   "wait_s", t->wait_s, "saved_s", t->recompute_s - t->wait_s,
-                                  "failed_loads", integer(t->failed_loads), "wrong_blocks",
-                                  integer(t->wrong_blocks)));
+                                  "failed_loads", report_integer(t->failed_loads), "wrong_blocks",
+                                  report_integer(t->wrong_blocks)));
     json_object_set_new(report, "tier_saves",
-                        json_pack("{s:o,s:o,s:o}", "preemptions", integer(t->saved_preemptions),
-                                  "saved_tokens", integer(t->saved_tokens), "restored_tokens",
-                                  integer(t->restored_tokens)));
+                        json_pack("{s:o,s:o,s:o}", "preemptions",
+                                  report_integer(t->saved_preemptions), "saved_tokens",
+                                  report_integer(t->saved_tokens), "restored_tokens",
+                                  report_integer(t->restored_tokens)));
     json_object_set_new(report, "tiers", list);
 }

@@ -152,9 +152,9 @@ static uint32_t draw_turns(maker *m, const generate_shape *shape)
 {
     double more = shape->turns - shape->min_turns;
     if (!(more > 0))
-        return shape->min_turns;
+        return (uint32_t)shape->min_turns;
     double turns = floor(log(draw_share(m)) / log(more / (more + 1)));
-    return shape->min_turns + (uint32_t)fmin(turns, 1e6);
+    return (uint32_t)(shape->min_turns + fmin(turns, 1e6));
 }
 
 static generate_kind draw_kind(maker *m)
@@ -200,9 +200,9 @@ static uint64_t write_prompt(maker *m, generate_kind kind)
     uint64_t num_tokens = 0;
     generate_write(m->writer, "\"prompt\": [");
     if (shape->head_tokens > 0) {
-        uint64_t head = m->heads[kind] + draw_below(m, shape->num_heads);
-        generate_write(m->writer, "[%" PRIu64 ", %" PRIu32 "], ", head, shape->head_tokens);
-        num_tokens += shape->head_tokens;
+        uint64_t head = m->heads[kind] + draw_below(m, (uint64_t)shape->num_heads);
+        generate_write(m->writer, "[%" PRIu64 ", %.0f], ", head, shape->head_tokens);
+        num_tokens += (uint64_t)shape->head_tokens;
     }
     if (shape->document_tokens > 0) {
         document d = draw_document(m, shape);

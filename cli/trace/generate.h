@@ -33,14 +33,14 @@ extern const char *const generate_kind_names[GENERATE_KINDS + 2]; /* NULL at the
 
 /* Lengths in tokens are means, but for the head's, which is exact. */
 typedef struct generate_shape {
-    uint32_t head_tokens;
-    uint32_t num_heads;
+    double head_tokens; /* numbers of things are whole */
+    double num_heads;
     double document_tokens; /* 0: no documents */
     double fresh;
     double user_tokens; /* of the first turn */
     double more_tokens; /* of later turns: words, results of tools; 0: as user_tokens */
     double output_tokens;
-    uint32_t min_turns;
+    double min_turns;
     double turns;   /* mean; <= min_turns: that many */
     double think_s; /* mean */
     double spread;  /* sigma of the logarithm of lengths and think times */

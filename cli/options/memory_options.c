@@ -1,4 +1,31 @@
-#include "swap_options.h"
+#include "memory_options.h"
+
+static unsigned long long number(uint64_t n)
+{
+    return n;
+}
+
+int host_memory_resolve(const command *cmd, const host_memory *given, uint64_t block_bytes,
+                        uint32_t *num_blocks)
+{
+    *num_blocks = given->blocks;
+    if (given->bytes == 0)
+        return 0;
+    if (given->blocks > 0)
+        return command_error(cmd, "--%s %u and --%s %llu are the same memory: give one of them",
+                             given->blocks_name, given->blocks, given->bytes_name,
+                             number(given->bytes));
+    uint64_t blocks = given->bytes / block_bytes;
+    if (blocks < given->min_blocks || blocks > given->max_blocks)
+        return command_error(
+            cmd,
+            "invalid value \"%llu\" for --%s (expected %llu..%llu: %u to %u blocks of %llu bytes)",
+            number(given->bytes), given->bytes_name, number(given->min_blocks * block_bytes),
+            number(given->max_blocks * block_bytes), given->min_blocks, given->max_blocks,
+            number(block_bytes));
+    *num_blocks = (uint32_t)blocks;
+    return 0;
+}
 
 /* Times that the library takes are below 2^32 ns. */
 static uint64_t ns_of_us(double us)
@@ -44,5 +71,18 @@ int swap_resolve(const command *cmd, const swap_options *o, const host_link *lin
                                 .token_ns = ns_of_us(token_us),
                                 .bytes_per_s = bytes_per_s,
                                 .latency_s = link->latency_us * 1e-6};
+    return 0;
+}
+
+int pressure_check(const command *cmd, const pressure_options *o)
+{
+    if (o->admit_below > 0 && o->preempt_above == 0)
+        return command_error(cmd, "--admit-below %g needs --preempt-above", o->admit_below);
+    double admit_below = pressure_admit_below(o);
+    if (o->preempt_above > 0 && admit_below > o->preempt_above)
+        return command_error(
+            cmd,
+            "invalid value \"%g\"%s for --admit-below (expected 0..%g, which is --preempt-above)",
+            admit_below, o->admit_below > 0 ? "" : ", the default,", o->preempt_above);
     return 0;
 }
