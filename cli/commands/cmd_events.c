@@ -6,43 +6,38 @@
 #include <string.h>
 
 static struct {
-    const char *replay_events;
-    const char *topic;
-    uint64_t count;
-    double seconds;
-    bool json;
-    bool quiet;
-    bool check;
-    bool index;
-    bool compare;
+    events_settings s;
     bool from_start;
     bool from_now;
     const char *server_key_file;
     const char *secret_file;
     const char *make_keys;
-} o;
+} o = {.s = {.subscriber = QUIRE_SUBSCRIBER_CONFIG_INIT}};
 
 static const option table[] = {
-    {"replay-events", OPTION_TEXT, &o.replay_events, "ENDPOINT",
+    {"replay-events", OPTION_TEXT, &o.s.subscriber.replay_endpoint, "ENDPOINT",
      "endpoint for missed batches and for the whole index", .section = "What to follow"},
-    {"topic", OPTION_TEXT, &o.topic, "TEXT", "only topics with this prefix", .def = "all"},
+    {"topic", OPTION_TEXT, &o.s.subscriber.topic, "TEXT", "only topics with this prefix",
+     .def = "all"},
     {"from-start", OPTION_SWITCH, &o.from_start, NULL,
      "start with the oldest events that can be replayed, not with the whole index", .def = "off"},
     {"from-now", OPTION_SWITCH, &o.from_now, NULL, "start with the next event", .def = "off"},
-    {"count", OPTION_U64, &o.count, "N", "stop after N batches", .def = "until Ctrl-C", .min = 1},
-    {"seconds", OPTION_REAL, &o.seconds, "S", "stop after this many seconds", .def = "until Ctrl-C",
-     .min = 0.001, .max = 1e9},
-    {"json", OPTION_SWITCH, &o.json, NULL, "a JSON object for each event, and one for the summary",
-     .def = "off", .section = "What to do"},
-    {"quiet", OPTION_SWITCH, &o.quiet, NULL, "only the summary", .def = "off"},
-    {"check", OPTION_SWITCH, &o.check, NULL,
+    {"count", OPTION_U64, &o.s.max_batches, "N", "stop after N batches", .def = "until Ctrl-C",
+     .min = 1},
+    {"seconds", OPTION_REAL, &o.s.max_seconds, "S", "stop after this many seconds",
+     .def = "until Ctrl-C", .min = 0.001, .max = 1e9},
+    {"json", OPTION_SWITCH, &o.s.json, NULL,
+     "a JSON object for each event, and one for the summary", .def = "off",
+     .section = "What to do"},
+    {"quiet", OPTION_SWITCH, &o.s.quiet, NULL, "only the summary", .def = "off"},
+    {"check", OPTION_SWITCH, &o.s.check, NULL,
      "exit status 1 for missing, repeated, reordered or undecodable batches, a restart, a removed "
      "block that was not stored in the same medium, no events at all, or a publisher that has "
      "ended",
      .def = "off"},
-    {"index", OPTION_SWITCH, &o.index, NULL, "print the index that a router would have, by group",
+    {"index", OPTION_SWITCH, &o.s.index, NULL, "print the index that a router would have, by group",
      .def = "off"},
-    {"compare", OPTION_SWITCH, &o.compare, NULL,
+    {"compare", OPTION_SWITCH, &o.s.compare, NULL,
      "compare this index with the publisher's at the end; exit status 1 if they differ",
      .def = "off"},
     {"curve-server-key-file", OPTION_TEXT, &o.server_key_file, "FILE",
@@ -80,15 +75,15 @@ static int check_options(void)
 {
     if (o.from_start && o.from_now)
         return command_error(&cmd_events, "--from-start and --from-now cannot be used together");
-    if (o.from_start && o.replay_events == NULL)
+    if (o.from_start && o.s.subscriber.replay_endpoint == NULL)
         return command_error(
             &cmd_events,
             "--from-start needs --replay-events ENDPOINT, which serves earlier events");
-    if (o.compare && o.replay_events == NULL)
+    if (o.s.compare && o.s.subscriber.replay_endpoint == NULL)
         return command_error(
             &cmd_events,
             "--compare needs --replay-events ENDPOINT, which serves the publisher's index");
-    if (o.compare && o.from_now)
+    if (o.s.compare && o.from_now)
         return command_error(&cmd_events,
                              "--compare cannot be used with --from-now: blocks that were "
                              "stored earlier would be missing");
@@ -114,21 +109,12 @@ static int run_events(void)
                                       server_key);
     if (status != 0)
         return status;
-    events_settings s = {.subscriber = QUIRE_SUBSCRIBER_CONFIG_INIT,
-                         .max_batches = o.count,
-                         .max_seconds = o.seconds,
-                         .json = o.json,
-                         .quiet = o.quiet,
-                         .check = o.check,
-                         .index = o.index,
-                         .compare = o.compare};
-    if (o.compare && o.count == 0 && o.seconds <= 0)
-        s.max_seconds = COMPARE_AFTER_S;
-    s.subscriber.endpoint = cmd_events.num_arguments > 0 ? arguments[0] : "tcp://127.0.0.1:5557";
-    s.subscriber.replay_endpoint = o.replay_events;
-    s.subscriber.topic = o.topic;
-    s.subscriber.start = o.from_start ? 2 : o.from_now ? 1 : 0;
-    s.subscriber.curve_server_key = o.server_key_file != NULL ? server_key : NULL;
-    s.subscriber.curve_secret_key = o.secret_file != NULL ? secret_key : NULL;
-    return events_run(&cmd_events, &s);
+    quire_subscriber_config *c = &o.s.subscriber;
+    if (o.s.compare && o.s.max_batches == 0 && o.s.max_seconds <= 0)
+        o.s.max_seconds = COMPARE_AFTER_S;
+    c->endpoint = cmd_events.num_arguments > 0 ? arguments[0] : "tcp://127.0.0.1:5557";
+    c->start = o.from_start ? 2 : o.from_now ? 1 : 0;
+    c->curve_server_key = o.server_key_file != NULL ? server_key : NULL;
+    c->curve_secret_key = o.secret_file != NULL ? secret_key : NULL;
+    return events_run(&cmd_events, &o.s);
 }

@@ -165,14 +165,10 @@ static void undescribe(description *d)
 static int write_results(const replay_setup *setup, const description *d, replay_result *result,
                          const replay_outputs *out)
 {
-    report_subject subject = {.trace = setup->settings.path,
-                              .model = setup->engine.shape.name,
-                              .gpu = setup->engine.place,
-                              .made_by = d->made_by,
-                              .bytes_per_block = setup->plan_result.block_bytes,
-                              .is_deterministic = o.deterministic,
-                              .has_why = o.why != NULL,
-                              .could_have_why = true};
+    report_subject subject = replay_subject(setup, d->made_by);
+    subject.is_deterministic = o.deterministic;
+    subject.has_why = o.why != NULL;
+    subject.could_have_why = true;
     char *text = report_json(&subject, result);
     bool is_whole = text != NULL;
     if (!o.quiet)

@@ -17,25 +17,14 @@ static const char *host_texts[MAX_HOSTS];
 
 static struct {
     replay_options replay;
+    serve_settings s;
     const char *speed;
-    bool loop;
-    bool hold;
-    const char *json;
-    bool quiet;
     const char *listen;
-    const char *token_file;
     option_list hosts;
-    uint32_t num_steps;
-    uint32_t num_names;
-    uint32_t map_ms;
-    const char *events;
-    const char *replay_events;
-    const char *topic;
     bool event_tokens;
     int event_form;
     int event_hashes;
     bool every_copy;
-    uint32_t event_ring;
     const char *secret_file;
     const char *clients_file;
     bool allow_strangers;
@@ -43,10 +32,13 @@ static struct {
     bool has_hashes;
     bool has_ring;
 } o = {.replay = REPLAY_OPTIONS_INIT,
+       .s = {.monitor = QUIRE_MONITOR_CONFIG_INIT,
+             .monitor.map_ms = 250,
+             .http = QUIRE_HTTP_CONFIG_INIT,
+             .publisher = QUIRE_PUBLISHER_CONFIG_INIT},
        .speed = "1",
        .listen = "127.0.0.1:8080",
-       .hosts = {.texts = host_texts, .max = MAX_HOSTS},
-       .map_ms = 250};
+       .hosts = {.texts = host_texts, .max = MAX_HOSTS}};
 
 /* One that holds hardly any event would lose nearly all. */
 enum { MIN_RING = 16384 };
@@ -54,38 +46,38 @@ enum { MIN_RING = 16384 };
 static const option table[] = {
     {"speed", OPTION_TEXT, &o.speed, "X|max",
      "simulated seconds per second; max or 0: as fast as possible", .def = "1", .section = "Pace"},
-    {"loop", OPTION_SWITCH, &o.loop, NULL,
+    {"loop", OPTION_SWITCH, &o.s.loop, NULL,
      "start again at the end, with an empty prefix cache, until Ctrl-C", .def = "off"},
-    {"hold", OPTION_SWITCH, &o.hold, NULL, "keep serving after the end, until Ctrl-C",
+    {"hold", OPTION_SWITCH, &o.s.hold, NULL, "keep serving after the end, until Ctrl-C",
      .def = "off"},
-    {"json", OPTION_TEXT, &o.json, "FILE",
+    {"json", OPTION_TEXT, &o.s.json, "FILE",
      "the report at the end, as replay --json writes it; -: standard output", .section = "Output",
      .role = OPTION_OUTPUT},
-    {"quiet", OPTION_SWITCH, &o.quiet, NULL, "no report, no progress", .def = "off",
+    {"quiet", OPTION_SWITCH, &o.s.quiet, NULL, "no report, no progress", .def = "off",
      .role = OPTION_OUTPUT},
     {"listen", OPTION_TEXT, &o.listen, "ADDRESS:PORT",
      "address of the page and the metrics; port 0: any free port", .def = "127.0.0.1:8080",
      .section = "HTTP"},
-    {"token-file", OPTION_TEXT, &o.token_file, "FILE",
+    {"token-file", OPTION_TEXT, &o.s.token_file, "FILE",
      "its first line is the token that clients must send; required unless --listen is loopback",
      .def = NULL},
     {"host", OPTION_LIST, &o.hosts, "NAME,...",
      "additional host names that clients may use; may be repeated", .def = NULL},
-    {"steps", OPTION_U32, &o.num_steps, "N", "steps kept for clients that connect later",
+    {"steps", OPTION_U32, &o.s.monitor.num_steps, "N", "steps kept for clients that connect later",
      .def = "4096", .min = 1, .max = 1 << 24},
-    {"names", OPTION_U32, &o.num_names, "N",
+    {"names", OPTION_U32, &o.s.monitor.num_names, "N",
      "show the ids of N running and N waiting requests in /snapshot and on the page", .def = "0",
      .max = 256},
-    {"map-ms", OPTION_U32, &o.map_ms, "N",
+    {"map-ms", OPTION_U32, &o.s.monitor.map_ms, "N",
      "milliseconds between block maps of the GPU's and the host's memory, on the page and in "
      "/blocks; 0: none",
      .def = "250", .max = 3600000},
-    {"events", OPTION_TEXT, &o.events, "ENDPOINT",
+    {"events", OPTION_TEXT, &o.s.publisher.endpoint, "ENDPOINT",
      "publish KV events at this endpoint: tcp://127.0.0.1:5557, ipc:///run/quire/events",
      .section = "Events"},
-    {"replay-events", OPTION_TEXT, &o.replay_events, "ENDPOINT",
+    {"replay-events", OPTION_TEXT, &o.s.publisher.replay_endpoint, "ENDPOINT",
      "endpoint at which subscribers ask for missed batches", .def = NULL},
-    {"topic", OPTION_TEXT, &o.topic, "TEXT", "topic of the events", .def = NULL},
+    {"topic", OPTION_TEXT, &o.s.publisher.topic, "TEXT", "topic of the events", .def = NULL},
     {"event-tokens", OPTION_SWITCH, &o.event_tokens, NULL,
      "put token ids into events, for routers that compute hashes; token ids reveal the prompts",
      .def = "off"},
@@ -98,7 +90,7 @@ static const option table[] = {
      "publish an event for each block, as vLLM 0.20 does, not only for the first and last with a "
      "hash",
      .def = "off"},
-    {"event-ring", OPTION_U32, &o.event_ring, "BYTES",
+    {"event-ring", OPTION_U32, &o.s.monitor.event_bytes, "BYTES",
      "buffer between scheduler and publisher; after an overflow the whole index is sent again",
      .def = "8Mi", .min = MIN_RING, .max = 1 << 30, .is_given = &o.has_ring},
     {"curve-secret-file", OPTION_TEXT, &o.secret_file, "FILE",
@@ -107,7 +99,7 @@ static const option table[] = {
      "public keys that may connect, one a line", .def = NULL},
     {"allow-strangers-to-read-prompts-and-stall-us", OPTION_SWITCH, &o.allow_strangers, NULL,
      "allow event endpoints on the network without keys", .def = "off"},
-    {"peer-listen", OPTION_TEXT, &o.replay.tiers.peer_listen, "ADDRESS:PORT",
+    {"peer-listen", OPTION_TEXT, &o.replay.tiers.settings.peer_listen, "ADDRESS:PORT",
      "offer host memory to peers at this numeric address or unix:PATH; port 0: any free port; "
      "needs --real-tiers",
      .def = NULL, .section = "Peers"},
@@ -241,8 +233,8 @@ static const char *first_of_events(void)
     const struct {
         bool is_given;
         const char *name;
-    } rows[] = {{o.replay_events != NULL, "replay-events"},
-                {o.topic != NULL, "topic"},
+    } rows[] = {{o.s.publisher.replay_endpoint != NULL, "replay-events"},
+                {o.s.publisher.topic != NULL, "topic"},
                 {o.event_tokens, "event-tokens"},
                 {o.has_form, "event-form"},
                 {o.has_hashes, "event-hashes"},
@@ -261,15 +253,16 @@ static int read_events(serve_settings *s, serve_texts *texts)
 {
     quire_publisher_config *p = &s->publisher;
     int status = 0;
-    s->has_events = o.events != NULL;
+    s->has_events = o.s.publisher.endpoint != NULL;
     const char *idle = first_of_events();
     if (!s->has_events && idle != NULL)
         return command_error(&cmd_serve, "--%s needs --events ENDPOINT", idle);
-    if (s->has_events && o.replay_events != NULL && strcmp(o.events, o.replay_events) == 0 &&
-        strchr(o.events, '*') == NULL)
+    if (s->has_events && o.s.publisher.replay_endpoint != NULL &&
+        strcmp(o.s.publisher.endpoint, o.s.publisher.replay_endpoint) == 0 &&
+        strchr(o.s.publisher.endpoint, '*') == NULL)
         return command_error(&cmd_serve,
                              "--events and --replay-events need different endpoints (both are %s)",
-                             o.events);
+                             o.s.publisher.endpoint);
     if (o.clients_file != NULL && o.secret_file == NULL)
         return command_error(&cmd_serve, "--curve-clients-file needs --curve-secret-file");
     if (o.secret_file != NULL)
@@ -287,9 +280,6 @@ static int read_events(serve_settings *s, serve_texts *texts)
         for (uint32_t i = 0; i < p->num_curve_clients; i++)
             texts->client_list[i] = texts->clients[i];
     }
-    p->endpoint = o.events;
-    p->replay_endpoint = o.replay_events;
-    p->topic = o.topic;
     p->hashes_as_bytes = (uint32_t)o.event_hashes;
     p->as_maps = (uint32_t)o.event_form;
     p->every_copy = o.every_copy;
@@ -301,31 +291,19 @@ static int read_events(serve_settings *s, serve_texts *texts)
 
 static int read_settings(serve_settings *s, serve_texts *texts)
 {
-    *s = (serve_settings){.monitor = QUIRE_MONITOR_CONFIG_INIT,
-                          .http = QUIRE_HTTP_CONFIG_INIT,
-                          .publisher = QUIRE_PUBLISHER_CONFIG_INIT,
-                          .loop = o.loop,
-                          .hold = o.hold,
-                          .quiet = o.quiet,
-                          .json = o.json,
-                          .token_file = o.token_file};
-    s->monitor.num_steps = o.num_steps;
-    s->monitor.event_bytes = o.event_ring;
-    s->monitor.num_names = o.num_names;
-    s->monitor.map_ms = o.map_ms;
     s->monitor.token_ids = o.event_tokens ? QUIRE_ON : QUIRE_OFF;
     int status = read_speed(o.speed, &s->speed);
     if (status == 0)
         status = read_listen(o.listen, texts->address, &s->http.port);
-    if (status == 0 && o.token_file != NULL)
-        status = secret_file_read(&cmd_serve, "token-file", o.token_file, texts->token);
+    if (status == 0 && o.s.token_file != NULL)
+        status = secret_file_read(&cmd_serve, "token-file", o.s.token_file, texts->token);
     if (status == 0)
         status = read_hosts(s);
     if (status == 0)
         status = read_events(s, texts);
     s->http.stuck_s = stuck_after_s(s->speed);
     s->http.address = texts->address;
-    s->http.token = o.token_file != NULL ? texts->token : NULL;
+    s->http.token = o.s.token_file != NULL ? texts->token : NULL;
     return status;
 }
 
@@ -348,15 +326,15 @@ static int run_serve(void)
 {
     static serve_texts texts;
     serve_settings settings;
-    if (o.loop && strcmp(arguments[0], "-") == 0)
+    if (o.s.loop && strcmp(arguments[0], "-") == 0)
         return command_error(&cmd_serve, "--loop cannot be used with standard input: give a file");
-    if (o.loop && o.replay.max_steps > 0)
+    if (o.s.loop && o.replay.settings.max_steps > 0)
         return command_error(&cmd_serve, "--loop and --max-steps cannot be used together");
-    if (o.loop && o.replay.tiers.is_real && o.replay.tiers.redis != NULL)
+    if (o.s.loop && o.replay.tiers.settings.is_real && o.replay.tiers.redis != NULL)
         return command_error(&cmd_serve,
                              "--loop cannot be used with a real --redis: the loop empties "
                              "all tiers, and other engines may use that server");
-    if (o.loop && o.replay.tiers.peer != NULL)
+    if (o.s.loop && o.replay.tiers.peer != NULL)
         return command_error(&cmd_serve,
                              "--loop cannot be used with --peer: the loop empties all tiers, "
                              "and cannot empty the peer's memory");

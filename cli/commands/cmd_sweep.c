@@ -181,12 +181,8 @@ static int write_report(const sweep *s, const replay_setup *setup, replay_result
 {
     const command replay = {.name = "replay", .options = table}; /* that the point stands for */
     json_t *record = replay_made_by(&replay, setup, json_incref(s->trace_record));
-    report_subject subject = {.trace = setup->settings.path,
-                              .model = setup->engine.shape.name,
-                              .gpu = setup->engine.place,
-                              .made_by = record,
-                              .bytes_per_block = setup->plan_result.block_bytes,
-                              .is_deterministic = o.deterministic};
+    report_subject subject = replay_subject(setup, record);
+    subject.is_deterministic = o.deterministic;
     char *text = report_json(&subject, result);
     json_decref(record);
     if (text == NULL)

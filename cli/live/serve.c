@@ -144,13 +144,8 @@ static int write_json_file(const server *s, const char *text)
 
 static int write_report(const server *s, replay_result *result)
 {
-    const replay_setup *setup = s->setup;
-    json_t *record = replay_made_by(s->cmd, setup, NULL);
-    report_subject subject = {.trace = setup->settings.path,
-                              .model = setup->engine.shape.name,
-                              .gpu = setup->engine.place,
-                              .made_by = record,
-                              .bytes_per_block = setup->plan_result.block_bytes};
+    json_t *record = replay_made_by(s->cmd, s->setup, NULL);
+    report_subject subject = replay_subject(s->setup, record);
     char *text = report_json(&subject, result);
     json_decref(record);
     if (text == NULL)

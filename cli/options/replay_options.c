@@ -19,7 +19,7 @@ static int prepare_tiers(const command *cmd, const replay_options *o, const repl
     int status = tiers_resolve(cmd, &o->tiers, setup->plan_result.block_bytes, tiers);
     if (status != 0 || tiers->cpu_blocks == 0)
         return status;
-    if (!o->enable_prefix_caching)
+    if (!o->settings.enable_prefix_caching)
         return command_error(cmd,
                              "--cpu-%s cannot be used with --no-enable-prefix-caching: only cached "
                              "blocks are stored",
@@ -33,24 +33,25 @@ static int prepare_tiers(const command *cmd, const replay_options *o, const repl
 /* What vLLM does not have, and what needs prefix caching. */
 static int check_beyond_vllm(const command *cmd, const replay_options *o)
 {
-    const char *name = o->lookahead > 0       ? "lookahead"
-                       : o->prefix_window > 0 ? "prefix-window"
-                       : o->pin_ttl > 0       ? "pin-ttl"
-                                              : NULL;
-    const char *rule = o->pressure.preempt_above > 0 ? "preempt-above"
-                       : o->victim > 0               ? "victim"
-                       : o->swap.blocks > 0          ? "swap-blocks"
-                       : o->swap.memory > 0          ? "swap-memory"
-                                                     : NULL;
-    int status = pressure_check(cmd, &o->pressure);
+    const char *name = o->settings.lookahead > 0       ? "lookahead"
+                       : o->settings.prefix_window > 0 ? "prefix-window"
+                       : o->settings.pin_ttl_s > 0     ? "pin-ttl"
+                                                       : NULL;
+    const char *rule = o->settings.pressure.preempt_above > 0 ? "preempt-above"
+                       : o->victim > 0                        ? "victim"
+                       : o->swap.blocks > 0                   ? "swap-blocks"
+                       : o->swap.memory > 0                   ? "swap-memory"
+                                                              : NULL;
+    int status = pressure_check(cmd, &o->settings.pressure);
     if (status != 0)
         return status;
     if (rule != NULL && o->profile == 1)
         return command_error(
             cmd, "--%s cannot be used with --profile vllm-0.20: vLLM 0.20 does not have it", rule);
-    if (o->prefix_patience > 0 && o->prefix_window == 0)
-        return command_error(cmd, "--prefix-patience %u needs --prefix-window", o->prefix_patience);
-    if (name == NULL || (o->profile != 1 && o->enable_prefix_caching))
+    if (o->settings.prefix_patience > 0 && o->settings.prefix_window == 0)
+        return command_error(cmd, "--prefix-patience %u needs --prefix-window",
+                             o->settings.prefix_patience);
+    if (name == NULL || (o->profile != 1 && o->settings.enable_prefix_caching))
         return 0;
     return command_error(cmd, "--%s cannot be used %s", name,
                          o->profile == 1 ? "with --profile vllm-0.20: vLLM 0.20 does not have it"
@@ -101,45 +102,40 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
                               setup->plan_result.block_bytes, &swap);
     if (status != 0)
         return status;
-    setup->settings = (replay_settings){
-        .path = path,
-        .trace = {.format = format,
-                  .skip_bad = o->skip_bad,
-                  .max_requests = o->max_requests,
-                  .id_block_size = o->id_block_size},
-        .clock = (replay_clock)o->clock,
-        .speed = o->speed,
-        .max_steps = o->max_steps,
-        .time = &setup->engine.time,
-        .plan = setup->plan,
-        .block_size = setup->plan_result.block_size,
-        .max_num_seqs = o->engine.max_num_seqs,
-        .max_num_batched_tokens = o->engine.max_num_batched_tokens,
-        .long_prefill_token_threshold = o->long_prefill_token_threshold,
-        .policy = o->policy == 1 ? QUIRE_POLICY_PRIORITY : QUIRE_POLICY_FCFS,
-        .profile = o->profile == 1 ? QUIRE_PROFILE_VLLM_0_20 : QUIRE_PROFILE_DEFAULT,
-        .hash_algo = ALGOS[o->hash_algo],
-        .enable_prefix_caching = o->enable_prefix_caching,
-        .enable_chunked_prefill = o->enable_chunked_prefill,
-        .reserve_full_sequence = o->reserve_full_sequence,
-        .async_scheduling = o->async_scheduling,
-        .lookahead = o->lookahead,
-        .prefix_window = o->prefix_window,
-        .prefix_patience = o->prefix_patience,
-        .pin_ttl_s = o->pin_ttl,
-        .pressure = o->pressure,
-        .victim = (quire_victim)o->victim,
-        .swap = swap,
-        .slo = limits,
-        .limit = o->engine.max_model_len > 0 ? REPLAY_LIMIT_GIVEN
-                 : setup->plan_result.max_model_len < setup->engine.shape.max_model_len
-                     ? REPLAY_LIMIT_POOL
-                     : REPLAY_LIMIT_MODEL,
-        .tiers = tiers,
-        .block_bytes = setup->plan_result.block_bytes,
-        .model = setup->engine.shape.name,
-        .hash_name = replay_hash_algos[o->hash_algo]};
+    replay_settings *s = &setup->settings;
+    *s = o->settings;
+    s->path = path;
+    s->trace.format = format;
+    s->clock = (replay_clock)o->clock;
+    s->time = &setup->engine.time;
+    s->plan = setup->plan;
+    s->block_size = setup->plan_result.block_size;
+    s->max_num_seqs = o->engine.max_num_seqs;
+    s->max_num_batched_tokens = o->engine.max_num_batched_tokens;
+    s->policy = o->policy == 1 ? QUIRE_POLICY_PRIORITY : QUIRE_POLICY_FCFS;
+    s->profile = o->profile == 1 ? QUIRE_PROFILE_VLLM_0_20 : QUIRE_PROFILE_DEFAULT;
+    s->hash_algo = ALGOS[o->hash_algo];
+    s->victim = (quire_victim)o->victim;
+    s->swap = swap;
+    s->slo = limits;
+    s->limit = o->engine.max_model_len > 0 ? REPLAY_LIMIT_GIVEN
+               : setup->plan_result.max_model_len < setup->engine.shape.max_model_len
+                   ? REPLAY_LIMIT_POOL
+                   : REPLAY_LIMIT_MODEL;
+    s->tiers = tiers;
+    s->block_bytes = setup->plan_result.block_bytes;
+    s->model = setup->engine.shape.name;
+    s->hash_name = replay_hash_algos[o->hash_algo];
     return 0;
+}
+
+report_subject replay_subject(const replay_setup *setup, json_t *made_by)
+{
+    return (report_subject){.trace = setup->settings.path,
+                            .model = setup->engine.shape.name,
+                            .gpu = setup->engine.place,
+                            .made_by = made_by,
+                            .bytes_per_block = setup->plan_result.block_bytes};
 }
 
 void replay_unprepare(replay_setup *setup)

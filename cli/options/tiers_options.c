@@ -38,12 +38,12 @@ static int resolve_file(const command *cmd, const tiers_options *o, tiers_lower 
     lower->kind = TIERS_FILE;
     lower->bytes_per_s = o->file_gbps * 1e9;
     lower->latency_s = o->file_latency_us * 1e-6;
-    if (o->is_real && colon == NULL)
+    if (o->settings.is_real && colon == NULL)
         return command_error(cmd,
                              "--file-tier %s: a real file needs a path: use --file-tier PATH:%s, "
                              "or omit --real-tiers",
                              o->file, o->file);
-    if (!o->is_real && colon != NULL)
+    if (!o->settings.is_real && colon != NULL)
         return command_error(
             cmd,
             "--file-tier %s: a simulated file has no path: use --file-tier %s, or add --real-tiers",
@@ -61,12 +61,12 @@ static int resolve_redis(const command *cmd, const tiers_options *o, tiers_lower
     lower->kind = TIERS_REDIS;
     lower->bytes_per_s = o->redis_gbps * 1e9;
     lower->latency_s = o->redis_latency_us * 1e-6;
-    if (o->is_real && colon == NULL)
+    if (o->settings.is_real && colon == NULL)
         return command_error(cmd,
                              "--redis %s: a real server needs an address: use --redis HOST:PORT, "
                              "or omit --real-tiers",
                              o->redis);
-    if (!o->is_real && colon != NULL)
+    if (!o->settings.is_real && colon != NULL)
         return command_error(
             cmd,
             "--redis %s: a simulated server needs a size: use --redis 500G, or add --real-tiers",
@@ -92,22 +92,25 @@ static int resolve_peer(const command *cmd, const tiers_options *o, tiers_lower 
 static int check_peers(const command *cmd, const tiers_options *o)
 {
     char tls_name[64];
-    const tls_sides sides = {"peer", o->peer != NULL, o->peer_listen != NULL};
-    const char *name = o->peer != NULL ? "peer" : o->peer_listen != NULL ? "peer-listen" : NULL;
-    const char *value = o->peer != NULL ? o->peer : o->peer_listen;
-    const char *idle = o->peer_secret_file != NULL ? "peer-secret-file"
-                       : o->peer_trust_network     ? "peer-trust-network"
-                                               : tls_first_given(&o->peer_tls, "peer", tls_name);
+    const tls_sides sides = {"peer", o->peer != NULL, o->settings.peer_listen != NULL};
+    const char *name = o->peer != NULL                   ? "peer"
+                       : o->settings.peer_listen != NULL ? "peer-listen"
+                                                         : NULL;
+    const char *value = o->peer != NULL ? o->peer : o->settings.peer_listen;
+    const char *idle = o->settings.peer_secret_file != NULL ? "peer-secret-file"
+                       : o->settings.peer_trust_network
+                           ? "peer-trust-network"
+                           : tls_first_given(&o->settings.peer_tls, "peer", tls_name);
     if (name == NULL && idle != NULL)
         return command_error(cmd, "--%s needs --peer HOST:PORT", idle);
-    if (name != NULL && !o->is_real)
+    if (name != NULL && !o->settings.is_real)
         return command_error(cmd, "--%s %s needs --real-tiers: peers exchange real blocks", name,
                              value);
-    if (name != NULL && o->peer_secret_file == NULL)
+    if (name != NULL && o->settings.peer_secret_file == NULL)
         return command_error(
             cmd, "--%s %s needs --peer-secret-file FILE (the same secret on both sides)", name,
             value);
-    return tls_check(cmd, &o->peer_tls, &sides);
+    return tls_check(cmd, &o->settings.peer_tls, &sides);
 }
 
 /* A simulated Redis has no connections. */
@@ -115,10 +118,10 @@ static int check_redis(const command *cmd, const tiers_options *o)
 {
     char name[64];
     const tls_sides sides = {"redis", true, false};
-    bool is_given = tls_first_given(&o->redis_tls, "redis", name) != NULL;
-    if (is_given && (o->redis == NULL || !o->is_real))
+    bool is_given = tls_first_given(&o->settings.redis_tls, "redis", name) != NULL;
+    if (is_given && (o->redis == NULL || !o->settings.is_real))
         return command_error(cmd, "--%s needs --real-tiers and --redis HOST:PORT", name);
-    return tls_check(cmd, &o->redis_tls, &sides);
+    return tls_check(cmd, &o->settings.redis_tls, &sides);
 }
 
 /* A tier smaller than one block would never hold anything. */
@@ -159,7 +162,7 @@ static int check_presence(const command *cmd, const tiers_options *o, uint32_t c
     } rows[] = {{"file-tier", o->file},
                 {"redis", o->redis},
                 {"peer", o->peer},
-                {"peer-listen", o->peer_listen}};
+                {"peer-listen", o->settings.peer_listen}};
     size_t first = 0;
     while (first < sizeof rows / sizeof *rows && rows[first].value == NULL)
         first++;
@@ -167,7 +170,7 @@ static int check_presence(const command *cmd, const tiers_options *o, uint32_t c
     if (cpu_blocks == 0 && has_any)
         return command_error(cmd, "--%s %s needs host memory: give --cpu-blocks or --cpu-memory",
                              rows[first].name, rows[first].value);
-    if (o->is_real && !has_any)
+    if (o->settings.is_real && !has_any)
         return command_error(
             cmd, "--real-tiers needs --file-tier PATH:SIZE, --redis HOST:PORT or --peer HOST:PORT");
     int status = check_peers(cmd, o);
@@ -178,29 +181,17 @@ int tiers_resolve(const command *cmd, const tiers_options *o, uint64_t block_byt
                   tiers_settings *settings)
 {
     uint32_t cpu_blocks;
-    *settings = (tiers_settings){0};
+    *settings = o->settings;
     int status = tiers_resolve_cpu(cmd, o, block_bytes, &cpu_blocks);
     if (status != 0)
         return status;
-    *settings = (tiers_settings){
-        .cpu_blocks = cpu_blocks,
-        .mode = o->mode == 1 ? QUIRE_OFFLOAD_LAZY : QUIRE_OFFLOAD_EAGER,
-        .has_lookahead = o->cpu_policy == 0,
-        .backlog = o->backlog,
-        .bytes_per_s = o->link.gbps * 1e9,
-        .latency_s = o->link.latency_us * 1e-6,
-        .policy = (quire_slots_policy)o->tier_policy,
-        .admit = ADMISSIONS[o->admit],
-        .is_real = o->is_real,
-        .trust_network = o->trust_network,
-        .password_file = o->password_file,
-        .failures = o->failures,
-        .peer_listen = o->peer_listen,
-        .peer_secret_file = o->peer_secret_file,
-        .peer_trust_network = o->peer_trust_network,
-        .peer_tls = o->peer_tls,
-        .redis_tls = o->redis_tls,
-    };
+    settings->cpu_blocks = cpu_blocks;
+    settings->mode = o->mode == 1 ? QUIRE_OFFLOAD_LAZY : QUIRE_OFFLOAD_EAGER;
+    settings->has_lookahead = o->cpu_policy == 0;
+    settings->bytes_per_s = o->link.gbps * 1e9;
+    settings->latency_s = o->link.latency_us * 1e-6;
+    settings->policy = (quire_slots_policy)o->tier_policy;
+    settings->admit = ADMISSIONS[o->admit];
     status = check_presence(cmd, o, cpu_blocks);
     if (status == 0 && o->peer != NULL)
         status = resolve_peer(cmd, o, &settings->lower[settings->num_lower++]);

@@ -10,49 +10,46 @@
 
 /* ---- lists ---------------------------------------------------------------- */
 
+/* The whole numbers that calls take: their letters are those of Python's module array. */
+typedef struct int_kind {
+    char type;
+    size_t bytes;
+    long long least;
+    unsigned long long most;
+    const char *name;
+} int_kind;
+
+static const int_kind *kind_of(char type)
+{
+    static const int_kind kinds[] = {{'i', 4, INT32_MIN, INT32_MAX, "int32"},
+                                     {'I', 4, 0, UINT32_MAX, "uint32"},
+                                     {'q', 8, INT64_MIN, INT64_MAX, "int64"},
+                                     {'Q', 8, 0, UINT64_MAX, "uint64"},
+                                     {'B', 1, 0, UINT8_MAX, "uint8"}};
+    const int_kind *kind = kinds;
+    while (kind->type != type)
+        kind++;
+    return kind;
+}
+
 static size_t item_bytes(char type)
 {
-    return type == 'Q' || type == 'q' ? 8 : type == 'B' ? 1 : 4;
+    return kind_of(type)->bytes;
 }
 
 static int out_of_range(const char *what, char type)
 {
-    PyErr_Format(PyExc_OverflowError, "%s: a number does not fit %s", what,
-                 type == 'i'   ? "int32"
-                 : type == 'I' ? "uint32"
-                 : type == 'Q' ? "uint64"
-                 : type == 'q' ? "int64"
-                               : "uint8");
+    PyErr_Format(PyExc_OverflowError, "%s: a number does not fit %s", what, kind_of(type)->name);
     return -1;
 }
 
 static int store(char type, void *items, size_t i, long long value, const char *what)
 {
-    switch (type) {
-    case 'i':
-        if (value < INT32_MIN || value > INT32_MAX)
-            return out_of_range(what, type);
-        ((int32_t *)items)[i] = (int32_t)value;
-        return 0;
-    case 'I':
-        if (value < 0 || value > UINT32_MAX)
-            return out_of_range(what, type);
-        ((uint32_t *)items)[i] = (uint32_t)value;
-        return 0;
-    case 'q':
-        ((int64_t *)items)[i] = value;
-        return 0;
-    case 'Q':
-        if (value < 0)
-            return out_of_range(what, type);
-        ((uint64_t *)items)[i] = (uint64_t)value;
-        return 0;
-    default:
-        if (value < 0 || value > UINT8_MAX)
-            return out_of_range(what, type);
-        ((uint8_t *)items)[i] = (uint8_t)value;
-        return 0;
-    }
+    const int_kind *kind = kind_of(type);
+    if (value < kind->least || (value > 0 && (unsigned long long)value > kind->most))
+        return out_of_range(what, type);
+    memcpy((char *)items + i * kind->bytes, &value, kind->bytes); /* little-endian, as in load */
+    return 0;
 }
 
 /* The item is held while it is looked at: its own code may take it out of the list. */
