@@ -25,7 +25,7 @@ static void measure_limit(bench *b, unsigned ways, const char *name)
 {
     gpu_rounds rounds = {.count = 0};
     (void)(ways == 0 ? gpu_rig_plain_within(&b->rig) : gpu_rig_plain(&b->rig, ways));
-    double start = gpu_now();
+    double start = progress_clock();
     while (gpu_wants_more(&b->rig, &rounds, start)) {
         double rate = ways == 0 ? gpu_rig_plain_within(&b->rig) : gpu_rig_plain(&b->rig, ways);
         b->has_failed |= rate <= 0;
@@ -36,8 +36,8 @@ static void measure_limit(bench *b, unsigned ways, const char *name)
 
 static void measure_limits(bench *b)
 {
-    double start = gpu_now();
-    while (gpu_now() - start < b->rig.case_seconds) /* clocks and bus wake up */
+    double start = progress_clock();
+    while (progress_clock() - start < b->rig.case_seconds) /* clocks and bus wake up */
         b->has_failed |= gpu_rig_plain(&b->rig, GPU_LOADS | GPU_STORES) <= 0;
     b->results.section = "The machine's limits: plain copies, as large as they come";
     measure_limit(b, GPU_LOADS, "host to GPU");
@@ -140,13 +140,13 @@ static double copy_blocks_once(gpu_rig *rig, quire_device *device, const quire_c
                                uint32_t n)
 {
     enum { TIMES = 8 };
-    double start = gpu_now();
+    double start = progress_clock();
     for (int i = 0; i < TIMES; i++)
         if (quire_device_cuda_copy_blocks(device, pairs, n) != QUIRE_OK)
             return 0;
     if (rig->calls->cuStreamSynchronize(rig->compute) != 0)
         return 0;
-    return TIMES * (double)n * (double)COW_BYTES / (gpu_now() - start) / 1e9;
+    return TIMES * (double)n * (double)COW_BYTES / (progress_clock() - start) / 1e9;
 }
 
 static void measure_cow(bench *b)
@@ -163,7 +163,7 @@ static void measure_cow(bench *b)
     for (uint32_t i = 0; i < n; i++)
         pairs[i] = (quire_cuda_pair){(i * 7) % n, half + (i * 11) % n};
     (void)copy_blocks_once(&b->rig, &traffic.device, pairs, n);
-    double start = gpu_now();
+    double start = progress_clock();
     while (gpu_wants_more(&b->rig, &rounds, start)) {
         double rate = copy_blocks_once(&b->rig, &traffic.device, pairs, n);
         b->has_failed |= rate <= 0;
@@ -218,14 +218,14 @@ static void measure_slowdown(bench *b, gpu_work_kind kind, uint32_t steps,
     if (plan->piece * plan->layers > b->rig.bytes || gpu_traffic_open(&traffic, &b->rig, plan) != 0)
         return;
     (void)compute_once(b, kind, steps, &traffic);
-    double start = gpu_now();
+    double start = progress_clock();
     while (gpu_wants_more(&b->rig, &slower, start)) {
         double alone = compute_once(b, kind, steps, NULL);
         uint64_t before = traffic.bytes_moved;
-        double begun = gpu_now();
+        double begun = progress_clock();
         double beside = compute_once(b, kind, steps, &traffic);
         rates.values[rates.count++] =
-            (double)(traffic.bytes_moved - before) / (gpu_now() - begun) / 1e9;
+            (double)(traffic.bytes_moved - before) / (progress_clock() - begun) / 1e9;
         slower.values[slower.count++] = 100 * (beside - alone) / alone;
         b->has_failed |= alone <= 0 || beside <= 0 || traffic.has_failed;
     }
@@ -279,7 +279,7 @@ enum { TABLE_ROWS = 1024, TABLE_STRIDE = 2048, TABLE_SLOTS = 1024, TABLE_CHANGES
 static double send_tables_once(gpu_rig *rig, quire_cuda_tables *tables, const int64_t *slots,
                                uint32_t round)
 {
-    double start = gpu_now();
+    double start = progress_clock();
     int status = QUIRE_OK;
     for (uint32_t i = 0; i < TABLE_CHANGES && status == QUIRE_OK; i++) {
         int32_t id = (int32_t)(round + i);
@@ -292,18 +292,18 @@ static double send_tables_once(gpu_rig *rig, quire_cuda_tables *tables, const in
         status = quire_cuda_tables_send(tables);
     if (status != QUIRE_OK || rig->calls->cuStreamSynchronize(rig->compute) != 0)
         return -1;
-    return (gpu_now() - start) * 1e6;
+    return (progress_clock() - start) * 1e6;
 }
 
 static double send_whole_once(gpu_rig *rig, uint64_t entries)
 {
     size_t bytes = (size_t)TABLE_ROWS * TABLE_STRIDE * 4;
-    double start = gpu_now();
+    double start = progress_clock();
     if (bytes > rig->bytes ||
         rig->calls->cuMemcpyHtoDAsync(entries, rig->host, bytes, rig->compute) != 0 ||
         rig->calls->cuStreamSynchronize(rig->compute) != 0)
         return -1;
-    return (gpu_now() - start) * 1e6;
+    return (progress_clock() - start) * 1e6;
 }
 
 static void measure_tables(bench *b)

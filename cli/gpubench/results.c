@@ -1,22 +1,16 @@
 #include "results.h"
 
+#include "output/distribution.h"
 #include "output/json_print.h"
 
 #include <stdlib.h>
-
-static int compare_values(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 double gpu_rounds_median(const gpu_rounds *rounds)
 {
     gpu_rounds sorted = *rounds;
     if (rounds->count == 0)
         return 0;
-    qsort(sorted.values, sorted.count, sizeof *sorted.values, compare_values);
+    qsort(sorted.values, sorted.count, sizeof *sorted.values, compare_doubles);
     return sorted.values[sorted.count / 2];
 }
 
@@ -27,7 +21,7 @@ double gpu_results_add(gpu_results *results, const char *name, const char *unit,
         return 0;
     gpu_rounds sorted = *rounds;
     gpu_result *r = &results->all[results->count++];
-    qsort(sorted.values, sorted.count, sizeof *sorted.values, compare_values);
+    qsort(sorted.values, sorted.count, sizeof *sorted.values, compare_doubles);
     *r = (gpu_result){.unit = unit, .piece = piece, .limit = limit, .goal = goal};
     (void)snprintf(r->name, sizeof r->name, "%s", name);
     r->median = sorted.values[sorted.count / 2];

@@ -3,7 +3,6 @@
 #include "gpu_work.h"
 
 #include <string.h>
-#include <time.h>
 
 /* As kernels of an engine: half of the threads that a multiprocessor can have, kept so by shared
  * memory; and several waves, so that a CTA that is held up does not hold up all. */
@@ -16,18 +15,11 @@ enum { LEAST_ROUNDS = 5, CTAS_ON_SM = 4, WAVES = 8, SHARED_BYTES = 48 << 10 };
 extern const char quire_gpu_work[];
 extern const size_t quire_gpu_work_bytes;
 
-double gpu_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 bool gpu_wants_more(const gpu_rig *rig, const gpu_rounds *rounds, double start)
 {
     if (rounds->count >= GPU_MOST_ROUNDS)
         return false;
-    return rounds->count < LEAST_ROUNDS || gpu_now() - start < rig->case_seconds;
+    return rounds->count < LEAST_ROUNDS || progress_clock() - start < rig->case_seconds;
 }
 
 /* ---- opening --------------------------------------------------------------- */
@@ -136,7 +128,7 @@ double gpu_rig_plain(gpu_rig *rig, unsigned ways)
 {
     const qr_cuda_calls *calls = rig->calls;
     qr_cu_result result = 0;
-    double start = gpu_now();
+    double start = progress_clock();
     if ((ways & 1) != 0)
         result =
             calls->cuMemcpyDtoHAsync(rig->host, rig->device, (size_t)rig->bytes, rig->plain[0]);
@@ -146,7 +138,7 @@ double gpu_rig_plain(gpu_rig *rig, unsigned ways)
     for (int i = 0; i < 2 && result == 0; i++)
         result = calls->cuStreamSynchronize(rig->plain[i]);
     double moved = (double)rig->bytes * ((ways & 1) + (ways >> 1 & 1));
-    return result == 0 ? moved / (gpu_now() - start) / 1e9 : 0;
+    return result == 0 ? moved / (progress_clock() - start) / 1e9 : 0;
 }
 
 double gpu_rig_plain_within(gpu_rig *rig)
@@ -154,13 +146,13 @@ double gpu_rig_plain_within(gpu_rig *rig)
     enum { TIMES = 4 };
     const qr_cuda_calls *calls = rig->calls;
     qr_cu_result result = 0;
-    double start = gpu_now();
+    double start = progress_clock();
     for (int i = 0; i < TIMES && result == 0; i++)
         result = calls->cuMemcpyDtoDAsync(rig->device + rig->bytes, rig->device, (size_t)rig->bytes,
                                           rig->compute);
     if (result == 0)
         result = calls->cuStreamSynchronize(rig->compute);
-    return result == 0 ? TIMES * (double)rig->bytes / (gpu_now() - start) / 1e9 : 0;
+    return result == 0 ? TIMES * (double)rig->bytes / (progress_clock() - start) / 1e9 : 0;
 }
 
 /* ---- compute --------------------------------------------------------------- */

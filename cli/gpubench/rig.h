@@ -7,6 +7,7 @@
 #define QUIRE_CLI_GPUBENCH_RIG_H
 
 #include "bench.h"
+#include "output/progress.h"
 #include "results.h"
 
 #include "tier/device/cuda/gpu.h"
@@ -40,7 +41,6 @@ typedef struct gpu_rig {
 int gpu_rig_open(gpu_rig *rig, const gpu_bench_options *options);
 void gpu_rig_close(gpu_rig *rig);
 
-double gpu_now(void); /* seconds */
 /* Whether a case that began at `start` wants another round. */
 bool gpu_wants_more(const gpu_rig *rig, const gpu_rounds *rounds, double start);
 

@@ -148,20 +148,20 @@ double gpu_traffic_round(gpu_traffic *t)
         t->next[way] = t->jobs[way] == NULL ? t->num_jobs : 0;
         wanted += t->jobs[way] == NULL ? 0 : t->num_jobs;
     }
-    double start = gpu_now();
+    double start = progress_clock();
     while (ended < wanted && !t->has_failed) {
         submit_next(t, 0);
         submit_next(t, 1);
         ended += take_ended(t);
     }
-    double took = gpu_now() - start;
+    double took = progress_clock() - start;
     return t->has_failed ? 0 : (double)(t->bytes_moved - before) / took / 1e9;
 }
 
 void gpu_traffic_measure(gpu_traffic *t, gpu_rounds *rounds, gpu_rounds *plain)
 {
     (void)gpu_traffic_round(t); /* warms up */
-    double start = gpu_now();
+    double start = progress_clock();
     rounds->count = 0;
     plain->count = 0;
     while (!t->has_failed && gpu_wants_more(t->rig, rounds, start)) {

@@ -10,6 +10,8 @@
  */
 #include "calibrate.h"
 
+#include "output/distribution.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,13 +51,6 @@ void steps_predict(const steps_file *file, const gpu *g, uint32_t tp, quire_cach
     }
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 step_errors steps_compare(const steps_file *file, const double *ms)
 {
     step_errors errors = {0};
@@ -73,7 +68,7 @@ step_errors steps_compare(const steps_file *file, const double *ms)
     }
     if (errors.num_steps > 0) {
         uint32_t half = errors.num_steps / 2;
-        qsort(sizes, errors.num_steps, sizeof *sizes, by_size);
+        qsort(sizes, errors.num_steps, sizeof *sizes, compare_doubles);
         errors.median =
             errors.num_steps % 2 == 1 ? sizes[half] : (sizes[half - 1] + sizes[half]) / 2;
     }
@@ -115,9 +110,7 @@ static double cost_of(fit *f, const double at[DIMENSIONS])
 
 static int by_cost(const void *a, const void *b)
 {
-    double x = ((const simplex_point *)a)->cost;
-    double y = ((const simplex_point *)b)->cost;
-    return (x > y) - (x < y);
+    return compare_doubles(&((const simplex_point *)a)->cost, &((const simplex_point *)b)->cost);
 }
 
 /* The point so far from the worst: 2 is its mirror image, 1 the middle of the others. */

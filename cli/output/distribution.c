@@ -70,7 +70,7 @@ double distribution_mean(const distribution *d)
     return d->count == 0 ? 0 : d->sum / (double)d->count;
 }
 
-static int by_value(const void *a, const void *b)
+int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a;
     double y = *(const double *)b;
@@ -84,7 +84,7 @@ double distribution_percentile(distribution *d, double share)
     uint64_t rank = (uint64_t)ceil(share * (double)d->count); /* from 1 on */
     rank = rank < 1 ? 1 : rank > d->count ? d->count : rank;
     if (d->bins == NULL) {
-        qsort(d->values, d->count, sizeof *d->values, by_value);
+        qsort(d->values, d->count, sizeof *d->values, compare_doubles);
         return d->values[rank - 1];
     }
     size_t bin = 0;

@@ -28,4 +28,7 @@ double distribution_mean(const distribution *d);
 double distribution_percentile(distribution *d, double share);
 void distribution_free(distribution *d);
 
+/* For qsort: doubles from the smallest on. */
+int compare_doubles(const void *a, const void *b);
+
 #endif

@@ -1,4 +1,5 @@
 #include "sweep.h"
+#include "output/distribution.h"
 #include "output/progress.h"
 
 #include <errno.h>
@@ -221,20 +222,13 @@ static void wait_for_jobs(sweep_runner *r)
 
 /* ---- progress -------------------------------------------------------------- */
 
-static int by_number(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* If every point takes one unit: the units until the last one ends. lefts: what each of the jobs
  * has still to do of its point. The points that have not started go to the jobs in turns. */
 static double units_left(double *lefts, uint32_t num_jobs, uint32_t num_waiting)
 {
     uint32_t rounds = num_waiting / num_jobs;
     uint32_t rest = num_waiting % num_jobs;
-    qsort(lefts, num_jobs, sizeof *lefts, by_number);
+    qsort(lefts, num_jobs, sizeof *lefts, compare_doubles);
     double last = lefts[num_jobs - 1] + rounds;
     double of_rest = rest > 0 ? lefts[rest - 1] + rounds + 1 : 0;
     return last > of_rest ? last : of_rest;
