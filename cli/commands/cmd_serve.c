@@ -32,8 +32,7 @@ static struct {
     bool has_hashes;
     bool has_ring;
 } o = {.replay = REPLAY_OPTIONS_INIT,
-       .s = {.monitor = QUIRE_MONITOR_CONFIG_INIT,
-             .monitor.map_ms = 250,
+       .s = {.monitor = {.size = sizeof(quire_monitor_config), .map_ms = 250},
              .http = QUIRE_HTTP_CONFIG_INIT,
              .publisher = QUIRE_PUBLISHER_CONFIG_INIT},
        .speed = "1",
@@ -325,7 +324,6 @@ static int serve_trace(serve_settings *s)
 static int run_serve(void)
 {
     static serve_texts texts;
-    serve_settings settings;
     if (o.s.loop && strcmp(arguments[0], "-") == 0)
         return command_error(&cmd_serve, "--loop cannot be used with standard input: give a file");
     if (o.s.loop && o.replay.settings.max_steps > 0)
@@ -338,9 +336,9 @@ static int run_serve(void)
         return command_error(&cmd_serve,
                              "--loop cannot be used with --peer: the loop empties all tiers, "
                              "and cannot empty the peer's memory");
-    int status = read_settings(&settings, &texts);
+    int status = read_settings(&o.s, &texts);
     if (status == 0)
-        status = serve_trace(&settings);
+        status = serve_trace(&o.s);
     free(texts.clients);
     free(texts.client_list);
     return status;

@@ -25,8 +25,8 @@ typedef struct pace {
 
 enum { MAX_BEHIND_MS = 500 };
 
-/* Comes back when the simulated time is there, or when an interrupt came. Who falls behind, since the
- * machine is slow or slept, goes on from there: nothing rushes to catch up. */
+/* Comes back when the simulated time is there, or when an interrupt came. Who falls behind, since
+ * the machine is slow or slept, goes on from there: nothing rushes to catch up. */
 static void pace_wait(pace *p, double until_s)
 {
     if (p->speed <= 0)

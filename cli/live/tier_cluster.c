@@ -112,8 +112,8 @@ static bool read_answer(int fd, char said[REDIS_ASK_BYTES])
     return false;
 }
 
-/* Words until NULL. said: the answer as text (of an array, its last element). false: no answer, or an
- * error, which said has then. */
+/* Words until NULL. said: the answer as text (of an array, its last element). false: no answer, or
+ * an error, which said has then. */
 static bool redis_ask(uint32_t port, char said[REDIS_ASK_BYTES], ...)
 {
     char words[1024];

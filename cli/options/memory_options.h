@@ -1,4 +1,4 @@
-/* cli/options/memory_options.h - how memory is used: host memory, swap, and how full the pool may get.
+/* cli/options/memory_options.h - host memory, swap, and how full the pool may get.
  *
  *      --cpu-blocks 32768        or   --cpu-memory 64Gi         blocks that are offloaded
  *      --swap-blocks 4096        or   --swap-memory 8Gi         KV of preempted requests
@@ -80,13 +80,13 @@ enum { SWAP_MAX_BLOCKS = 1 << 28 }; /* the library's limit */
     {"swap-memory", OPTION_U64, &(s).memory, "BYTES",                                              \
      "the same in bytes, for each GPU", .def = "by --swap-blocks", .max = 1e15},                   \
     {"swap-setup-cost", OPTION_REAL, &(s).setup_us, "US",                                          \
-     "time to start the copies of a request, for the choice between swap and recompute",    \
+     "time to start the copies of a request, for the choice between swap and recompute",           \
      .def = "by --cpu-latency", .min = 0.001, .max = 4294967},                                     \
     {"swap-cost", OPTION_REAL, &(s).swap_us, "US",                                                 \
-     "time to move a block one way, for the choice between swap and recompute",             \
+     "time to move a block one way, for the choice between swap and recompute",                    \
      .def = "by --cpu-bandwidth", .min = 0.001, .max = 4294967},                                   \
     {"recompute-cost", OPTION_REAL, &(s).recompute_us, "US",                                       \
-     "time to compute a token, for the choice between swap and recompute",                  \
+     "time to compute a token, for the choice between swap and recompute",                         \
      .def = "by the time model", .min = 0.001, .max = 4294967}
 /* clang-format on */
 

@@ -58,52 +58,55 @@ extern const char *const replay_hash_algos[];
     {"format", OPTION_TEXT, &(o).format, "NAME",                                                   \
      "mooncake, bailian, azure, burstgpt, sharegpt, agent or quire", .def = "detected",            \
      .section = "Trace"},                                                                          \
-    {"skip-bad", OPTION_SWITCH, &(o).settings.trace.skip_bad, NULL,                                               \
+    {"skip-bad", OPTION_SWITCH, &(o).settings.trace.skip_bad, NULL,                                \
      "skip invalid records and requests that cannot be served, and count them", .def = "off"},     \
-    {"max-requests", OPTION_U64, &(o).settings.trace.max_requests, "N", "stop reading after N requests",          \
+    {"max-requests", OPTION_U64, &(o).settings.trace.max_requests, "N",                            \
+     "stop reading after N requests",                                                              \
      .def = "all"},                                                                                \
-    {"id-block-size", OPTION_U32, &(o).settings.trace.id_block_size, "TOKENS",                                    \
+    {"id-block-size", OPTION_U32, &(o).settings.trace.id_block_size, "TOKENS",                     \
      "tokens of one block id of the trace", .def = "the format's", .max = 1 << 20},                \
     {"clock", OPTION_CHOICE, &(o).clock, "KIND",                                                   \
      "requests arrive at the trace's times, all at once, or one after the other",                  \
      .def = "trace", .choices = replay_clocks, .section = "Time"},                                 \
-    {speed_name, OPTION_REAL, &(o).settings.speed, "FACTOR",                                                \
+    {speed_name, OPTION_REAL, &(o).settings.speed, "FACTOR",                                       \
      "requests arrive this many times as fast as in the trace",                                    \
      .def = "1", .min = 1e-6, .max = 1e9},                                                         \
-    {"max-steps", OPTION_U64, &(o).settings.max_steps, "N", "stop after N steps", .def = "no limit"},       \
+    {"max-steps", OPTION_U64, &(o).settings.max_steps, "N",                                        \
+     "stop after N steps", .def = "no limit"},                                                     \
     {"slo", OPTION_TEXT, &(o).slo, "LIMITS",                                                       \
      "count requests that keep ttft=2s,tpot=50ms,e2e=30s (any of the three): goodput",             \
      .def = "none", .has_commas = true},                                                           \
     {"scheduling-policy", OPTION_CHOICE, &(o).policy, "KIND",                                      \
      "order in which requests are admitted", .def = "fcfs",                                        \
      .choices = replay_policies, .section = "Scheduler"},                                          \
-    {"long-prefill-token-threshold", OPTION_U32, &(o).settings.long_prefill_token_threshold, "TOKENS",      \
+    {"long-prefill-token-threshold", OPTION_U32, &(o).settings.long_prefill_token_threshold,       \
+     "TOKENS",                                                                                     \
      "maximum prompt tokens of one request in a step", .def = "any"},                              \
-    {"enable-chunked-prefill", OPTION_SWITCH, &(o).settings.enable_chunked_prefill, NULL,                   \
+    {"enable-chunked-prefill", OPTION_SWITCH, &(o).settings.enable_chunked_prefill, NULL,          \
      "compute prompts in chunks", .def = "on"},                                                    \
-    {"enable-prefix-caching", OPTION_SWITCH, &(o).settings.enable_prefix_caching, NULL,                     \
+    {"enable-prefix-caching", OPTION_SWITCH, &(o).settings.enable_prefix_caching, NULL,            \
      "reuse cached prefixes", .def = "on"},                                                        \
-    {"reserve-full-sequence", OPTION_SWITCH, &(o).settings.reserve_full_sequence, NULL,                     \
+    {"reserve-full-sequence", OPTION_SWITCH, &(o).settings.reserve_full_sequence, NULL,            \
      "admit a prompt only if all of it fits", .def = "on"},                                        \
-    {"lookahead", OPTION_U32, &(o).settings.lookahead, "N",                                                 \
+    {"lookahead", OPTION_U32, &(o).settings.lookahead, "N",                                        \
      "blocks that the next N waiting requests will find are evicted last", .def = "0",             \
      .max = 4096},                                                                                 \
-    {"prefix-window", OPTION_U32, &(o).settings.prefix_window, "N",                                         \
+    {"prefix-window", OPTION_U32, &(o).settings.prefix_window, "N",                                \
      "look at the first N waiting requests, and admit the one with the longest cached prefix",     \
      .def = "0: the order of the queue", .max = 1024},                                             \
-    {"prefix-patience", OPTION_U32, &(o).settings.prefix_patience, "TIMES",                                 \
+    {"prefix-patience", OPTION_U32, &(o).settings.prefix_patience, "TIMES",                        \
      "with --prefix-window: a request waits for at most so many times the requests and tokens "    \
      "that its place in the queue makes it wait for",                                              \
      .def = "4", .max = 1000},                                                                     \
-    {"pin-ttl", OPTION_REAL, &(o).settings.pin_ttl_s, "SECONDS",                                              \
+    {"pin-ttl", OPTION_REAL, &(o).settings.pin_ttl_s, "SECONDS",                                   \
      "keep the blocks of a session for this time after each turn but the last",                    \
      .def = "0: not", .max = 1e9},                                                                 \
-    PRESSURE_OPTIONS((o).settings.pressure),                                                                \
+    PRESSURE_OPTIONS((o).settings.pressure),                                                       \
     {"victim", OPTION_CHOICE, &(o).victim, "KIND",                                                 \
      "which running request is preempted: the last, the least urgent, or the least recent",        \
      .def = "by the policy", .choices = replay_victims},                                           \
     SWAP_OPTIONS((o).swap),                                                                        \
-    {"async-scheduling", OPTION_SWITCH, &(o).settings.async_scheduling, NULL,                               \
+    {"async-scheduling", OPTION_SWITCH, &(o).settings.async_scheduling, NULL,                      \
      "schedule a step while the one before is computed", .def = "off"},                            \
     {"prefix-caching-hash-algo", OPTION_CHOICE, &(o).hash_algo, "KIND",                            \
      "decisions do not depend on it", .def = "quire128", .choices = replay_hash_algos},            \

@@ -58,7 +58,8 @@ extern const char *const tiers_admissions[];
      "which blocks are evicted from host memory first: blocks that no waiting request needs,"      \
      " or the least recently used blocks",                                                         \
      .def = "lookahead", .choices = tiers_cpu_policies},                                           \
-    {"backlog", OPTION_U32, &(t).settings.backlog, "N", "number of waiting requests that lookahead knows",  \
+    {"backlog", OPTION_U32, &(t).settings.backlog, "N",                                            \
+     "number of waiting requests that lookahead knows",                                            \
      .def = "256", .min = 1, .max = 65536},                                                        \
     {"file-tier", OPTION_TEXT, &(t).file, "SIZE",                                                  \
      "a file behind host memory; with --real-tiers PATH:SIZE", .def = "none"},                     \
@@ -70,12 +71,12 @@ extern const char *const tiers_admissions[];
      "host memory of a quire serve --peer-listen, asked before the other tiers; needs "            \
      "--real-tiers",                                                                               \
      .def = "none"},                                                                               \
-    {"peer-secret-file", OPTION_TEXT, &(t).settings.peer_secret_file, "FILE",                               \
+    {"peer-secret-file", OPTION_TEXT, &(t).settings.peer_secret_file, "FILE",                      \
      "its first line, 16 characters or more, is the secret that both sides know",                  \
      .def = "none"},                                                                               \
-    {"peer-trust-network", OPTION_SWITCH, &(t).settings.peer_trust_network, NULL,                           \
+    {"peer-trust-network", OPTION_SWITCH, &(t).settings.peer_trust_network, NULL,                  \
      "peers may be on other machines, without TLS", .def = "off"},                                 \
-    TLS_OPTIONS((t).settings.peer_tls, "peer", "TLS, for --peer and for --peer-listen",                     \
+    TLS_OPTIONS((t).settings.peer_tls, "peer", "TLS, for --peer and for --peer-listen",            \
                 "CAs that sign the other side's certificate (PEM); a server asks clients for one", \
                 "certificate of this side (PEM); --peer-listen needs one"),                        \
     {"redis", OPTION_TEXT, &(t).redis, "SIZE",                                                     \
@@ -86,11 +87,11 @@ extern const char *const tiers_admissions[];
      .min = 1e-6},                                                                                 \
     {"redis-latency", OPTION_REAL, &(t).redis_latency_us, "US",                                    \
      "latency of one request to Redis", .def = "500"},                                             \
-    {"redis-trust-network", OPTION_SWITCH, &(t).settings.trust_network, NULL,                               \
+    {"redis-trust-network", OPTION_SWITCH, &(t).settings.trust_network, NULL,                      \
      "real servers may be on other machines, without TLS", .def = "off"},                          \
-    {"redis-password-file", OPTION_TEXT, &(t).settings.password_file, "FILE",                               \
+    {"redis-password-file", OPTION_TEXT, &(t).settings.password_file, "FILE",                      \
      "its first line is the password of real servers", .def = "none"},                             \
-    TLS_OPTIONS((t).settings.redis_tls, "redis", "TLS to real servers",                                     \
+    TLS_OPTIONS((t).settings.redis_tls, "redis", "TLS to real servers",                            \
                 "CAs that sign the servers' certificates (PEM)",                                   \
                 "certificate of this side (PEM), for servers that ask for one"),                   \
     {"tier-policy", OPTION_CHOICE, &(t).tier_policy, "KIND",                                       \
@@ -99,9 +100,9 @@ extern const char *const tiers_admissions[];
     {"admit", OPTION_CHOICE, &(t).admit, "KIND",                                                   \
      "what goes to file and Redis: what was a hit before, long prefixes, or all",                  \
      .def = "reused", .choices = tiers_admissions},                                                \
-    {"tier-failures", OPTION_REAL, &(t).settings.failures, "SHARE",                                         \
+    {"tier-failures", OPTION_REAL, &(t).settings.failures, "SHARE",                                \
      "share of simulated copies and transfers that fail", .def = "0", .max = 1},                   \
-    {"real-tiers", OPTION_SWITCH, &(t).settings.is_real, NULL,                                              \
+    {"real-tiers", OPTION_SWITCH, &(t).settings.is_real, NULL,                                     \
      "use a real file, real Redis servers or real peers: bytes are checked, and transfers "        \
      "take their real time",                                                                       \
      .def = "off"}
