@@ -151,7 +151,7 @@ uint64_t bench_evict_pass(void *state, bench_timer *timer)
     bench_must(status, "quire_pool_get_new_blocks");
     /* The queue is a ring in the order of blocks[], so what came out is known. */
     if (memcmp(c->out, c->blocks + c->cursor, count * sizeof *c->out) != 0 ||
-        quire_pool_num_keys(c->pool) != c->count - count)
+        quire_pool_get_counts(c->pool).num_keys != c->count - count)
         bench_must(QUIRE_E_CORRUPT, "evicted other blocks than the oldest");
     bench_cached_store(c, c->cursor, count);
     bench_must(quire_pool_free_blocks(c->pool, c->blocks + c->cursor, count),

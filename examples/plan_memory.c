@@ -67,8 +67,8 @@ static void make_cache(const quire_plan *plan)
     must(quire_plan_cache_config(plan, &config), "config");
     config.max_requests = 16;
     must(quire_cache_create(&config, NULL, &cache), "cache");
-    printf("  cache     %u group(s), hashes of %u tokens\n", quire_cache_num_groups(cache),
-           quire_cache_hash_block_size(cache));
+    printf("  cache     %u group(s), hashes of %u tokens\n",
+           quire_cache_get_counts(cache).num_groups, quire_cache_get_counts(cache).hash_block_size);
     quire_cache_destroy(cache);
 }
 

@@ -101,7 +101,7 @@ static void take_step(quire_sched *sched, tally *t)
     t->preemptions += step->num_preempted;
     t->out += step->num_swap_out;
     t->in += step->num_swap_in;
-    double level = quire_cache_get_usage(quire_sched_cache(sched));
+    double level = quire_usage_level(quire_cache_usage(quire_sched_cache(sched)));
     t->most = level > t->most ? level : t->most;
     const quire_model_output output = {.sampled = sampled};
     must(quire_sched_update(sched, step->step, &output, &outputs), "update");

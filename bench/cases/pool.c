@@ -87,7 +87,7 @@ static uint64_t cache_full_pass(void *state, bench_timer *timer)
     bench_start(timer);
     bench_cached_store(c, 0, c->batch);
     bench_stop(timer, c->batch);
-    return quire_pool_num_keys(c->pool);
+    return quire_pool_get_counts(c->pool).num_keys;
 }
 
 /* ---- the cases ---------------------------------------------------------- */

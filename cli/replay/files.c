@@ -218,7 +218,7 @@ static void find_owners(replay *r)
 {
     quire_req running[PAGE_MAX_OWNERS];
     uint32_t n = quire_sched_get_queue(r->sched, 0, running, PAGE_MAX_OWNERS);
-    uint32_t num_groups = quire_cache_num_groups(quire_sched_cache(r->sched));
+    uint32_t num_groups = quire_cache_get_counts(quire_sched_cache(r->sched)).num_groups;
     memset(r->owners, 0, PAGE_MAX_OWNERS * sizeof *r->owners);
     for (uint32_t i = 0; i < n && i < PAGE_MAX_OWNERS; i++) {
         quire_sched_get_blocks(r->sched, running[i], r->spans);

@@ -131,7 +131,7 @@ static int make_memory(replay *r)
         ok = ok && r->flights[i].sampled != NULL;
     }
     if (s->page != NULL) {
-        uint32_t num_groups = quire_cache_num_groups(quire_sched_cache(r->sched));
+        uint32_t num_groups = quire_cache_get_counts(quire_sched_cache(r->sched)).num_groups;
         r->states = malloc((size_t)r->num_blocks + 1); /* and a zero at the end */
         r->owners = calloc(PAGE_MAX_OWNERS, sizeof *r->owners);
         r->spans = calloc((size_t)num_groups + 1, sizeof *r->spans);

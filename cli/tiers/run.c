@@ -406,7 +406,7 @@ static void note_failures(tiers_run *t, const quire_model_output *output)
 {
     enum { GROUPS = 64 };
     quire_block_span spans[GROUPS];
-    uint32_t num_groups = quire_cache_num_groups(quire_sched_cache(t->sched));
+    uint32_t num_groups = quire_cache_get_counts(quire_sched_cache(t->sched)).num_groups;
     for (uint32_t i = 0; i < output->num_finished_recving && num_groups <= GROUPS; i++) {
         quire_req req = output->finished_recving[i];
         if (quire_sched_get_blocks(t->sched, req, spans) != QUIRE_OK)

@@ -36,7 +36,7 @@
  * Cost: allocate_slots is O(blocks that change), free O(blocks), get_computed_blocks O(blocks up to
  * the first miss). Nothing is allocated after creation.
  *
- * Threads: one writer thread. Any thread may call quire_cache_usage and quire_cache_get_usage.
+ * Threads: one writer thread. Any thread may call quire_cache_usage.
  *
  * Statuses: a call that does not return QUIRE_OK has changed nothing; QUIRE_QUIRK_TRIM_ON_FAILURE
  * is the one exception. If a required pointer is NULL, a call returns QUIRE_E_ARGUMENT. A seq that
@@ -198,6 +198,9 @@ typedef struct quire_allocate_params {
     /* The last num_uncertain_tokens computed tokens may still be removed (rejected drafts): the
      * window stays behind them. */
     uint32_t num_uncertain_tokens;
+    /* 1: quire_cache_can_allocate answers for all tokens of the request, whatever num_new_tokens
+     * is; quire_cache_allocate_slots does not read this field. */
+    uint32_t full_sequence_must_fit;
 } quire_allocate_params;
 
 /* Allocates blocks for new tokens: keeps the blocks of the hit, frees the blocks outside the
@@ -224,16 +227,23 @@ QUIRE_API int quire_cache_allocate_slots(quire_cache *cache, quire_cache_request
 
 /* Returns what quire_cache_allocate_slots would return now for the same arguments. Changes nothing,
  * also with QUIRE_QUIRK_TRIM_ON_FAILURE. For one more token of a decoding request: num_new_tokens
- * 1. */
+ * 1. With full_sequence_must_fit see quire_cache_can_fit_full_sequence. */
 QUIRE_API int quire_cache_can_allocate(const quire_cache *cache, const quire_cache_request *request,
                                        const quire_allocate_params *params);
 
 /* Returns QUIRE_OK if all tokens of the request would fit now, otherwise QUIRE_NO_SPACE. Use it
  * before the first chunk of a long prompt. Reads the hit, the external and the encoder tokens of
  * params. Errors as quire_cache_allocate_slots. */
-QUIRE_API int quire_cache_can_fit_full_sequence(const quire_cache *cache,
-                                                const quire_cache_request *request,
-                                                const quire_allocate_params *params);
+static inline int quire_cache_can_fit_full_sequence(const quire_cache *cache,
+                                                    const quire_cache_request *request,
+                                                    const quire_allocate_params *params)
+{
+    if (params == NULL)
+        return QUIRE_E_ARGUMENT;
+    quire_allocate_params whole = *params;
+    whole.full_sequence_must_fit = 1;
+    return quire_cache_can_allocate(cache, request, &whole);
+}
 
 /* Gives the full blocks of the first num_computed_tokens tokens their keys: after a load with
  * delay_cache_blocks. With caching off, does nothing. Returns QUIRE_E_RANGE if the request has
@@ -246,16 +256,6 @@ QUIRE_API int quire_cache_cache_blocks(quire_cache *cache, const quire_cache_req
 /* Frees all blocks of the request, group by group, last to first, and sets request->seq to 0. If
  * the request was moved out, frees its host slots. If request->seq is 0, does nothing. */
 QUIRE_API int quire_cache_free(quire_cache *cache, quire_cache_request *request);
-
-/* Frees the blocks that no token after the first total_computed_tokens tokens attends to. Returns
- * QUIRE_E_UNKNOWN_SEQ, or QUIRE_E_RANGE if total_computed_tokens exceeds max_model_len. */
-QUIRE_API int quire_cache_remove_skipped_blocks(quire_cache *cache, quire_seq seq,
-                                                uint32_t total_computed_tokens);
-
-/* Like quire_pool_evict_blocks, but skips null blocks. Returns QUIRE_E_UNKNOWN_BLOCK if a block
- * does not exist. */
-QUIRE_API int quire_cache_evict_blocks(quire_cache *cache, const quire_block *blocks,
-                                       uint32_t num_blocks);
 
 /* Like quire_pool_reset_prefix_cache. Sink blocks do not count as in use. Returns QUIRE_BUSY while
  * a block is in use or a request is moved out. */
@@ -335,21 +335,23 @@ QUIRE_API int quire_cache_get_num_common_prefix_blocks(const quire_cache *cache,
  * until the next allocate_slots. At most 2 x num_blocks blocks. */
 QUIRE_API int quire_cache_take_new_block_ids(quire_cache *cache, quire_block_span *ids);
 
-/* The sink blocks of a SINK_FULL group, which all requests share at their start; empty for other
- * groups. Returns QUIRE_E_RANGE if the group does not exist. */
-QUIRE_API int quire_cache_get_sink_blocks(const quire_cache *cache, uint32_t group,
-                                          quire_block_span *blocks);
+typedef struct quire_cache_counts {
+    uint32_t num_groups;
+    uint32_t hash_block_size; /* tokens under one hash */
+    uint32_t num_seqs;        /* requests that have blocks */
+} quire_cache_counts;
 
-QUIRE_API uint32_t quire_cache_num_groups(const quire_cache *cache);
-QUIRE_API uint32_t quire_cache_num_seqs(const quire_cache *cache); /* requests that have blocks */
-QUIRE_API uint32_t quire_cache_hash_block_size(const quire_cache *cache);
-QUIRE_API uint64_t quire_cache_quirks(const quire_cache *cache); /* the effective quirks */
+/* All 0 if cache is NULL. Cost: O(1). */
+QUIRE_API quire_cache_counts quire_cache_get_counts(const quire_cache *cache);
 
 /* The pool, for the functions of quire/pool.h; NULL if cache is NULL. Blocks that are touched
  * through quire_pool_touch must be freed through quire_pool_free_blocks. */
-QUIRE_API quire_pool *quire_cache_pool(quire_cache *cache);
-QUIRE_API quire_usage quire_cache_usage(const quire_cache *cache);
-QUIRE_API double quire_cache_get_usage(const quire_cache *cache);
+QUIRE_API quire_pool *quire_cache_pool(const quire_cache *cache);
+/* The blocks of the pool by state. Any thread. */
+static inline quire_usage quire_cache_usage(const quire_cache *cache)
+{
+    return quire_pool_usage(quire_cache_pool(cache));
+}
 
 /* What prefix caching saved, in tokens. A request counts once, when it gets its first blocks; with
  * QUIRE_QUIRK_STATS_EVERY_LOOKUP it counts at every get_computed_blocks. */

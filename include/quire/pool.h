@@ -28,9 +28,9 @@
  * allocated after creation. Memory: 65 bytes for each block; with caching also the bytes of its
  * hash (hash_bytes) and about 11 bytes of index.
  *
- * Threads: one writer thread. Any thread may call quire_pool_usage, quire_pool_get_num_free_blocks
- * and quire_pool_get_usage at any time. All numbers of one such call belong to one moment and add
- * up; the moment may lie inside a call of the writer that changes many blocks.
+ * Threads: one writer thread. Any thread may call quire_pool_usage and
+ * quire_pool_get_num_free_blocks at any time. All numbers of one such call belong to one moment and
+ * add up; the moment may lie inside a call of the writer that changes many blocks.
  *
  * Statuses: a call that does not return QUIRE_OK has changed nothing. If the pool is NULL, or an
  * array is NULL and its count is above 0, a call returns QUIRE_E_ARGUMENT.
@@ -114,37 +114,33 @@ QUIRE_API void quire_pool_destroy(quire_pool *pool);
 
 /* ---- finding ------------------------------------------------------------ */
 
-/* Finds the cached block of a hash in each of the groups, and writes the blocks in the order of
- * group_ids. Returns QUIRE_MISS if a group does not have the hash; blocks is then unchanged. With
- * caching off, returns QUIRE_MISS. The blocks can be evicted until quire_pool_touch. Returns
- * QUIRE_E_RANGE if hash.len is not a multiple of 16 or exceeds hash_bytes; QUIRE_E_ARGUMENT if
- * num_groups is 0. */
-QUIRE_API int quire_pool_get_cached_block(const quire_pool *pool, quire_bytes hash,
-                                          const uint32_t *group_ids, uint32_t num_groups,
-                                          quire_block *blocks);
-
-/* Finds a run of hashes, up to the first miss: blocks[i * num_groups + g] for i < *num_hit. hashes
- * holds num_hashes hashes of hash_len bytes each, one after the other (for blocks that join k
- * hashes, hash_len is k times the digest size). This is the fast way to look up a prompt. Always
- * returns QUIRE_OK for valid arguments, also with 0 hits; other statuses as
- * quire_pool_get_cached_block. */
+/* Finds a run of hashes, up to the first hash that one of the groups does not have:
+ * blocks[i * num_groups + g] for i < *num_hit. hashes holds num_hashes hashes of hash_len bytes
+ * each, one after the other (for blocks that join k hashes, hash_len is k times the digest size).
+ * Returns QUIRE_OK also with 0 hits; with caching off *num_hit is 0. The blocks can be evicted
+ * until quire_pool_touch. QUIRE_E_RANGE if hash_len is not a multiple of 16 or exceeds hash_bytes;
+ * QUIRE_E_ARGUMENT if num_groups is 0. */
 QUIRE_API int quire_pool_get_cached_prefix(const quire_pool *pool, const void *hashes,
                                            size_t hash_len, uint32_t num_hashes,
                                            const uint32_t *group_ids, uint32_t num_groups,
                                            quire_block *blocks, uint32_t *num_hit);
+
+/* The same for one hash: QUIRE_OK, or QUIRE_MISS if a group does not have the hash. */
+static inline int quire_pool_get_cached_block(const quire_pool *pool, quire_bytes hash,
+                                              const uint32_t *group_ids, uint32_t num_groups,
+                                              quire_block *blocks)
+{
+    uint32_t num_hit = 0;
+    int err = quire_pool_get_cached_prefix(pool, hash.data, hash.len, 1, group_ids, num_groups,
+                                           blocks, &num_hit);
+    return err == QUIRE_OK && num_hit == 0 ? QUIRE_MISS : err;
+}
 
 /* Finds each of the hashes in one group: blocks[i] is QUIRE_NULL_BLOCK for a miss. Statuses as
  * quire_pool_get_cached_prefix. */
 QUIRE_API int quire_pool_get_cached_each(const quire_pool *pool, const void *hashes,
                                          size_t hash_len, uint32_t num_hashes, uint32_t group_id,
                                          quire_block *blocks);
-
-/* Returns how many of the first blocks still have these keys: blocks[i] must have the i-th hash of
- * hashes and the group. Use it to test whether an earlier lookup is still valid. Returns 0 if an
- * argument is invalid or caching is off. */
-QUIRE_API uint32_t quire_pool_count_unchanged(const quire_pool *pool, const quire_block *blocks,
-                                              uint32_t num_blocks, const void *hashes,
-                                              size_t hash_len, uint32_t group_id);
 
 /* ---- changing ----------------------------------------------------------- */
 
@@ -272,50 +268,69 @@ typedef struct quire_usage {
 /* The blocks by state. All 0 if pool is NULL. Any thread. */
 QUIRE_API quire_usage quire_pool_usage(const quire_pool *pool);
 /* empty + cached. 0 if pool is NULL. Any thread. */
-QUIRE_API uint32_t quire_pool_get_num_free_blocks(const quire_pool *pool);
-/* 1 - free / (num_blocks - 1), as in vLLM; 0 if the pool has the null block alone, or is NULL. Any
- * thread. */
-QUIRE_API double quire_pool_get_usage(const quire_pool *pool);
+static inline uint32_t quire_pool_get_num_free_blocks(const quire_pool *pool)
+{
+    quire_usage usage = quire_pool_usage(pool);
+    return (uint32_t)(usage.empty + usage.cached);
+}
+/* The used part of a pool: 1 - free / (total - 1), as in vLLM; 0 if the pool has the null block
+ * alone. */
+static inline double quire_usage_level(quire_usage usage)
+{
+    double num_free = (double)(usage.empty + usage.cached);
+    return usage.total > 1 ? 1.0 - num_free / (double)(usage.total - 1) : 0.0;
+}
 
 typedef struct quire_block_info {
-    uint32_t ref_cnt;
-    uint32_t group_id; /* of its key */
-    quire_bytes hash;  /* absent if the block has no key; valid until the pool changes */
-    char state;        /* 'N', 'A', 'C' or 'E' */
+    uint32_t ref_cnt;   /* users and holds */
+    uint32_t num_holds; /* of them: holds (quire_pool_hold) */
+    uint32_t group_id;  /* of its key */
+    char state;         /* 'N', 'A', 'C' or 'E' */
+    quire_bytes hash;   /* absent if the block has no key; valid until the pool changes */
 } quire_block_info;
 
-QUIRE_API int quire_pool_block_info(const quire_pool *pool, quire_block block,
-                                    quire_block_info *info);
-
-/* Keys of many blocks. _block_info and _get_keys return QUIRE_E_UNKNOWN_BLOCK if a block does not
- * exist. */
-typedef struct quire_block_key {
-    const void *hash; /* NULL: the block has no key; valid until the pool changes */
-    uint32_t hash_len;
-    uint32_t group_id;
-} quire_block_key;
-
-QUIRE_API int quire_pool_get_keys(const quire_pool *pool, const quire_block *blocks,
-                                  uint32_t num_blocks, quire_block_key *keys);
+/* Describes blocks: infos[i] for blocks[i]. QUIRE_E_UNKNOWN_BLOCK if a block does not exist. */
+QUIRE_API int quire_pool_get_blocks(const quire_pool *pool, const quire_block *blocks,
+                                    uint32_t num_blocks, quire_block_info *infos);
+/* The same for one block. */
+static inline int quire_pool_block_info(const quire_pool *pool, quire_block block,
+                                        quire_block_info *info)
+{
+    return quire_pool_get_blocks(pool, &block, 1, info);
+}
 
 /* How many of the first blocks have no hold. 0 if an argument is invalid. */
 QUIRE_API uint32_t quire_pool_count_unheld(const quire_pool *pool, const quire_block *blocks,
                                            uint32_t num_blocks);
 
-/* Writes the free queue from head to tail, at most capacity blocks. Returns the number of blocks in
- * the queue, 0 if an argument is invalid. */
-QUIRE_API uint32_t quire_pool_get_all_free_blocks(const quire_pool *pool, quire_block *blocks,
-                                                  uint32_t capacity);
-
 /* The block after `block` in the free queue; with QUIRE_NULL_BLOCK the head of the queue. Returns
  * QUIRE_NULL_BLOCK at the end of the queue, and if `block` is not in the queue. */
 QUIRE_API quire_block quire_pool_next_free(const quire_pool *pool, quire_block block);
 
-/* The number of blocks taken from the free queue since the creation of the pool. */
-QUIRE_API uint64_t quire_pool_get_num_allocated(const quire_pool *pool);
+/* Writes the free queue from head to tail, at most capacity blocks. Returns the number of blocks in
+ * the queue, 0 if an argument is invalid. */
+static inline uint32_t quire_pool_get_all_free_blocks(const quire_pool *pool, quire_block *blocks,
+                                                      uint32_t capacity)
+{
+    if (blocks == NULL && capacity > 0)
+        return 0;
+    quire_block next = QUIRE_NULL_BLOCK;
+    for (uint32_t i = 0; i < capacity; i++) {
+        next = quire_pool_next_free(pool, next);
+        if (next == QUIRE_NULL_BLOCK)
+            break;
+        blocks[i] = next;
+    }
+    return quire_pool_get_num_free_blocks(pool);
+}
 
-/* The number of different keys in the prefix cache. */
-QUIRE_API uint32_t quire_pool_num_keys(const quire_pool *pool);
+typedef struct quire_pool_counts {
+    uint64_t num_allocated; /* blocks taken from the free queue since the creation of the pool */
+    uint32_t num_keys;      /* different keys in the prefix cache */
+} quire_pool_counts;
+
+/* All 0 if pool is NULL. */
+QUIRE_API quire_pool_counts quire_pool_get_counts(const quire_pool *pool);
 
 /* Writes one letter for each of num_blocks blocks from first on, and a NUL: "NAAACCEECE". out has
  * room for num_blocks + 1 bytes. Returns QUIRE_E_RANGE if a block does not exist. */

@@ -131,18 +131,14 @@ int quire_cache_can_allocate(const quire_cache *cache, const quire_cache_request
 {
     if (!cache_ok(cache) || !request_ok(request) || params == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = check_allocation_params(cache, request, params,
-                                      most_first_hash(cache, request, params->new_computed_blocks));
-    return err == QUIRE_OK ? qr_cache_can_allocate(cache, request, params) : err;
-}
-
-int quire_cache_can_fit_full_sequence(const quire_cache *cache, const quire_cache_request *request,
-                                      const quire_allocate_params *params)
-{
-    if (!cache_ok(cache) || !request_ok(request) || params == NULL)
-        return QUIRE_E_ARGUMENT;
-    int err = check_allocation_params(cache, request, params, UINT32_MAX); /* reads no hash */
-    return err == QUIRE_OK ? qr_cache_can_fit(cache, request, params) : err;
+    bool is_whole = params->full_sequence_must_fit != 0; /* reads no hash */
+    uint32_t most =
+        is_whole ? UINT32_MAX : most_first_hash(cache, request, params->new_computed_blocks);
+    int err = check_allocation_params(cache, request, params, most);
+    if (err != QUIRE_OK)
+        return err;
+    return is_whole ? qr_cache_can_fit(cache, request, params)
+                    : qr_cache_can_allocate(cache, request, params);
 }
 
 int quire_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request,
@@ -162,31 +158,6 @@ int quire_cache_free(quire_cache *cache, quire_cache_request *request)
     if (!cache_ok(cache) || request == NULL)
         return QUIRE_E_ARGUMENT;
     return qr_cache_drop(cache, request) ? QUIRE_OK : QUIRE_E_UNKNOWN_SEQ;
-}
-
-int quire_cache_remove_skipped_blocks(quire_cache *cache, quire_seq seq,
-                                      uint32_t total_computed_tokens)
-{
-    if (!cache_ok(cache))
-        return QUIRE_E_ARGUMENT;
-    uint32_t row = qr_cache_row_of(cache, seq);
-    if (row == QR_NIL)
-        return QUIRE_E_UNKNOWN_SEQ;
-    if (total_computed_tokens > cache->max_model_len)
-        return QUIRE_E_RANGE;
-    qr_cache_remove_skipped(cache, row, total_computed_tokens);
-    return QUIRE_OK;
-}
-
-int quire_cache_evict_blocks(quire_cache *cache, const quire_block *blocks, uint32_t num_blocks)
-{
-    if (!cache_ok(cache) || (blocks == NULL && num_blocks > 0))
-        return QUIRE_E_ARGUMENT;
-    for (uint32_t i = 0; i < num_blocks; i++)
-        if (blocks[i] >= cache->pool->queue.num_blocks)
-            return QUIRE_E_UNKNOWN_BLOCK;
-    qr_cache_evict(cache, blocks, num_blocks);
-    return QUIRE_OK;
 }
 
 int quire_cache_reset_prefix_cache(quire_cache *cache)
@@ -234,50 +205,18 @@ int quire_cache_take_new_block_ids(quire_cache *cache, quire_block_span *ids)
     return QUIRE_OK;
 }
 
-int quire_cache_get_sink_blocks(const quire_cache *cache, uint32_t group, quire_block_span *blocks)
+quire_cache_counts quire_cache_get_counts(const quire_cache *cache)
 {
-    if (!cache_ok(cache) || blocks == NULL)
-        return QUIRE_E_ARGUMENT;
-    if (group >= cache->num_groups)
-        return QUIRE_E_RANGE;
-    const qr_group *g = &cache->groups[group];
-    *blocks = (quire_block_span){g->sinks, g->num_sinks};
-    return QUIRE_OK;
+    if (!cache_ok(cache))
+        return (quire_cache_counts){0, 0, 0};
+    return (quire_cache_counts){.num_groups = cache->num_groups,
+                                .hash_block_size = cache->hash_block_size,
+                                .num_seqs = cache->num_seqs};
 }
 
-uint32_t quire_cache_num_groups(const quire_cache *cache)
-{
-    return cache_ok(cache) ? cache->num_groups : 0;
-}
-
-uint32_t quire_cache_num_seqs(const quire_cache *cache)
-{
-    return cache_ok(cache) ? cache->num_seqs : 0;
-}
-
-uint32_t quire_cache_hash_block_size(const quire_cache *cache)
-{
-    return cache_ok(cache) ? cache->hash_block_size : 0;
-}
-
-uint64_t quire_cache_quirks(const quire_cache *cache)
-{
-    return cache_ok(cache) ? cache->quirks : 0;
-}
-
-quire_pool *quire_cache_pool(quire_cache *cache)
+quire_pool *quire_cache_pool(const quire_cache *cache)
 {
     return cache_ok(cache) ? cache->pool : NULL;
-}
-
-quire_usage quire_cache_usage(const quire_cache *cache)
-{
-    return quire_pool_usage(cache_ok(cache) ? cache->pool : NULL);
-}
-
-double quire_cache_get_usage(const quire_cache *cache)
-{
-    return quire_pool_get_usage(cache_ok(cache) ? cache->pool : NULL);
 }
 
 int quire_cache_take_prefix_stats(quire_cache *cache, quire_prefix_stats *stats)
@@ -409,7 +348,7 @@ int quire_cache_pressure(quire_cache *cache, quire_pressure *pressure)
 {
     if (!cache_ok(cache) || pressure == NULL)
         return QUIRE_E_ARGUMENT;
-    double level = quire_pool_get_usage(cache->pool);
+    double level = quire_usage_level(quire_pool_usage(cache->pool));
     if (level > cache->preempt_above)
         cache->is_admitting = false;
     else if (level < cache->admit_below)

@@ -31,7 +31,8 @@ static int load_or_destroy(quire_sched *made, const void *image, size_t image_by
     }
     qr_sched_tell_levels(made);
     if (made->watch.monitor != NULL)
-        made->watch.monitor->info.has_content = quire_pool_num_keys(made->cache->pool) > 0;
+        made->watch.monitor->info.has_content =
+            quire_pool_get_counts(made->cache->pool).num_keys > 0;
     *sched = made;
     return QUIRE_OK;
 }

@@ -68,28 +68,20 @@ static int check_lookup(const quire_pool *pool, const void *hashes, size_t hash_
     return qr_pool_check_hash_len(pool, hash_len);
 }
 
-int quire_pool_get_cached_block(const quire_pool *pool, quire_bytes hash, const uint32_t *group_ids,
-                                uint32_t num_groups, quire_block *blocks)
+/* One hash: the blocks of all groups, or nothing is written. */
+static uint32_t find_one(const quire_pool *pool, qr_key key, const uint32_t *group_ids,
+                         uint32_t num_groups, quire_block *blocks)
 {
-    int err = check_lookup(pool, hash.data, hash.len, 1, group_ids, num_groups, blocks);
-    if (err != QUIRE_OK)
-        return err;
-    if (!pool->enable_caching)
-        return QUIRE_MISS;
-    qr_key key = {hash.data, (uint32_t)hash.len, 0};
-    for (uint32_t pass = 0; pass < 2; pass++) { /* all are there before the first is written */
+    for (uint32_t pass = num_groups == 1; pass < 2; pass++)
         for (uint32_t g = 0; g < num_groups; g++) {
             key.group_id = group_ids[g];
             uint32_t block = qr_map_get(&pool->map, key);
             if (block == QUIRE_NULL_BLOCK)
-                return QUIRE_MISS;
-            if (pass == 1 || num_groups == 1)
+                return 0;
+            if (pass == 1)
                 blocks[g] = block;
         }
-        if (num_groups == 1)
-            break;
-    }
-    return QUIRE_OK;
+    return 1;
 }
 
 int quire_pool_get_cached_prefix(const quire_pool *pool, const void *hashes, size_t hash_len,
@@ -102,6 +94,11 @@ int quire_pool_get_cached_prefix(const quire_pool *pool, const void *hashes, siz
     if (num_hit == NULL)
         return QUIRE_E_ARGUMENT;
     uint32_t hit = pool->enable_caching ? num_hashes : 0;
+    if (hit == 1) {
+        *num_hit =
+            find_one(pool, (qr_key){hashes, (uint32_t)hash_len, 0}, group_ids, num_groups, blocks);
+        return QUIRE_OK;
+    }
     for (uint32_t g = 0; g < num_groups; g++) {
         qr_key first = {hashes, (uint32_t)hash_len, hit > 0 ? group_ids[g] : 0};
         hit = hit == 0 ? 0 : qr_map_get_run(&pool->map, first, hit, blocks + g, num_groups);
@@ -264,53 +261,15 @@ int quire_pool_reset_prefix_cache(quire_pool *pool)
 
 /* ---- looking --------------------------------------------------------------- */
 
-uint32_t quire_pool_count_unchanged(const quire_pool *pool, const quire_block *blocks,
-                                    uint32_t num_blocks, const void *hashes, size_t hash_len,
-                                    uint32_t group_id)
-{
-    if (!pool_ok(pool) || !pool->enable_caching || blocks == NULL || hashes == NULL ||
-        qr_pool_check_hash_len(pool, hash_len) != QUIRE_OK)
-        return 0;
-    return qr_map_count_unchanged(&pool->map, blocks, num_blocks,
-                                  (qr_key){hashes, (uint32_t)hash_len, group_id});
-}
-
 quire_usage quire_pool_usage(const quire_pool *pool)
 {
     return pool_ok(pool) ? qr_pool_usage(pool) : (quire_usage){0, 0, 0, 0, 0};
 }
 
-uint32_t quire_pool_get_num_free_blocks(const quire_pool *pool)
+int quire_pool_get_blocks(const quire_pool *pool, const quire_block *blocks, uint32_t num_blocks,
+                          quire_block_info *infos)
 {
-    quire_usage usage = quire_pool_usage(pool);
-    return (uint32_t)(usage.empty + usage.cached);
-}
-
-double quire_pool_get_usage(const quire_pool *pool)
-{
-    return pool_ok(pool) ? qr_pool_level(pool) : 0.0;
-}
-
-int quire_pool_block_info(const quire_pool *pool, quire_block block, quire_block_info *info)
-{
-    if (!pool_ok(pool) || info == NULL)
-        return QUIRE_E_ARGUMENT;
-    if (block >= pool->queue.num_blocks)
-        return QUIRE_E_UNKNOWN_BLOCK;
-    const qr_block *b = &pool->queue.blocks[block];
-    *info = (quire_block_info){.ref_cnt = b->ref_cnt + qr_pool_count_holds(pool, block),
-                               .state = qr_pool_state_of(pool, block)};
-    if (qr_block_has_key(b)) {
-        info->group_id = b->group_id;
-        info->hash = (quire_bytes){qr_map_hash_of(&pool->map, block), qr_block_key_len(b)};
-    }
-    return QUIRE_OK;
-}
-
-int quire_pool_get_keys(const quire_pool *pool, const quire_block *blocks, uint32_t num_blocks,
-                        quire_block_key *keys)
-{
-    if (!pool_ok(pool) || (num_blocks > 0 && (blocks == NULL || keys == NULL)))
+    if (!pool_ok(pool) || (num_blocks > 0 && (blocks == NULL || infos == NULL)))
         return QUIRE_E_ARGUMENT;
     for (uint32_t i = 0; i < num_blocks; i++) {
         if (blocks[i] >= pool->queue.num_blocks)
@@ -319,10 +278,14 @@ int quire_pool_get_keys(const quire_pool *pool, const quire_block *blocks, uint3
     }
     for (uint32_t i = 0; i < num_blocks; i++) {
         const qr_block *b = &pool->queue.blocks[blocks[i]];
-        keys[i] = (quire_block_key){0};
-        if (qr_block_has_key(b))
-            keys[i] = (quire_block_key){qr_map_hash_of(&pool->map, blocks[i]), qr_block_key_len(b),
-                                        b->group_id};
+        uint32_t num_holds = qr_pool_count_holds(pool, blocks[i]);
+        infos[i] = (quire_block_info){.ref_cnt = b->ref_cnt + num_holds,
+                                      .num_holds = num_holds,
+                                      .state = qr_pool_state_of(pool, blocks[i])};
+        if (!qr_block_has_key(b))
+            continue;
+        infos[i].group_id = b->group_id;
+        infos[i].hash = (quire_bytes){qr_map_hash_of(&pool->map, blocks[i]), qr_block_key_len(b)};
     }
     return QUIRE_OK;
 }
@@ -338,20 +301,6 @@ uint32_t quire_pool_count_unheld(const quire_pool *pool, const quire_block *bloc
     return n;
 }
 
-uint32_t quire_pool_get_all_free_blocks(const quire_pool *pool, quire_block *blocks,
-                                        uint32_t capacity)
-{
-    if (!pool_ok(pool) || (blocks == NULL && capacity > 0))
-        return 0;
-    const qr_queue *queue = &pool->queue;
-    uint32_t block = qr_queue_head(queue);
-    for (uint32_t i = 0; i < capacity && block != queue->num_blocks; i++) {
-        blocks[i] = block;
-        block = qr_queue_next(queue, block);
-    }
-    return queue->num_free;
-}
-
 quire_block quire_pool_next_free(const quire_pool *pool, quire_block block)
 {
     if (!pool_ok(pool) || block >= pool->queue.num_blocks)
@@ -363,14 +312,11 @@ quire_block quire_pool_next_free(const quire_pool *pool, quire_block block)
     return next == queue->num_blocks ? QUIRE_NULL_BLOCK : next;
 }
 
-uint64_t quire_pool_get_num_allocated(const quire_pool *pool)
+quire_pool_counts quire_pool_get_counts(const quire_pool *pool)
 {
-    return pool_ok(pool) ? pool->num_allocated : 0;
-}
-
-uint32_t quire_pool_num_keys(const quire_pool *pool)
-{
-    return pool_ok(pool) ? pool->map.index.used : 0;
+    if (!pool_ok(pool))
+        return (quire_pool_counts){0, 0};
+    return (quire_pool_counts){pool->num_allocated, pool->map.index.used};
 }
 
 int quire_pool_draw(const quire_pool *pool, quire_block first, uint32_t num_blocks, char *out)

@@ -147,21 +147,6 @@ static inline void insert_tagged(qr_map *map, qr_key key, uint32_t tag, uint32_t
     qr_map_insert_after(map, key, tag, block, qr_map_find_tagged(map, key, tag));
 }
 
-uint32_t qr_map_count_unchanged(const qr_map *map, const uint32_t *blocks, uint32_t n, qr_key first)
-{
-    enum { AHEAD = QR_AT_A_TIME(16, 1) };
-    qr_key key = first;
-    for (uint32_t i = 0; i < n && i < AHEAD; i++)
-        qr_prefetch(&map->blocks[blocks[i]]);
-    for (uint32_t i = 0; i < n; i++, key.hash += key.len) {
-        if (i + AHEAD < n) /* wherever it says: this is harmless */
-            qr_prefetch(&map->blocks[blocks[i + AHEAD]]);
-        if (blocks[i] >= map->num_blocks || !qr_map_has_key(map, blocks[i], key))
-            return i;
-    }
-    return n;
-}
-
 void qr_map_insert(qr_map *map, qr_key key, uint32_t block)
 {
     insert_tagged(map, key, qr_map_tag(map, key), block);

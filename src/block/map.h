@@ -45,9 +45,6 @@ uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_
                         uint32_t out_stride);
 /* Each of n keys, 0 where it is not there. */
 void qr_map_get_each(const qr_map *map, qr_key first, uint32_t n, uint32_t *out);
-/* How many of the first blocks have these keys, which lie len bytes apart. */
-uint32_t qr_map_count_unchanged(const qr_map *map, const uint32_t *blocks, uint32_t n,
-                                qr_key first);
 /* Gives a block without a key this key, as the last of its ring. */
 void qr_map_insert(qr_map *map, qr_key key, uint32_t block);
 /* For n blocks and keys that lie len bytes apart; null blocks are passed over. */

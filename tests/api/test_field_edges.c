@@ -41,9 +41,9 @@ static void save_pool(const quire_pool *pool, pool_state *s)
             memcpy(s->hashes[b], info.hash.data, info.hash.len < DIGEST ? info.hash.len : DIGEST);
     }
     s->num_free = quire_pool_get_all_free_blocks(pool, s->queue, POOL_BLOCKS);
-    s->num_keys = quire_pool_num_keys(pool);
+    s->num_keys = quire_pool_get_counts(pool).num_keys;
     s->usage = quire_pool_usage(pool);
-    s->num_allocated = quire_pool_get_num_allocated(pool);
+    s->num_allocated = quire_pool_get_counts(pool).num_allocated;
 }
 
 static void check_pool_same(const quire_pool *pool, const pool_state *before)
@@ -183,7 +183,7 @@ static void call_cache(void *world)
     if (w->has_row)
         request.seq = w->rows[0].seq;
     save_pool(quire_cache_pool(w->cache), &before);
-    uint32_t num_seqs = quire_cache_num_seqs(w->cache);
+    uint32_t num_seqs = quire_cache_get_counts(w->cache).num_seqs;
     (void)quire_cache_get_computed_blocks(w->cache, &request, spans, &num_tokens);
     (void)quire_cache_can_fit_full_sequence(w->cache, &request, &w->params);
     check_pool_same(quire_cache_pool(w->cache), &before);
@@ -191,7 +191,7 @@ static void call_cache(void *world)
     assert_int_equal(quire_cache_check(w->cache), QUIRE_OK);
     if (err != QUIRE_OK) {
         check_pool_same(quire_cache_pool(w->cache), &before);
-        assert_int_equal(quire_cache_num_seqs(w->cache), num_seqs);
+        assert_int_equal(quire_cache_get_counts(w->cache).num_seqs, num_seqs);
         (void)quire_cache_cache_blocks(w->cache, &request, w->request.num_computed_tokens);
         assert_int_equal(quire_cache_check(w->cache), QUIRE_OK);
         if (!w->has_row)
@@ -309,7 +309,7 @@ static void a_first_hash_that_is_too_far(void **state)
     r.first_hash = 3; /* the key before the first new one: their parent */
     r.hashes = w.hashes + 3 * DIGEST;
     assert_int_equal(quire_cache_allocate_slots(w.cache, &r, &p, NULL), QUIRE_OK);
-    assert_int_equal(quire_pool_num_keys(quire_cache_pool(w.cache)), 6);
+    assert_int_equal(quire_pool_get_counts(quire_cache_pool(w.cache)).num_keys, 6);
     quire_cache_request second = {.num_tokens = 28, .hashes = w.hashes, .num_hashes = 7};
     quire_block_span hit;
     p = (quire_allocate_params){.num_new_tokens = 4, .new_computed_blocks = &hit};
@@ -322,7 +322,7 @@ static void a_first_hash_that_is_too_far(void **state)
     second.first_hash = 5; /* the last key of the hit */
     second.hashes = w.hashes + 5 * DIGEST;
     assert_int_equal(quire_cache_allocate_slots(w.cache, &second, &p, NULL), QUIRE_OK);
-    assert_int_equal(quire_pool_num_keys(quire_cache_pool(w.cache)), 7);
+    assert_int_equal(quire_pool_get_counts(quire_cache_pool(w.cache)).num_keys, 7);
     assert_int_equal(quire_cache_check(w.cache), QUIRE_OK);
     quire_cache_destroy(w.cache);
 }

@@ -1,6 +1,7 @@
 /* The same for a live scheduler: every field of a request, its features and an engine's output, and
  * numbers that are arguments. State is compared as a saved image. */
 #include "api/fields_kit.h"
+#include "base/inner.h"
 #include "sched/sched_kit.h"
 
 #include <math.h>
@@ -318,7 +319,7 @@ static void numbers_of_calls(void **state)
             assert_int_equal(quire_sched_set_pause(s, (quire_pause)(x + 3)) == QUIRE_OK, x + 3 < 3);
             assert_int_equal(quire_sched_set_pause(s, QUIRE_UNPAUSED), QUIRE_OK);
             (void)quire_cache_copy_on_write(cache, x, y, x);
-            (void)quire_cache_remove_skipped_blocks(cache, x + (UINT64_C(9) << 32), y);
+            (void)inner_remove_skipped(cache, x + (UINT64_C(9) << 32), y);
             kit_same(s, before);
             before = kit_save(s);
             int err = quire_sched_cut_prompt(s, req, x, y);

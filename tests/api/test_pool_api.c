@@ -142,10 +142,10 @@ static void assert_nothing_can_be_seen(const quire_pool *pool)
     assert_int_equal(usage.total + usage.empty + usage.cached + usage.active + usage.null_blocks,
                      0);
     assert_int_equal(quire_pool_get_num_free_blocks(pool), 0);
-    assert_true(quire_pool_get_usage(pool) == 0.0);
+    assert_true(quire_usage_level(quire_pool_usage(pool)) == 0.0);
     assert_int_equal(quire_pool_block_info(pool, 1, &info), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_pool_get_all_free_blocks(pool, &block, 1), 0);
-    assert_int_equal(quire_pool_num_keys(pool), 0);
+    assert_int_equal(quire_pool_get_counts(pool).num_keys, 0);
     assert_int_equal(quire_pool_draw(pool, 0, 1, drawn), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_pool_check(pool), QUIRE_E_ARGUMENT);
 }

@@ -301,28 +301,6 @@ static void run_does_not_skip_a_gap(void **state)
     assert_int_equal(qr_map_get_run(&f.map, (qr_key){hashes[0], 16, 0}, 3, out, 1), 1);
 }
 
-/* A caller's old list may name blocks that the map does not have. */
-static void unchanged_blocks_are_counted_to_the_first_other(void **state)
-{
-    (void)state;
-    fixture f;
-    init(&f);
-    unsigned char hashes[3][16];
-    uint32_t blocks[] = {7, 3, NUM_BLOCKS - 1};
-    for (int i = 0; i < 3; i++) {
-        memset(hashes[i], 'a' + i, 16);
-        qr_map_insert(&f.map, (qr_key){hashes[i], 16, 0}, blocks[i]);
-    }
-    qr_key first = {hashes[0], 16, 0};
-    assert_int_equal(qr_map_count_unchanged(&f.map, blocks, 3, first), 3);
-    assert_int_equal(qr_map_count_unchanged(&f.map, blocks, 2, first), 2);
-    assert_int_equal(qr_map_count_unchanged(&f.map, blocks + 1, 2, first), 0);
-    f.map.num_blocks = NUM_BLOCKS - 1; /* the last block is no longer one of the map */
-    assert_int_equal(qr_map_count_unchanged(&f.map, blocks, 3, first), 2);
-    blocks[1] = UINT32_MAX;
-    assert_int_equal(qr_map_count_unchanged(&f.map, blocks, 3, first), 1);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,7 +319,6 @@ int main(void)
         cmocka_unit_test(run_stops_at_the_first_miss),
         cmocka_unit_test(run_finds_what_each_key_finds),
         cmocka_unit_test(run_does_not_skip_a_gap),
-        cmocka_unit_test(unchanged_blocks_are_counted_to_the_first_other),
     };
     return cmocka_run_group_tests_name("block_map", tests, NULL, NULL);
 }

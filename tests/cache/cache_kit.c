@@ -140,8 +140,8 @@ void kit_open(cache_kit *kit, const quire_cache_config *config)
     memset(kit, 0, sizeof *kit);
     assert_int_equal(quire_cache_create(config, NULL, &kit->cache), QUIRE_OK);
     kit->pool = quire_cache_pool(kit->cache);
-    kit->num_groups = quire_cache_num_groups(kit->cache);
-    kit->hash_block_size = quire_cache_hash_block_size(kit->cache);
+    kit->num_groups = quire_cache_get_counts(kit->cache).num_groups;
+    kit->hash_block_size = quire_cache_get_counts(kit->cache).hash_block_size;
     assert_int_equal(kit->num_groups, config->num_groups);
     assert_true(kit->num_groups <= KIT_MAX_GROUPS);
     kit_check(kit);
@@ -336,7 +336,7 @@ void kit_snapshot(const cache_kit *kit, const kit_request *const *requests, uint
     say(&w, "queue");
     for (uint32_t i = 0; i < num_free; i++)
         say(&w, " %u", (unsigned)queue[i]);
-    say(&w, " seqs %u", (unsigned)quire_cache_num_seqs(kit->cache));
+    say(&w, " seqs %u", (unsigned)quire_cache_get_counts(kit->cache).num_seqs);
     for (uint32_t i = 0; i < num_requests; i++) {
         quire_block_span spans[KIT_MAX_GROUPS];
         quire_seq seq = requests[i]->r.seq;

@@ -1,4 +1,5 @@
 #include "cache/cache_pair.h"
+#include "base/inner.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +33,7 @@ const char *cache_pair_open(cache_pair *pair, const quire_cache_config *wanted, 
     if (status != QUIRE_OK)
         return quire_status_name(status);
     pair->pool = quire_cache_pool(pair->real);
-    naive_cache_init(&pair->naive, wanted, quire_cache_hash_block_size(pair->real),
+    naive_cache_init(&pair->naive, wanted, quire_cache_get_counts(pair->real).hash_block_size,
                      &pair->naive_log);
     pair->num_requests = NAIVE_SEQS;
     for (uint32_t i = 0; i < NAIVE_SEQS; i++) {
@@ -184,7 +185,7 @@ void pair_remove_skipped(cache_pair *pair, pair_request *q, uint32_t num_tokens,
     clear_logs(pair);
     uint32_t before = naive_pool_get_num_free_blocks(&pair->naive.pool);
     naive_cache_remove_skipped(&pair->naive, q->slot, num_tokens);
-    differ(pair, quire_cache_remove_skipped_blocks(pair->real, q->r.seq, num_tokens) == QUIRE_OK,
+    differ(pair, inner_remove_skipped(pair->real, q->r.seq, num_tokens) == QUIRE_OK,
            "remove_skipped_blocks failed");
     tally->trims += naive_pool_get_num_free_blocks(&pair->naive.pool) > before;
     compare_logs(pair);
@@ -210,7 +211,7 @@ void pair_evict(cache_pair *pair, const quire_block *blocks, uint32_t num_blocks
         if (blocks[i] != QUIRE_NULL_BLOCK)
             usable[num_usable++] = blocks[i];
     int wanted = naive_pool_evict_blocks(&pair->naive.pool, usable, num_usable);
-    int status = quire_cache_evict_blocks(pair->real, blocks, num_blocks);
+    int status = inner_evict(pair->real, blocks, num_blocks);
     differ(pair, status == wanted, "evict_blocks answers differently");
     tally->errors += status < 0;
     compare_logs(pair);
@@ -331,8 +332,8 @@ static void compare_pools(cache_pair *pair)
            r.total == n.total && r.empty == n.empty && r.cached == n.cached &&
                r.active == n.active && r.null_blocks == n.null_blocks,
            "quire_cache_usage differs");
-    differ(pair, quire_cache_get_usage(pair->real) == naive_pool_get_usage(naive),
-           "quire_cache_get_usage differs");
+    differ(pair, quire_usage_level(quire_cache_usage(pair->real)) == naive_pool_get_usage(naive),
+           "the level differs");
 }
 
 static void compare_request(cache_pair *pair, const pair_request *q)
@@ -356,8 +357,8 @@ void cache_pair_compare(cache_pair *pair)
     compare_pools(pair);
     for (uint32_t i = 0; i < pair->num_requests; i++)
         compare_request(pair, &pair->requests[i]);
-    differ(pair, quire_cache_num_seqs(pair->real) == naive_cache_num_seqs(&pair->naive),
-           "quire_cache_num_seqs differs");
+    differ(pair, quire_cache_get_counts(pair->real).num_seqs == naive_cache_num_seqs(&pair->naive),
+           "num_seqs differs");
     differ(pair, quire_cache_check(pair->real) == QUIRE_OK, "quire_cache_check finds damage");
 }
 

@@ -37,7 +37,7 @@ void shadow_close(shadow *s)
             shadow_free(s, &s->seqs[i]);
     assert_int_equal(quire_cache_take_copies(s->cache, &copies, &num_copies), QUIRE_OK);
     assert_int_equal(quire_cache_check(s->cache), QUIRE_OK);
-    assert_int_equal(quire_cache_num_seqs(s->cache), 0);
+    assert_int_equal(quire_cache_get_counts(s->cache).num_seqs, 0);
     assert_int_equal(quire_cache_usage(s->cache).active, 0);
     for (quire_block b = 1; b < s->num_blocks; b++) {
         quire_block_info info;

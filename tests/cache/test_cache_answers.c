@@ -3,6 +3,7 @@
  *
  * What they refuse as not valid at all is in test_cache_api.c, what a cache tells about itself in
  * test_cache_reports.c. */
+#include "base/inner.h"
 #include "cache/cache_kit.h"
 
 static cache_kit open_full(uint32_t num_blocks)
@@ -34,7 +35,7 @@ static void too_many_requests(void **state)
         kit_request_init(&kit, &q[i], "aaaabbbbc");
     kit_prefill(&kit, &q[0]);
     kit_prefill(&kit, &q[1]);
-    assert_int_equal(quire_cache_num_seqs(kit.cache), 2);
+    assert_int_equal(quire_cache_get_counts(kit.cache).num_seqs, 2);
     assert_int_equal(kit_try_prefill(&kit, &q[2]), QUIRE_FULL);
     assert_true(q[2].r.seq == 0);
     kit_free(&kit, &q[0]);
@@ -62,7 +63,7 @@ static void more_tokens_than_the_model_takes(void **state)
     quire_allocate_params ahead = {.num_new_tokens = 39, .num_lookahead_tokens = UINT32_MAX};
     assert_int_equal(allocate(&kit, &q, ahead), QUIRE_OK);
     assert_string_equal(kit_blocks(&kit, q.r.seq), "1 2 3 4 5 6 7 8 9 10");
-    assert_int_equal(quire_cache_remove_skipped_blocks(kit.cache, q.r.seq, 41), QUIRE_E_RANGE);
+    assert_int_equal(inner_remove_skipped(kit.cache, q.r.seq, 41), QUIRE_E_RANGE);
     assert_int_equal(quire_cache_copy_on_write(kit.cache, q.r.seq, 40, 1), QUIRE_E_RANGE);
     assert_int_equal(quire_cache_copy_on_write(kit.cache, q.r.seq, UINT32_MAX, 2), QUIRE_E_RANGE);
     assert_int_equal(quire_cache_copy_on_write(kit.cache, q.r.seq, 1, UINT32_MAX), QUIRE_E_RANGE);
@@ -86,10 +87,10 @@ static void fewer_hashes_than_full_blocks(void **state)
     assert_int_equal(allocate(&kit, &q, later), QUIRE_OK);
     assert_int_equal(quire_cache_cache_blocks(kit.cache, &q.r, 12), QUIRE_E_RANGE);
     assert_int_equal(quire_cache_cache_blocks(kit.cache, &q.r, 11), QUIRE_OK);
-    assert_int_equal(quire_pool_num_keys(kit.pool), 2);
+    assert_int_equal(quire_pool_get_counts(kit.pool).num_keys, 2);
     q.r.num_hashes = 3;
     assert_int_equal(quire_cache_cache_blocks(kit.cache, &q.r, 12), QUIRE_OK);
-    assert_int_equal(quire_pool_num_keys(kit.pool), 3);
+    assert_int_equal(quire_pool_get_counts(kit.pool).num_keys, 3);
     q.r.num_hashes = 9;
     assert_int_equal(quire_cache_cache_blocks(kit.cache, &q.r, 16), QUIRE_E_RANGE); /* no block */
     kit_close(&kit);
@@ -127,7 +128,7 @@ static void hits_that_are_none(void **state)
     kit_prefill(&kit, &q);
     quire_allocate_params params = {
         .num_new_tokens = 1, .num_new_computed_tokens = 8, .new_computed_blocks = &hit};
-    assert_int_equal(quire_cache_evict_blocks(kit.cache, &ids[1], 1), QUIRE_OK);
+    assert_int_equal(inner_evict(kit.cache, &ids[1], 1), QUIRE_OK);
     assert_int_equal(allocate(&kit, &again, params), QUIRE_E_STALE_HIT);
     ids[1] = 99;
     assert_true(allocate(&kit, &again, params) < 0);
@@ -136,7 +137,7 @@ static void hits_that_are_none(void **state)
     hit = (quire_block_span){ids, 11};
     assert_true(allocate(&kit, &again, params) < 0);
     assert_true(again.r.seq == 0);
-    assert_int_equal(quire_cache_num_seqs(kit.cache), 1);
+    assert_int_equal(quire_cache_get_counts(kit.cache).num_seqs, 1);
     kit_close(&kit);
 }
 
@@ -281,8 +282,8 @@ static void only_the_null_block(void **state)
     assert_true(p.level == 0 && p.should_admit == 1 && p.should_preempt == 0);
     assert_int_equal(quire_cache_reset_prefix_cache(kit.cache), QUIRE_OK);
     const quire_block blocks[] = {0, 0, 1};
-    assert_int_equal(quire_cache_evict_blocks(kit.cache, blocks, 2), QUIRE_OK);
-    assert_int_equal(quire_cache_evict_blocks(kit.cache, blocks, 3), QUIRE_E_UNKNOWN_BLOCK);
+    assert_int_equal(inner_evict(kit.cache, blocks, 2), QUIRE_OK);
+    assert_int_equal(inner_evict(kit.cache, blocks, 3), QUIRE_E_UNKNOWN_BLOCK);
     kit_close(&kit);
 }
 

@@ -1,6 +1,7 @@
 /* cache/test_cache_api.c - making a cache, and what its calls refuse.
  *
  * What the calls answer when all is well is in test_cache_answers.c and test_cache_reports.c. */
+#include "base/inner.h"
 #include "cache/cache_kit.h"
 
 enum { ROOM = 1 << 16, NUM_BLOCKS = 12 };
@@ -130,10 +131,10 @@ static void hash_block_size_must_divide(void **state)
     quire_cache_config one = kit_config(&full, 1, NUM_BLOCKS);
     quire_cache_config both = kit_config(two, 2, NUM_BLOCKS);
     quire_cache *cache = make(&both);
-    assert_int_equal(quire_cache_hash_block_size(cache), 4);
+    assert_int_equal(quire_cache_get_counts(cache).hash_block_size, 4);
     quire_cache_destroy(cache);
     cache = make(&one);
-    assert_int_equal(quire_cache_hash_block_size(cache), 4);
+    assert_int_equal(quire_cache_get_counts(cache).hash_block_size, 4);
     quire_cache_destroy(cache);
     one.hash_block_size = 3;
     assert_refused(&one);
@@ -216,7 +217,7 @@ static void sinks_and_context_parallelism(void **state)
     c.num_groups = 1;
     c.dcp_world_size = 3;
     quire_cache *cache = make(&c);
-    assert_int_equal(quire_cache_hash_block_size(cache), 24);
+    assert_int_equal(quire_cache_get_counts(cache).hash_block_size, 24);
     quire_cache_destroy(cache);
 }
 
@@ -249,11 +250,10 @@ static void assert_nothing_to_see(quire_cache *cache)
 {
     quire_usage usage = quire_cache_usage(cache);
     assert_int_equal(usage.total, 0);
-    assert_true(quire_cache_get_usage(cache) == 0);
-    assert_int_equal(quire_cache_num_groups(cache), 0);
-    assert_int_equal(quire_cache_num_seqs(cache), 0);
-    assert_int_equal(quire_cache_hash_block_size(cache), 0);
-    assert_true(quire_cache_quirks(cache) == 0);
+    assert_true(quire_usage_level(quire_cache_usage(cache)) == 0);
+    assert_int_equal(quire_cache_get_counts(cache).num_groups, 0);
+    assert_int_equal(quire_cache_get_counts(cache).num_seqs, 0);
+    assert_int_equal(quire_cache_get_counts(cache).hash_block_size, 0);
     assert_null(quire_cache_pool(cache));
     assert_int_equal(quire_cache_check(cache), QUIRE_E_ARGUMENT);
 }
@@ -268,20 +268,16 @@ static void assert_no_cache(quire_cache *cache)
     quire_pressure pressure;
     const quire_block_copy *copies = NULL;
     uint32_t n = 77;
-    quire_block block = 1;
     assert_int_equal(quire_cache_get_computed_blocks(cache, &r, spans, &n), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_allocate_slots(cache, &r, &params, spans), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_can_fit_full_sequence(cache, &r, &params), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_cache_blocks(cache, &r, 4), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_free(cache, &r), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_cache_remove_skipped_blocks(cache, 1, 1), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_cache_evict_blocks(cache, &block, 1), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_reset_prefix_cache(cache), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_new_step_starts(cache), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_get_blocks(cache, 0, spans), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_get_num_common_prefix_blocks(cache, 1, &n), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_take_new_block_ids(cache, spans), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_cache_get_sink_blocks(cache, 0, spans), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_take_prefix_stats(cache, &stats), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_take_events(cache, visit_nothing, NULL, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_fork(cache, &r, &child), QUIRE_E_ARGUMENT);
@@ -352,12 +348,10 @@ static void null_arguments_change_nothing(void **state)
     assert_int_equal(quire_cache_can_fit_full_sequence(cache, &q.r, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_cache_blocks(cache, NULL, 4), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_free(cache, NULL), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_cache_evict_blocks(cache, NULL, 1), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_get_blocks(cache, q.r.seq, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_get_num_common_prefix_blocks(cache, q.r.seq, NULL),
                      QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_take_new_block_ids(cache, NULL), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_cache_get_sink_blocks(cache, 0, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_take_prefix_stats(cache, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_take_events(cache, NULL, NULL, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_fork(cache, NULL, &headless), QUIRE_E_ARGUMENT);
@@ -367,7 +361,6 @@ static void null_arguments_change_nothing(void **state)
     assert_int_equal(quire_cache_pressure(cache, NULL), QUIRE_E_ARGUMENT);
     kit_snapshot(&kit, all, 1, after, sizeof after);
     assert_string_equal(before, after);
-    assert_int_equal(quire_cache_evict_blocks(cache, NULL, 0), QUIRE_OK);
     kit_close(&kit);
 }
 
@@ -385,7 +378,7 @@ static void assert_unknown(const cache_kit *kit, quire_seq seq)
     assert_int_equal(quire_cache_can_fit_full_sequence(cache, &r, &params), QUIRE_E_UNKNOWN_SEQ);
     assert_int_equal(quire_cache_cache_blocks(cache, &r, 4), QUIRE_E_UNKNOWN_SEQ);
     assert_int_equal(quire_cache_free(cache, &r), QUIRE_E_UNKNOWN_SEQ);
-    assert_int_equal(quire_cache_remove_skipped_blocks(cache, seq, 4), QUIRE_E_UNKNOWN_SEQ);
+    assert_int_equal(inner_remove_skipped(cache, seq, 4), QUIRE_E_UNKNOWN_SEQ);
     assert_int_equal(quire_cache_get_blocks(cache, seq, &span), QUIRE_E_UNKNOWN_SEQ);
     assert_int_equal(quire_cache_get_num_common_prefix_blocks(cache, seq, &n), QUIRE_E_UNKNOWN_SEQ);
     assert_int_equal(quire_cache_fork(cache, &r, &child), QUIRE_E_UNKNOWN_SEQ);
@@ -449,7 +442,7 @@ static void no_sequence_is_no_error_where_it_says_so(void **state)
     assert_int_equal(quire_cache_free(kit.cache, &q.r), QUIRE_OK);
     assert_int_equal(quire_cache_get_blocks(kit.cache, 0, &span), QUIRE_OK);
     assert_int_equal(span.count, 0);
-    assert_int_equal(quire_cache_remove_skipped_blocks(kit.cache, 0, 4), QUIRE_E_UNKNOWN_SEQ);
+    assert_int_equal(inner_remove_skipped(kit.cache, 0, 4), QUIRE_E_UNKNOWN_SEQ);
     assert_int_equal(quire_cache_get_num_common_prefix_blocks(kit.cache, 0, &n),
                      QUIRE_E_UNKNOWN_SEQ);
     assert_int_equal(quire_cache_cache_blocks(kit.cache, &q.r, 4), QUIRE_E_UNKNOWN_SEQ);

@@ -10,6 +10,7 @@
  *
  *      cache_hostile [SEED]
  */
+#include "base/inner.h"
 #include "cache/cache_kit.h"
 #include "model/plain.h"
 
@@ -222,7 +223,7 @@ static int hostile_evict(victim *v)
     uint32_t n = below(9);
     for (uint32_t i = 0; i < n; i++)
         blocks[i] = below(v->num_blocks + (below(5) == 0));
-    return quire_cache_evict_blocks(v->kit.cache, blocks, n);
+    return inner_evict(v->kit.cache, blocks, n);
 }
 
 static int hostile_take(const victim *v)
@@ -253,7 +254,7 @@ static int hostile_call(victim *v, kit_request *q)
     case 6:
         return quire_cache_cache_blocks(cache, &q->r, odd_number(v));
     case 7:
-        return quire_cache_remove_skipped_blocks(cache, q->r.seq, odd_number(v));
+        return inner_remove_skipped(cache, q->r.seq, odd_number(v));
     case 8:
         return quire_cache_copy_on_write(cache, q->r.seq, odd_number(v), odd_number(v));
     default:
@@ -281,10 +282,10 @@ static void end_life(victim *v)
     assert_int_equal(hostile_take(v), QUIRE_OK);
     for (uint32_t g = 0; g < v->kit.num_groups; g++) {
         quire_block_span sinks;
-        assert_int_equal(quire_cache_get_sink_blocks(v->kit.cache, g, &sinks), QUIRE_OK);
+        sinks = inner_sinks(v->kit.cache, g);
         num_sinks += sinks.count;
     }
-    assert_int_equal(quire_cache_num_seqs(v->kit.cache), 0);
+    assert_int_equal(quire_cache_get_counts(v->kit.cache).num_seqs, 0);
     assert_int_equal(quire_cache_usage(v->kit.cache).active, num_sinks);
     kit_close(&v->kit);
 }

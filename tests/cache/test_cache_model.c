@@ -13,6 +13,7 @@
  *
  *      cache_model [--ops N] [--seed S] [--mix NAME]
  */
+#include "base/inner.h"
 #include "cache/cache_kit.h"
 #include "cache/cache_mix.h"
 #include "model/plain.h"
@@ -230,8 +231,8 @@ static void wrong_seq(run *r, pair_request *q)
         return;
     pair_must_fail(&r->pair, quire_cache_get_blocks(cache, copy.seq, spans), QUIRE_E_UNKNOWN_SEQ,
                    &r->tally);
-    pair_must_fail(&r->pair, quire_cache_remove_skipped_blocks(cache, copy.seq, 3),
-                   QUIRE_E_UNKNOWN_SEQ, &r->tally);
+    pair_must_fail(&r->pair, inner_remove_skipped(cache, copy.seq, 3), QUIRE_E_UNKNOWN_SEQ,
+                   &r->tally);
     pair_must_fail(&r->pair, quire_cache_get_num_common_prefix_blocks(cache, copy.seq, counts),
                    QUIRE_E_UNKNOWN_SEQ, &r->tally);
     pair_must_fail(&r->pair, quire_cache_free(cache, &copy), QUIRE_E_UNKNOWN_SEQ, &r->tally);
@@ -307,7 +308,7 @@ static bool run_cache(run *r)
                why);
         return false;
     }
-    r->hash_block_size = quire_cache_hash_block_size(r->pair.real);
+    r->hash_block_size = quire_cache_get_counts(r->pair.real).hash_block_size;
     uint32_t life = 100 + below(r, 900);
     for (uint32_t i = 0; i < life && r->done < r->ops && r->pair.difference == NULL; i++) {
         act(r);

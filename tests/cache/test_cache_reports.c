@@ -1,5 +1,6 @@
 /* cache/test_cache_reports.c - what a cache tells about itself: stats, events, new blocks,
  * pressure, sinks, common prefixes; and the watermark, which is about pressure too. */
+#include "base/inner.h"
 #include "cache/cache_kit.h"
 
 static cache_kit open_full(uint32_t num_blocks)
@@ -89,7 +90,7 @@ static void events_are_told_at_once_and_kept(void **state)
     kit_append(&kit, &q, text, 'c');
     assert_int_equal(kit_extend(&kit, &q, 1), QUIRE_OK);
     const quire_block second = 2;
-    assert_int_equal(quire_cache_evict_blocks(kit.cache, &second, 1), QUIRE_OK);
+    assert_int_equal(inner_evict(kit.cache, &second, 1), QUIRE_OK);
     kit_free(&kit, &q);
     assert_int_equal(quire_cache_reset_prefix_cache(kit.cache), QUIRE_OK);
     assert_int_equal(quire_cache_take_events(kit.cache, write_down, &later, &lost), QUIRE_OK);
@@ -268,11 +269,14 @@ static void watermark_keeps_blocks_from_new_requests(void **state)
     kit_prefill(&kit, &q);
     uint32_t n = kit_fill(&kit, 4, taken);
     assert_int_equal(quire_cache_can_fit_full_sequence(kit.cache, &late.r, &none), QUIRE_NO_SPACE);
+    quire_allocate_params one = {.num_new_tokens = 1};
+    assert_int_equal(quire_cache_can_allocate(kit.cache, &late.r, &one), QUIRE_OK);
     assert_int_equal(kit_try_prefill(&kit, &late), QUIRE_NO_SPACE); /* 3 of 4: leaves 1 */
     assert_int_equal(kit_extend(&kit, &q, 16), QUIRE_OK);           /* not new: may take the last */
     assert_int_equal(kit_num_free(&kit), 0);
     kit_unfill(&kit, taken, 5);
-    assert_int_equal(quire_cache_can_fit_full_sequence(kit.cache, &late.r, &none), QUIRE_OK);
+    quire_allocate_params whole = {.num_new_tokens = 1, .full_sequence_must_fit = 1};
+    assert_int_equal(quire_cache_can_allocate(kit.cache, &late.r, &whole), QUIRE_OK);
     assert_int_equal(kit_try_prefill(&kit, &late), QUIRE_OK);
     assert_int_equal(kit_num_free(&kit), 2);
     kit_unfill(&kit, taken + 5, n - 5);
@@ -289,12 +293,11 @@ static void sinks_belong_to_their_group(void **state)
     quire_block_span sinks = {NULL, 9};
     cache_kit kit;
     kit_open(&kit, &config);
-    assert_int_equal(quire_cache_get_sink_blocks(kit.cache, 0, &sinks), QUIRE_OK);
+    sinks = inner_sinks(kit.cache, 0);
     assert_int_equal(sinks.count, 0);
-    assert_int_equal(quire_cache_get_sink_blocks(kit.cache, 1, &sinks), QUIRE_OK);
+    sinks = inner_sinks(kit.cache, 1);
     assert_int_equal(sinks.count, 3);
     assert_true(sinks.ids[0] == 1 && sinks.ids[1] == 2 && sinks.ids[2] == 3);
-    assert_int_equal(quire_cache_get_sink_blocks(kit.cache, 2, &sinks), QUIRE_E_RANGE);
     assert_int_equal(kit_num_free(&kit), 16);
     assert_int_equal(quire_cache_usage(kit.cache).active, 3);
     kit_close(&kit);

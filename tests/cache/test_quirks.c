@@ -5,6 +5,7 @@
  *                     default profile   + the bit   vLLM profile   - the bit
  *      bug shows             no            yes           yes           no
  */
+#include "base/inner.h"
 #include "cache/cache_kit.h"
 
 typedef struct variant {
@@ -34,7 +35,7 @@ static void open_variant(cache_kit *kit, quire_cache_config config, uint64_t qui
     config.quirks_on |= v->quirks_on;
     config.quirks_off |= v->quirks_off;
     kit_open(kit, &config);
-    assert_int_equal((quire_cache_quirks(kit->cache) & quirk) != 0, v->has_bug);
+    assert_int_equal((kit->cache->quirks & quirk) != 0, v->has_bug);
 }
 
 static const char *letters(uint32_t n)
@@ -177,7 +178,7 @@ static void hybrid_second_full(void **state)
                             "1 2 3 4 5 6 | 7 8 9 10 11 12 | 13 14 15 16 17 18");
         kit_free(&kit, &q);
         const quire_block gone[] = {15, 16, 17, 18};
-        assert_int_equal(quire_cache_evict_blocks(kit.cache, gone, COUNT(gone)), QUIRE_OK);
+        assert_int_equal(inner_evict(kit.cache, gone, COUNT(gone)), QUIRE_OK);
         assert_int_equal(quire_cache_get_computed_blocks(kit.cache, &again.r, hit, &num_hit),
                          QUIRE_OK);
         assert_int_equal(num_hit, 8);
@@ -342,7 +343,7 @@ static void sink_blocks_busy(void **state)
         kit_request q;
         quire_block_span sinks;
         open_variant(&kit, kit_config(&sink, 1, 10), quirk, &v);
-        assert_int_equal(quire_cache_get_sink_blocks(kit.cache, 0, &sinks), QUIRE_OK);
+        sinks = inner_sinks(kit.cache, 0);
         assert_string_equal(kit_spans(&kit, &sinks), "1 2");
         kit_request_init(&kit, &q, letters(9));
         kit_prefill(&kit, &q);

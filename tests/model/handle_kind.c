@@ -300,13 +300,13 @@ static bool cache_works(void *handle)
         status = quire_cache_allocate_slots(cache, &r, &one, NULL);
         r.num_computed_tokens += status == QUIRE_OK;
         r.num_tokens += status == QUIRE_OK;
-        if (status == QUIRE_OK && quire_cache_num_seqs(cache) != 1)
+        if (status == QUIRE_OK && quire_cache_get_counts(cache).num_seqs != 1)
             return false;
     }
     if (status != QUIRE_OK && status != QUIRE_NO_SPACE && status != QUIRE_E_RANGE)
         return false;
     return quire_cache_check(cache) == QUIRE_OK && quire_cache_free(cache, &r) == QUIRE_OK &&
-           quire_cache_num_seqs(cache) == 0 && quire_cache_check(cache) == QUIRE_OK &&
+           quire_cache_get_counts(cache).num_seqs == 0 && quire_cache_check(cache) == QUIRE_OK &&
            quire_cache_usage(cache).active == before.active;
 }
 

@@ -1,4 +1,5 @@
 #include "noalloc_cache.h"
+#include "base/inner.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -161,7 +162,7 @@ static void look(noalloc_cache *c, const noalloc_request *q)
     if (q->r.seq != 0)
         count(c, quire_cache_get_num_common_prefix_blocks(c->cache, q->r.seq, common));
     (void)quire_cache_usage(c->cache);
-    (void)quire_cache_get_usage(c->cache);
+    (void)quire_usage_level(quire_cache_usage(c->cache));
 }
 
 static void reset(noalloc_cache *c)
@@ -183,7 +184,7 @@ static void act(noalloc_cache *c, noalloc_request *q)
     else if (dice < 70)
         take_all(c);
     else if (dice < 80)
-        count(c, quire_cache_evict_blocks(c->cache, &victim, 1));
+        count(c, inner_evict(c->cache, &victim, 1));
     else if (dice < 90)
         look(c, q);
     else if (dice < 92)
@@ -195,7 +196,7 @@ static void act(noalloc_cache *c, noalloc_request *q)
     else if (dice < 140)
         count(c, quire_cache_copy_on_write(c->cache, q->r.seq, below(c, q->r.num_tokens), 1));
     else if (dice < 150)
-        count(c, quire_cache_remove_skipped_blocks(c->cache, q->r.seq, q->r.num_computed_tokens));
+        count(c, inner_remove_skipped(c->cache, q->r.seq, q->r.num_computed_tokens));
     else if (dice < 170)
         count(c, quire_cache_free(c->cache, &q->r));
     else

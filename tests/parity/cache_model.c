@@ -1,5 +1,6 @@
 #include "parity/cache_model.h"
 
+#include "base/inner.h"
 #include "parity/stream.h"
 
 #include <inttypes.h>
@@ -292,7 +293,7 @@ uint32_t cache_num_sink_blocks(const cache_model *m)
     uint32_t count = 0;
     for (uint32_t g = 0; g < m->config.num_groups; g++) {
         quire_block_span span = {0};
-        assert_int_equal(quire_cache_get_sink_blocks(m->cache, g, &span), QUIRE_OK);
+        span = inner_sinks(m->cache, g);
         count += span.count;
     }
     return count;
@@ -302,7 +303,7 @@ static bool is_sink(const cache_model *m, quire_block block)
 {
     for (uint32_t g = 0; g < m->config.num_groups; g++) {
         quire_block_span span = {0};
-        assert_int_equal(quire_cache_get_sink_blocks(m->cache, g, &span), QUIRE_OK);
+        span = inner_sinks(m->cache, g);
         for (uint32_t i = 0; i < span.count; i++) {
             if (span.ids[i] == block)
                 return true;
@@ -338,11 +339,11 @@ static void cache_add_blocks(text *t, cache_model *m)
 void cache_add_state(text *t, cache_model *m, bool all)
 {
     uint64_t bits;
-    double usage = quire_cache_get_usage(m->cache);
+    double usage = quire_usage_level(quire_cache_usage(m->cache));
     const quire_pool *pool = quire_cache_pool(m->cache);
     memcpy(&bits, &usage, sizeof bits);
     text_add(t, "|%" PRIu32 " %016" PRIx64 " %" PRIu32, quire_pool_get_num_free_blocks(pool), bits,
-             quire_pool_num_keys(pool));
+             quire_pool_get_counts(pool).num_keys);
     if (all)
         cache_add_blocks(t, m);
 }

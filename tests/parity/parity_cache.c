@@ -24,6 +24,7 @@
  * fourth the whole free queue, all users and all keys. A second pass with the default profile,
  * whose decisions may differ, checks that everything stays sound and nothing is leaked.
  */
+#include "base/inner.h"
 #include "parity/cache_model.h"
 #include "parity/cache_tally.h"
 
@@ -171,9 +172,8 @@ static int request_call(cache_run *c, char op, cache_request *request, bool has_
         return count_common(c, request);
     recording_expect(&c->m.r, op == 'k' || op == 's', "operation is known");
     uint32_t computed = recording_u32(&c->m.r);
-    int status = op == 'k'
-                     ? quire_cache_cache_blocks(c->m.cache, &request->q, computed)
-                     : quire_cache_remove_skipped_blocks(c->m.cache, request->q.seq, computed);
+    int status = op == 'k' ? quire_cache_cache_blocks(c->m.cache, &request->q, computed)
+                           : inner_remove_skipped(c->m.cache, request->q.seq, computed);
     cache_add_request(&c->m.r.answer, &c->m, request);
     cache_tally_add(&c->tally, op == 'k' ? CACHE_cache : CACHE_skip, 1);
     return status;
@@ -223,7 +223,7 @@ static int block_call(cache_run *c, char op)
     uint32_t count = recording_ids(&c->m.r, blocks, CACHE_MAX_BLOCKS);
     cache_tally_add(&c->tally, op == 'e' ? CACHE_evict : CACHE_touch, 1);
     if (op == 'e')
-        return quire_cache_evict_blocks(c->m.cache, blocks, count);
+        return inner_evict(c->m.cache, blocks, count);
     if (op == 'u') {
         recording_expect(&c->m.r, c->num_touched + count <= 2 * CACHE_MAX_BLOCKS, "blocks fit");
         memcpy(c->touched + c->num_touched, blocks, count * sizeof blocks[0]);
@@ -363,7 +363,8 @@ static void end_case(cache_run *c)
     for (uint32_t i = 0; i < c->num_touched; i++)
         assert_int_equal(quire_pool_free_blocks(quire_cache_pool(c->m.cache), &c->touched[i], 1),
                          QUIRE_OK);
-    recording_expect(&c->m.r, quire_cache_num_seqs(c->m.cache) == 0, "no sequence is left");
+    recording_expect(&c->m.r, quire_cache_get_counts(c->m.cache).num_seqs == 0,
+                     "no sequence is left");
     recording_expect(&c->m.r, quire_cache_usage(c->m.cache).active == cache_num_sink_blocks(&c->m),
                      "nothing is leaked");
     recording_expect(&c->m.r, quire_cache_check(c->m.cache) == QUIRE_OK, "cache is sound");

@@ -372,7 +372,7 @@ static void add_pool(sched_model *m, const char *name, const quire_pool *pool)
         text_add(&m->r.answer, "%s%" PRIu32 ".%" PRIu32, is_first ? "" : ",", block, info.ref_cnt);
         is_first = false;
     }
-    text_add(&m->r.answer, "/%" PRIu32, quire_pool_num_keys(pool));
+    text_add(&m->r.answer, "/%" PRIu32, quire_pool_get_counts(pool).num_keys);
 }
 
 static void add_state(sched_model *m, bool is_last)

@@ -132,7 +132,7 @@ static void add_state(pool_case *c)
     text *t = &c->r.answer;
     uint32_t count = quire_pool_get_all_free_blocks(c->pool, free_blocks, MAX_BLOCKS);
     text_add(t, "|%" PRIu32 " %.9f %" PRIu32 "|", quire_pool_get_num_free_blocks(c->pool),
-             quire_pool_get_usage(c->pool), quire_pool_num_keys(c->pool));
+             quire_usage_level(quire_pool_usage(c->pool)), quire_pool_get_counts(c->pool).num_keys);
     text_add_ids(t, free_blocks, count);
     text_add(t, "|");
     bool is_first = true;

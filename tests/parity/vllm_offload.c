@@ -531,7 +531,7 @@ vllm_offload *vllm_offload_create(const quire_sched_config *sched, quire_sched *
     o->sched = bound;
     o->gpu = quire_cache_pool(quire_sched_cache(bound));
     o->cpu = quire_cache_pool(o->cpu_cache);
-    o->hash_size = quire_cache_hash_block_size(o->cpu_cache);
+    o->hash_size = quire_cache_get_counts(o->cpu_cache).hash_block_size;
     o->is_lazy = is_lazy;
     o->num_workers = num_workers;
     o->max_requests = n;

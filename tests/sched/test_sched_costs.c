@@ -218,7 +218,7 @@ static double fail_cost(uint32_t num_requests, quire_profile profile)
     const quire_step *step;
     const quire_outputs *outputs;
     assert_int_equal(quire_sched_schedule(w.sched, &step), QUIRE_OK);
-    assert_int_equal(quire_cache_num_seqs(quire_sched_cache(w.sched)), num_requests);
+    assert_int_equal(quire_cache_get_counts(quire_sched_cache(w.sched)).num_seqs, num_requests);
     static quire_block blocks[5 * LARGE];
     for (uint32_t i = 1; i < c.cache.num_blocks; i++)
         blocks[i - 1] = i;

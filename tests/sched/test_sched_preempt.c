@@ -29,7 +29,7 @@ static quire_sched_config config_of(void)
 static double level(void)
 {
     assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);
-    return quire_cache_get_usage(quire_sched_cache(kit.sched));
+    return quire_usage_level(quire_cache_usage(quire_sched_cache(kit.sched)));
 }
 
 /* ---- pressure --------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* sched_image/image_use.c - what an engine does with a scheduler, and all that it can ask. */
 #include "image_forge.h"
 
+#include "base/inner.h"
 #include "sched/sched.h"
 
 /* Everything that is read goes in here, so that it is read. */
@@ -77,10 +78,11 @@ static void read_cache(quire_sched *s)
         read_bytes(copies, num_copies * sizeof *copies);
     if (quire_cache_take_new_block_ids(cache, &span) == QUIRE_OK)
         read_bytes(span.ids, span.count * sizeof *span.ids);
-    for (uint32_t g = 0; g < quire_cache_num_groups(cache); g++)
-        if (quire_cache_get_sink_blocks(cache, g, &span) == QUIRE_OK)
+    for (uint32_t g = 0; g < quire_cache_get_counts(cache).num_groups; g++)
+        if ((span = inner_sinks(cache, g)).count > 0)
             read_bytes(span.ids, span.count * sizeof *span.ids);
-    sink += quire_cache_num_seqs(cache) + (uint64_t)(quire_cache_get_usage(cache) * 1000);
+    sink += quire_cache_get_counts(cache).num_seqs +
+            (uint64_t)(quire_usage_level(quire_cache_usage(cache)) * 1000);
 }
 
 static void read_numbers(const quire_sched *s)

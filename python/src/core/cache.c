@@ -111,7 +111,7 @@ static PyObject *make_cache(PyTypeObject *type, quire_cache_config *config)
         Py_DECREF((PyObject *)self);
         return py_raise_refused(PyType_GetModuleState(type), err, true);
     }
-    self->num_groups = quire_cache_num_groups(cache);
+    self->num_groups = quire_cache_get_counts(cache).num_groups;
     self->digest_bytes = config->digest_bytes > 0 ? config->digest_bytes : 32;
     return (PyObject *)self;
 }

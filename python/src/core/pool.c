@@ -291,9 +291,19 @@ static PyObject *pool_take_events(PyObject *object, PyObject *Py_UNUSED(ignored)
     return py_event_list(&((pool_object *)object)->events);
 }
 
+static double level_of(const quire_pool *pool)
+{
+    return quire_usage_level(quire_pool_usage(pool));
+}
+
+static uint32_t count_keys(const quire_pool *pool)
+{
+    return quire_pool_get_counts(pool).num_keys;
+}
+
 PY_ATTRIBUTE(pool_num_free, quire_pool, PyLong_FromUnsignedLong, quire_pool_get_num_free_blocks)
-PY_ATTRIBUTE(pool_share, quire_pool, PyFloat_FromDouble, quire_pool_get_usage)
-PY_ATTRIBUTE(pool_num_keys, quire_pool, PyLong_FromUnsignedLong, quire_pool_num_keys)
+PY_ATTRIBUTE(pool_share, quire_pool, PyFloat_FromDouble, level_of)
+PY_ATTRIBUTE(pool_num_keys, quire_pool, PyLong_FromUnsignedLong, count_keys)
 
 static PyObject *pool_num_blocks(PyObject *object, void *Py_UNUSED(closure))
 {

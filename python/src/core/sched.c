@@ -140,7 +140,7 @@ static int make_sched(sched_object *self, quire_sched_config *config, PyObject *
         PyErr_NoMemory();
         return -1;
     }
-    self->num_groups = quire_cache_num_groups(quire_sched_cache(sched));
+    self->num_groups = quire_cache_get_counts(quire_sched_cache(sched)).num_groups;
     return 0;
 }
 

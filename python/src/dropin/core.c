@@ -294,7 +294,7 @@ static PyObject *core_stats(PyObject *self, PyObject *Py_UNUSED(unused))
     return Py_BuildValue("(IIIdN)", quire_sched_num_running(core->sched),
                          quire_sched_get_queue(core->sched, 1, NULL, 0),
                          quire_sched_get_queue(core->sched, 2, NULL, 0),
-                         quire_cache_get_usage(cache), prefix);
+                         quire_usage_level(quire_cache_usage(cache)), prefix);
 }
 
 /* ---- making and ending --------------------------------------------------- */

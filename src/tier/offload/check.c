@@ -176,7 +176,7 @@ int qr_offload_check(const quire_offload *o)
         return QUIRE_E_CORRUPT;
     if (o->gpu == NULL)
         return QUIRE_OK;
-    bool has_others = count_requests(o, gpu) < quire_cache_num_seqs(o->gpu_cache);
+    bool has_others = count_requests(o, gpu) < quire_cache_get_counts(o->gpu_cache).num_seqs;
     bool is_right = are_counts_right(o->gpu, gpu, o->num_gpu, o->has_pins || has_others);
     return is_right ? QUIRE_OK : QUIRE_E_CORRUPT;
 }

@@ -108,7 +108,11 @@ static uint32_t recall_blocks(quire_offload *o, quire_req req, const unsigned ch
     memmove(m->blocks, m->blocks + skipped, n * sizeof *m->blocks);
     /* blocks with a user keep their keys, and a hash stands for all before it: the last tells */
     const unsigned char *last = hashes + (skipped + n - 1) * hash_len;
-    return quire_pool_count_unchanged(o->cpu, m->blocks + n - 1, 1, last, hash_len, 0) == 1 ? n : 0;
+    quire_block_info info;
+    bool is_there = quire_pool_block_info(o->cpu, m->blocks[n - 1], &info) == QUIRE_OK &&
+                    info.group_id == 0 && info.hash.len == hash_len &&
+                    memcmp(info.hash.data, last, hash_len) == 0;
+    return is_there ? n : 0;
 }
 
 /* Null blocks stay where they are: places count. The first num_known are there already. */

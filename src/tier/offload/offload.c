@@ -200,7 +200,7 @@ static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu
     if (err != QUIRE_OK)
         return err;
     o->cpu = quire_cache_pool(o->cpu_cache);
-    o->hash_size = quire_cache_hash_block_size(o->cpu_cache);
+    o->hash_size = quire_cache_get_counts(o->cpu_cache).hash_block_size;
     clear_parts(o);
     if (plan->config.device != NULL)
         o->device = *plan->config.device;
@@ -330,9 +330,9 @@ int quire_offload_bind(quire_offload *offload, quire_sched *sched)
         return QUIRE_E_ARGUMENT;
     if (is_in_child(offload))
         return QUIRE_E_SYSTEM;
-    bool is_same = quire_cache_num_groups(cache) == offload->num_groups &&
+    bool is_same = quire_cache_get_counts(cache).num_groups == offload->num_groups &&
                    quire_cache_usage(cache).total == offload->num_gpu &&
-                   quire_cache_hash_block_size(cache) == offload->hash_size;
+                   quire_cache_get_counts(cache).hash_block_size == offload->hash_size;
     if (!is_same)
         return QUIRE_E_CONFIG;
     offload->sched = sched;

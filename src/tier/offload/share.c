@@ -26,13 +26,13 @@ void qr_share_offer_blocks(const qr_share *share, const quire_block *blocks, con
                            uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        quire_block_key named;
+        quire_block_info named;
         quire_tier_key key;
         if (blocks[i] == QUIRE_NULL_BLOCK || blocks[i] >= share->num_blocks ||
-            quire_pool_get_keys(share->pool, &blocks[i], 1, &named) != QUIRE_OK ||
-            named.hash == NULL)
+            quire_pool_get_blocks(share->pool, &blocks[i], 1, &named) != QUIRE_OK ||
+            named.hash.data == NULL)
             continue;
-        qr_key_make((quire_bytes){named.hash, named.hash_len}, named.group_id, share->rank, &key);
+        qr_key_make(named.hash, named.group_id, share->rank, &key);
         (void)quire_peer_server_offer(share->server, blocks[i], &key,
                                       share->memory + (size_t)blocks[i] * share->block_bytes,
                                       share->block_bytes, crcs == NULL ? NULL : &crcs[i]);

@@ -25,7 +25,7 @@ static bool was_seen(quire_offload *o, quire_block gpu, uint64_t *last)
  * half. */
 static void choose_lazy(quire_offload *o, qr_store_round *round)
 {
-    uint64_t num_taken = quire_pool_get_num_allocated(o->gpu);
+    uint64_t num_taken = quire_pool_get_counts(o->gpu).num_allocated;
     if (num_taken - o->walked_at < o->target_free / 2)
         return;
     quire_block gpu[LAZY_AT_ONCE];

@@ -290,13 +290,13 @@ static qr_promote_job *make_load(qr_promote *promote, uint32_t t)
 /* Whether the CPU block still has what was to be stored. */
 static bool has_content(const qr_promote *promote, const qr_move *m)
 {
-    quire_block_key now;
+    quire_block_info now;
     quire_tier_key key;
     if (m->content != promote->contents[m->block] ||
-        quire_pool_get_keys(promote->pool, &m->block, 1, &now) != QUIRE_OK || now.hash == NULL ||
-        now.group_id != m->key.group)
+        quire_pool_get_blocks(promote->pool, &m->block, 1, &now) != QUIRE_OK ||
+        now.hash.data == NULL || now.group_id != m->key.group)
         return false;
-    qr_key_make((quire_bytes){now.hash, now.hash_len}, m->key.group, m->key.rank, &key);
+    qr_key_make(now.hash, m->key.group, m->key.rank, &key);
     return qr_key_is_equal(&key, &m->key);
 }
 

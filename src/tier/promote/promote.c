@@ -233,7 +233,7 @@ qr_promote *qr_promote_create_in(void *memory, const quire_offload_config *confi
     memset(memory, 0, bytes);
     qr_promote *promote = qr_arena_take(&arena, 1, sizeof *promote);
     read_config(promote, config);
-    if (quire_cache_hash_block_size(cpu) != promote->hash_size)
+    if (quire_cache_get_counts(cpu).hash_block_size != promote->hash_size)
         return NULL;
     carve_all(promote, &arena);
     promote->pool = quire_cache_pool(cpu);

@@ -30,18 +30,17 @@ static inline void add_block(offer *o, quire_block block, uint32_t crc, uint32_t
  * that came from a tier is that tier's, the first time. */
 static void find_keys(qr_promote *promote, offer *o)
 {
-    quire_block_key keys[QR_LOWER_BATCH];
+    quire_block_info keys[QR_LOWER_BATCH];
     uint32_t n = o->n;
     o->n = 0;
-    if (quire_pool_get_keys(promote->pool, o->blocks, n, keys) != QUIRE_OK)
+    if (quire_pool_get_blocks(promote->pool, o->blocks, n, keys) != QUIRE_OK)
         return;
     for (uint32_t i = 0; i < n; i++) {
         quire_block block = o->blocks[i];
         uint32_t group = keys[i].group_id;
-        if (keys[i].hash == NULL || group >= promote->num_groups)
+        if (keys[i].hash.data == NULL || group >= promote->num_groups)
             continue;
-        quire_bytes hash = {keys[i].hash, keys[i].hash_len};
-        qr_key_make(hash, group, promote->rank, &o->keys[o->n]);
+        qr_key_make(keys[i].hash, group, promote->rank, &o->keys[o->n]);
         add_block(o, block, o->crcs[i], o->lengths[i]);
         uint32_t origin = promote->blocks[block].origin;
         promote->blocks[block].origin = 0;

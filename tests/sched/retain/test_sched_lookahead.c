@@ -301,7 +301,7 @@ static void crowd_add(crowd *c)
 
 static uint64_t crowd_taken(const crowd *c)
 {
-    return quire_pool_get_num_allocated(quire_cache_pool(quire_sched_cache(c->kit.sched)));
+    return quire_pool_get_counts(quire_cache_pool(quire_sched_cache(c->kit.sched))).num_allocated;
 }
 
 /* A preempted request comes back: each block that was taken meanwhile has cost it one at most. */

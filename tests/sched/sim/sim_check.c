@@ -134,7 +134,7 @@ static void check_level(sim *s, const quire_step *step)
     for (uint32_t i = 0; i < step->num_reqs; i++)
         for (uint32_t g = 0; g < m->num_groups; g++)
             grown += (step->num_tokens[i] + m->num_spec) / m->sizes[g] + 2 + m->num_spec;
-    double level = quire_cache_get_usage(quire_sched_cache(s->sched));
+    double level = quire_usage_level(quire_cache_usage(quire_sched_cache(s->sched)));
     double most = m->preempt_above + (double)grown / (m->num_blocks - 1);
     SIM_CHECK(s, level <= most + 1e-9, "the level is above the upper mark", (uint64_t)(level * 1e6),
               (uint64_t)(most * 1e6));

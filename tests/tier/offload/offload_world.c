@@ -429,7 +429,8 @@ void world_reset(world *w, bool reset_running)
     const quire_connector *c = quire_offload_connector(w->offload);
     if (err == QUIRE_BUSY) /* copies on the way hold blocks: then the offload's cache alone */
         assert_int_equal(c->reset_cache(c->user), 0);
-    assert_int_equal(quire_pool_num_keys(quire_cache_pool(quire_offload_cache(w->offload))), 0);
+    assert_int_equal(
+        quire_pool_get_counts(quire_cache_pool(quire_offload_cache(w->offload))).num_keys, 0);
     assert_int_equal(quire_offload_check(w->offload), QUIRE_OK);
 }
 
@@ -540,7 +541,7 @@ world_setup world_quiet(quire_offload_mode mode, bool has_device)
 
 uint32_t world_num_cpu_keys(const world *w)
 {
-    return quire_pool_num_keys(quire_cache_pool(quire_offload_cache(w->offload)));
+    return quire_pool_get_counts(quire_cache_pool(quire_offload_cache(w->offload))).num_keys;
 }
 
 quire_offload_stats world_stats(const world *w)

@@ -59,7 +59,7 @@ static void lazy_stores_look_no_further(void **state)
         world_ask(w, 100 * i, 40, 1);
         while (quire_sched_num_unfinished(w->sched) > 0 || w->num_flight > 0) {
             world_turn(w);
-            uint64_t seen = quire_pool_get_num_allocated(pool) + TWO_STEPS;
+            uint64_t seen = quire_pool_get_counts(pool).num_allocated + TWO_STEPS;
             assert_true(w->num_stores <= (seen > NUM_GPU - 1 ? seen - (NUM_GPU - 1) : 0));
         }
     }

@@ -284,7 +284,7 @@ static Py_ssize_t map_length(PyObject *self)
         return n;
     while (PyDict_Next(map->entries, &at, &key, &value))
         n -= find(map->pool, key, &made) != 0;
-    return n + (Py_ssize_t)quire_pool_num_keys(map->pool->pool);
+    return n + (Py_ssize_t)quire_pool_get_counts(map->pool->pool).num_keys;
 }
 
 /* ---- what the mapping _cache is made of -------------------------------------------- */

@@ -1,0 +1,35 @@
+/* base/inner.h - calls of the cache that the library makes itself, for tests that make them. */
+#ifndef BASE_INNER_H
+#define BASE_INNER_H
+
+#include "cache/cache.h"
+
+/* Blocks outside of the window are given back. */
+static inline int inner_remove_skipped(quire_cache *cache, quire_seq seq, uint32_t computed)
+{
+    uint32_t row = qr_cache_row_of(cache, seq);
+    if (row == QR_NIL)
+        return QUIRE_E_UNKNOWN_SEQ;
+    if (computed > cache->max_model_len)
+        return QUIRE_E_RANGE;
+    qr_cache_remove_skipped(cache, row, computed);
+    return QUIRE_OK;
+}
+
+/* Blocks lose their keys; null blocks have none. */
+static inline int inner_evict(quire_cache *cache, const quire_block *blocks, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (blocks[i] >= cache->pool->queue.num_blocks)
+            return QUIRE_E_UNKNOWN_BLOCK;
+    qr_cache_evict(cache, blocks, n);
+    return QUIRE_OK;
+}
+
+/* The blocks that all requests share in a SINK_FULL group. */
+static inline quire_block_span inner_sinks(const quire_cache *cache, uint32_t group)
+{
+    return (quire_block_span){cache->groups[group].sinks, cache->groups[group].num_sinks};
+}
+
+#endif
