@@ -136,11 +136,16 @@ typedef struct quire_offload_config {
 #define QUIRE_OFFLOAD_CONFIG_INIT QUIRE_SIZED_INIT(quire_offload_config)
 
 /* Create an offload: see quire/memory.h. */
-QUIRE_API size_t quire_offload_bytes(const quire_offload_config *config);
-QUIRE_API int quire_offload_create_in(void *memory, size_t bytes,
-                                      const quire_offload_config *config, quire_offload **offload);
 QUIRE_API int quire_offload_create(const quire_offload_config *config,
                                    const quire_allocator *allocator, quire_offload **offload);
+static inline size_t quire_offload_bytes(const quire_offload_config *config)
+{
+    size_t bytes = 0;
+    quire_offload *none;
+    quire_allocator measure = quire_allocator_measure(&bytes);
+    (void)quire_offload_create(config, &measure, &none);
+    return bytes;
+}
 /* Destroys an offload. Returns QUIRE_BUSY while jobs of tiers or of the device are in flight: poll
  * again; if they hang, close tiers and device and call quire_offload_abandon first. In the child of
  * a fork: frees the child's memory, and reaches neither the device nor a tier. */

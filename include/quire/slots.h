@@ -71,11 +71,16 @@ typedef struct quire_slots_config {
 #define QUIRE_SLOTS_CONFIG_INIT QUIRE_SIZED_INIT(quire_slots_config)
 
 /* Create slots: see quire/memory.h. QUIRE_E_RANDOM if the random hook fails. */
-QUIRE_API size_t quire_slots_bytes(const quire_slots_config *config);
-QUIRE_API int quire_slots_create_in(void *memory, size_t bytes, const quire_slots_config *config,
-                                    quire_slots **slots);
 QUIRE_API int quire_slots_create(const quire_slots_config *config, const quire_allocator *allocator,
                                  quire_slots **slots);
+static inline size_t quire_slots_bytes(const quire_slots_config *config)
+{
+    size_t bytes = 0;
+    quire_slots *none;
+    quire_allocator measure = quire_allocator_measure(&bytes);
+    (void)quire_slots_create(config, &measure, &none);
+    return bytes;
+}
 QUIRE_API void quire_slots_destroy(quire_slots *slots);
 
 /* ---- looking --------------------------------------------------------------- */
@@ -127,10 +132,6 @@ QUIRE_API int quire_slots_remove(quire_slots *slots, const quire_tier_key *key);
 /* Removes all keys that have no users and are not being written, and what policies have learned.
  * Returns the number of keys that stay because they are in use. Expected keys stay expected. */
 QUIRE_API uint32_t quire_slots_reset(quire_slots *slots);
-/* After a restart: puts a key into a slot, READY, as the newest key. Call this in ascending order
- * of slots, before anything is stored, otherwise QUIRE_E_RANGE. QUIRE_E_DUPLICATE if the key has a
- * slot. */
-QUIRE_API int quire_slots_restore(quire_slots *slots, const quire_tier_key *key, uint32_t slot);
 
 /* ---- telling --------------------------------------------------------------- */
 

@@ -75,25 +75,32 @@ int qr_owner_begin(qr_owner *owner, const quire_allocator *allocator, const qr_a
     return err;
 }
 
-void *qr_owner_take_zeroed(qr_owner *owner, const quire_allocator *allocator, size_t bytes)
+int qr_owner_begin_zeroed(qr_owner *owner, const quire_allocator *allocator, const qr_arena *plan,
+                          qr_arena *arena)
 {
-    if (allocator != NULL) {
+    size_t bytes = plan->used;
+    if (allocator != NULL || bytes == 0 || bytes == SIZE_MAX) {
         int err = qr_owner_take(owner, allocator, bytes);
-        return err == QUIRE_OK ? memset(owner->memory, 0, bytes) : NULL;
+        if (err == QUIRE_OK)
+            *arena = qr_arena_over(memset(owner->memory, 0, bytes), bytes);
+        return err;
     }
     *owner = (qr_owner){.allocator = qr_allocator_default(),
                         .bytes = qr_add_size(bytes, QUIRE_ALIGNMENT)};
     owner->memory = qr_alloc_large(owner->bytes);
     if (owner->memory == NULL)
-        return NULL;
+        return QUIRE_E_NOMEM;
     size_t beyond = (uintptr_t)owner->memory % QUIRE_ALIGNMENT;
-    return (unsigned char *)owner->memory + (beyond == 0 ? 0 : QUIRE_ALIGNMENT - beyond);
+    unsigned char *first = owner->memory;
+    *arena = qr_arena_over(first + (beyond == 0 ? 0 : QUIRE_ALIGNMENT - beyond), bytes);
+    return QUIRE_OK;
 }
 
 qr_arena qr_owner_carve(qr_owner *owner, const quire_allocator *allocator, size_t bytes)
 {
-    void *memory = qr_owner_take_zeroed(owner, allocator, bytes);
-    return memory == NULL ? qr_arena_plan() : qr_arena_over(memory, bytes);
+    qr_arena arena = {.used = bytes};
+    return qr_owner_begin_zeroed(owner, allocator, &arena, &arena) == QUIRE_OK ? arena
+                                                                               : qr_arena_plan();
 }
 
 void qr_owner_release(const qr_owner *owner)

@@ -28,10 +28,11 @@ int qr_owner_take(qr_owner *owner, const quire_allocator *allocator, size_t byte
 /* The same, as an arena as large as the plan. */
 int qr_owner_begin(qr_owner *owner, const quire_allocator *allocator, const qr_arena *plan,
                    qr_arena *arena);
-/* The same, zeroed, and what was never used is never touched; NULL when there is none. The memory
- * may begin later than owner->memory. */
-void *qr_owner_take_zeroed(qr_owner *owner, const quire_allocator *allocator, size_t bytes);
-/* That as an arena; its base is NULL when there is no memory. */
+/* The same, zeroed, and what was never used is never touched. The arena may begin later than
+ * owner->memory. */
+int qr_owner_begin_zeroed(qr_owner *owner, const quire_allocator *allocator, const qr_arena *plan,
+                          qr_arena *arena);
+/* That alone; its base is NULL when there is no memory. */
 qr_arena qr_owner_carve(qr_owner *owner, const quire_allocator *allocator, size_t bytes);
 void qr_owner_release(const qr_owner *owner);
 

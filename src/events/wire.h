@@ -12,28 +12,39 @@
 #include <quire/wire.h>
 
 #include <stdbool.h>
+#include <stddef.h>
 
-#define QR_STORED_FIELDS(X)                                                                        \
-    X(block_hashes)                                                                                \
-    X(parent_block_hash)                                                                           \
-    X(token_ids)                                                                                   \
-    X(block_size)                                                                                  \
-    X(lora_id)                                                                                     \
-    X(medium)                                                                                      \
-    X(lora_name)                                                                                   \
-    X(extra_keys)                                                                                  \
-    X(group_idx)
+typedef enum qr_wire_form {
+    QR_WIRE_HASHES,
+    QR_WIRE_HASH,
+    QR_WIRE_TOKENS,
+    QR_WIRE_U32,
+    QR_WIRE_I64,
+    QR_WIRE_TEXT_OR_NIL,
+    QR_WIRE_KEYS
+} qr_wire_form;
 
-#define QR_REMOVED_FIELDS(X)                                                                       \
-    X(block_hashes)                                                                                \
-    X(medium)                                                                                      \
-    X(group_idx)
+typedef struct qr_wire_field {
+    const char *name;
+    qr_wire_form form;
+    size_t value; /* where it is in quire_wire_event, */
+    size_t bytes;
+    size_t has;           /* and the number that says whether it is there; 0: it always is */
+    bool is_left_out_nil; /* of maps, where it is nil: the default of vLLM's classes */
+} qr_wire_field;
 
-enum { QR_STORED_REQUIRED = 4, QR_REMOVED_REQUIRED = 1 };
+/* What is known of one kind of event. */
+typedef struct qr_wire_shape {
+    const char *tag;
+    quire_wire_kind kind;
+    const qr_wire_field *fields;
+    uint32_t num_fields;
+    uint32_t num_required;
+} qr_wire_shape;
 
-#define QR_TAG_STORED  "BlockStored"
-#define QR_TAG_REMOVED "BlockRemoved"
-#define QR_TAG_CLEARED "AllBlocksCleared"
-#define QR_TAG_KEY     "type" /* of the map form */
+enum { QR_WIRE_NUM_SHAPES = 3 };
+extern const qr_wire_shape qr_wire_shapes[QR_WIRE_NUM_SHAPES];
+
+#define QR_TAG_KEY "type" /* of the map form */
 
 #endif

@@ -81,15 +81,6 @@ static bool read_hash(const qr_piece *piece, quire_wire_hash *hash)
            piece->kind == QR_PIECE_NEGATIVE;
 }
 
-static bool read_text_or_nil(qr_cursor *c, quire_bytes *text)
-{
-    qr_piece piece;
-    if (!qr_cursor_next(c, &piece))
-        return false;
-    *text = (quire_bytes){piece.kind == QR_PIECE_TEXT ? piece.data : NULL, piece.len};
-    return piece.kind == QR_PIECE_TEXT || piece.kind == QR_PIECE_NIL;
-}
-
 /* ---- fields ---------------------------------------------------------------- */
 
 static bool read_block_hashes(wire_sink *s, qr_cursor *c, quire_wire_event *e)
@@ -111,17 +102,6 @@ static bool read_block_hashes(wire_sink *s, qr_cursor *c, quire_wire_event *e)
     return true;
 }
 
-static bool read_parent_block_hash(wire_sink *s, qr_cursor *c, quire_wire_event *e)
-{
-    (void)s;
-    qr_piece piece;
-    if (!qr_cursor_next(c, &piece))
-        return false;
-    e->has_parent = piece.kind != QR_PIECE_NIL;
-    e->parent = (quire_wire_hash){0};
-    return e->has_parent == 0 || read_hash(&piece, &e->parent);
-}
-
 static bool read_token_ids(wire_sink *s, qr_cursor *c, quire_wire_event *e)
 {
     uint64_t count;
@@ -138,36 +118,6 @@ static bool read_token_ids(wire_sink *s, qr_cursor *c, quire_wire_event *e)
         s->num_tokens++;
     }
     return true;
-}
-
-static bool read_block_size(wire_sink *s, qr_cursor *c, quire_wire_event *e)
-{
-    (void)s;
-    qr_piece piece;
-    return qr_cursor_next(c, &piece) && read_u32(&piece, &e->block_size);
-}
-
-static bool read_lora_id(wire_sink *s, qr_cursor *c, quire_wire_event *e)
-{
-    (void)s;
-    qr_piece piece;
-    if (!qr_cursor_next(c, &piece))
-        return false;
-    e->has_lora_id = piece.kind != QR_PIECE_NIL;
-    e->lora_id = 0;
-    return e->has_lora_id == 0 || read_integer(&piece, &e->lora_id);
-}
-
-static bool read_medium(wire_sink *s, qr_cursor *c, quire_wire_event *e)
-{
-    (void)s;
-    return read_text_or_nil(c, &e->medium);
-}
-
-static bool read_lora_name(wire_sink *s, qr_cursor *c, quire_wire_event *e)
-{
-    (void)s;
-    return read_text_or_nil(c, &e->lora_name);
 }
 
 /* [text, number] and no other array. */
@@ -261,44 +211,39 @@ static bool read_extra_keys(wire_sink *s, qr_cursor *c, quire_wire_event *e)
     return true;
 }
 
-static bool read_group_idx(wire_sink *s, qr_cursor *c, quire_wire_event *e)
+/* A value that is one piece. */
+static bool read_value(const qr_piece *piece, const qr_wire_field *field, quire_wire_event *e)
 {
-    (void)s;
+    void *value = (char *)e + field->value;
+    bool is_nil = piece->kind == QR_PIECE_NIL;
+    memset(value, 0, field->bytes);
+    if (field->form == QR_WIRE_TEXT_OR_NIL) {
+        bool is_text = piece->kind == QR_PIECE_TEXT;
+        *(quire_bytes *)value = (quire_bytes){is_text ? piece->data : NULL, piece->len};
+        return is_text || is_nil;
+    }
+    if (field->has != 0)
+        *(uint32_t *)(void *)((char *)e + field->has) = !is_nil;
+    if (field->has != 0 && is_nil)
+        return true;
+    if (field->form == QR_WIRE_HASH)
+        return read_hash(piece, value);
+    return field->form == QR_WIRE_U32 ? read_u32(piece, value) : read_integer(piece, value);
+}
+
+static bool read_field(wire_sink *s, qr_cursor *c, const qr_wire_field *field, quire_wire_event *e)
+{
     qr_piece piece;
-    if (!qr_cursor_next(c, &piece))
-        return false;
-    e->has_group = piece.kind != QR_PIECE_NIL;
-    e->group = 0;
-    return e->has_group == 0 || read_u32(&piece, &e->group);
+    if (field->form == QR_WIRE_HASHES)
+        return read_block_hashes(s, c, e);
+    if (field->form == QR_WIRE_TOKENS)
+        return read_token_ids(s, c, e);
+    if (field->form == QR_WIRE_KEYS)
+        return read_extra_keys(s, c, e);
+    return qr_cursor_next(c, &piece) && read_value(&piece, field, e);
 }
 
 /* ---- events ---------------------------------------------------------------- */
-
-typedef struct read_field {
-    const char *name;
-    bool (*read)(wire_sink *s, qr_cursor *c, quire_wire_event *e);
-} read_field;
-
-#define READ_FIELD(name) {#name, read_##name},
-static const read_field stored_reads[] = {QR_STORED_FIELDS(READ_FIELD)};
-static const read_field removed_reads[] = {QR_REMOVED_FIELDS(READ_FIELD)};
-
-/* What is known of one kind of event. */
-typedef struct event_form {
-    const char *tag;
-    quire_wire_kind kind;
-    const read_field *fields;
-    uint32_t num_fields;
-    uint32_t num_required;
-} event_form;
-
-static const event_form forms[] = {
-    {QR_TAG_STORED, QUIRE_WIRE_STORED, stored_reads, sizeof stored_reads / sizeof stored_reads[0],
-     QR_STORED_REQUIRED},
-    {QR_TAG_REMOVED, QUIRE_WIRE_REMOVED, removed_reads,
-     sizeof removed_reads / sizeof removed_reads[0], QR_REMOVED_REQUIRED},
-    {QR_TAG_CLEARED, QUIRE_WIRE_CLEARED, NULL, 0, 0},
-};
 
 static bool is_name(const qr_piece *piece, const char *name)
 {
@@ -307,25 +252,24 @@ static bool is_name(const qr_piece *piece, const char *name)
 }
 
 /* NULL: a kind that is not known. */
-static const event_form *find_form(const qr_piece *tag)
+static const qr_wire_shape *find_shape(const qr_piece *tag)
 {
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
-        if (is_name(tag, forms[i].tag))
-            return &forms[i];
-    }
+    for (int i = 0; i < QR_WIRE_NUM_SHAPES; i++)
+        if (is_name(tag, qr_wire_shapes[i].tag))
+            return &qr_wire_shapes[i];
     return NULL;
 }
 
 /* The fields of the array form behind its tag. */
-static bool read_list(wire_sink *s, qr_cursor *c, const event_form *form, uint64_t count,
+static bool read_list(wire_sink *s, qr_cursor *c, const qr_wire_shape *shape, uint64_t count,
                       quire_wire_event *e)
 {
     for (uint64_t i = 0; i < count; i++) {
-        bool is_known = form != NULL && i < form->num_fields;
-        if (is_known ? !form->fields[i].read(s, c, e) : !qr_cursor_skip(c))
+        bool is_known = shape != NULL && i < shape->num_fields;
+        if (is_known ? !read_field(s, c, &shape->fields[i], e) : !qr_cursor_skip(c))
             return false;
     }
-    return form == NULL || count >= form->num_required;
+    return shape == NULL || count >= shape->num_required;
 }
 
 /* The tag of the map form may stand anywhere in it; the last one counts. */
@@ -346,7 +290,7 @@ static bool find_tag(qr_cursor c, uint64_t count, qr_piece *tag)
     return is_found && tag->kind == QR_PIECE_TEXT;
 }
 
-static bool read_pairs(wire_sink *s, qr_cursor *c, const event_form *form, uint64_t count,
+static bool read_pairs(wire_sink *s, qr_cursor *c, const qr_wire_shape *shape, uint64_t count,
                        quire_wire_event *e)
 {
     uint32_t seen = 0;
@@ -356,22 +300,22 @@ static bool read_pairs(wire_sink *s, qr_cursor *c, const event_form *form, uint6
         if (!qr_cursor_skip(c) || !qr_cursor_next(&at, &name))
             return false;
         uint32_t f = 0;
-        while (form != NULL && f < form->num_fields && !is_name(&name, form->fields[f].name))
+        while (shape != NULL && f < shape->num_fields && !is_name(&name, shape->fields[f].name))
             f++;
-        bool is_known = form != NULL && f < form->num_fields;
-        if (is_known ? !form->fields[f].read(s, c, e) : !qr_cursor_skip(c))
+        bool is_known = shape != NULL && f < shape->num_fields;
+        if (is_known ? !read_field(s, c, &shape->fields[f], e) : !qr_cursor_skip(c))
             return false;
         if (is_known)
             seen |= UINT32_C(1) << f;
     }
-    uint32_t required = form == NULL ? 0 : (UINT32_C(1) << form->num_required) - 1;
+    uint32_t required = shape == NULL ? 0 : (UINT32_C(1) << shape->num_required) - 1;
     return (seen & required) == required;
 }
 
-static void add_place(wire_sink *s, const event_form *form, const quire_wire_event *e)
+static void add_place(wire_sink *s, const qr_wire_shape *shape, const quire_wire_event *e)
 {
-    uint32_t record = form == NULL ? RECORD_OTHER : RECORD_CLEARED;
-    if (form != NULL && form->num_fields > 0) {
+    uint32_t record = shape == NULL ? RECORD_OTHER : RECORD_CLEARED;
+    if (shape != NULL && shape->num_fields > 0) {
         record = s->num_events++;
         if (s->events != NULL)
             s->events[record] = *e;
@@ -395,13 +339,13 @@ static bool read_event(wire_sink *s, qr_cursor *c)
                                 tag.kind == QR_PIECE_TEXT;
     if (!has_tag)
         return false;
-    const event_form *form = find_form(&tag);
-    if (form != NULL)
-        e.kind = form->kind;
-    if (is_map ? !read_pairs(s, c, form, head.number, &e)
-               : !read_list(s, c, form, head.number - 1, &e))
+    const qr_wire_shape *shape = find_shape(&tag);
+    if (shape != NULL)
+        e.kind = shape->kind;
+    if (is_map ? !read_pairs(s, c, shape, head.number, &e)
+               : !read_list(s, c, shape, head.number - 1, &e))
         return false;
-    add_place(s, form, &e);
+    add_place(s, shape, &e);
     return s->num_tuples == NO_TUPLES || s->num_tuples == e.num_hashes;
 }
 

@@ -92,14 +92,6 @@ static void put_text(quire_wire_writer *w, quire_bytes text)
     msgpack_pack_str_body(&w->packer, text.data, text.len);
 }
 
-static void put_text_or_nil(quire_wire_writer *w, quire_bytes text)
-{
-    if (text.data == NULL)
-        msgpack_pack_nil(&w->packer);
-    else
-        put_text(w, text);
-}
-
 static void put_name(quire_wire_writer *w, const char *name)
 {
     put_text(w, (quire_bytes){name, strlen(name)});
@@ -168,14 +160,6 @@ static void put_block_hashes(quire_wire_writer *w, const quire_wire_event *e)
         put_hash(w, &e->hashes[i]);
 }
 
-static void put_parent_block_hash(quire_wire_writer *w, const quire_wire_event *e)
-{
-    if (e->has_parent != 0)
-        put_hash(w, &e->parent);
-    else
-        msgpack_pack_nil(&w->packer);
-}
-
 static void put_token_ids(quire_wire_writer *w, const quire_wire_event *e)
 {
     msgpack_pack_array(&w->packer, e->num_tokens);
@@ -183,35 +167,8 @@ static void put_token_ids(quire_wire_writer *w, const quire_wire_event *e)
         msgpack_pack_int64(&w->packer, e->tokens[i]);
 }
 
-static void put_block_size(quire_wire_writer *w, const quire_wire_event *e)
-{
-    msgpack_pack_uint32(&w->packer, e->block_size);
-}
-
-static void put_lora_id(quire_wire_writer *w, const quire_wire_event *e)
-{
-    if (e->has_lora_id != 0)
-        msgpack_pack_int64(&w->packer, e->lora_id);
-    else
-        msgpack_pack_nil(&w->packer);
-}
-
-static void put_medium(quire_wire_writer *w, const quire_wire_event *e)
-{
-    put_text_or_nil(w, e->medium);
-}
-
-static void put_lora_name(quire_wire_writer *w, const quire_wire_event *e)
-{
-    put_text_or_nil(w, e->lora_name);
-}
-
 static void put_extra_keys(quire_wire_writer *w, const quire_wire_event *e)
 {
-    if (e->key_start == NULL) {
-        msgpack_pack_nil(&w->packer);
-        return;
-    }
     msgpack_pack_array(&w->packer, e->num_hashes);
     for (uint32_t i = 0; i < e->num_hashes; i++) {
         uint32_t first = e->key_start[i];
@@ -228,62 +185,77 @@ static void put_extra_keys(quire_wire_writer *w, const quire_wire_event *e)
     }
 }
 
-static void put_group_idx(quire_wire_writer *w, const quire_wire_event *e)
+static bool is_nil(const quire_wire_event *e, const qr_wire_field *field)
 {
-    if (e->has_group != 0)
-        msgpack_pack_uint32(&w->packer, e->group);
-    else
+    if (field->form == QR_WIRE_KEYS)
+        return e->key_start == NULL;
+    const void *value = (const char *)e + field->value;
+    if (field->form == QR_WIRE_TEXT_OR_NIL)
+        return ((const quire_bytes *)value)->data == NULL;
+    const void *has = (const char *)e + field->has;
+    return field->has != 0 && *(const uint32_t *)has == 0;
+}
+
+static void put_field(quire_wire_writer *w, const quire_wire_event *e, const qr_wire_field *field)
+{
+    const void *value = (const char *)e + field->value;
+    if (is_nil(e, field)) {
         msgpack_pack_nil(&w->packer);
+        return;
+    }
+    switch (field->form) {
+    case QR_WIRE_HASHES:
+        put_block_hashes(w, e);
+        break;
+    case QR_WIRE_HASH:
+        put_hash(w, value);
+        break;
+    case QR_WIRE_TOKENS:
+        put_token_ids(w, e);
+        break;
+    case QR_WIRE_U32:
+        msgpack_pack_uint32(&w->packer, *(const uint32_t *)value);
+        break;
+    case QR_WIRE_I64:
+        msgpack_pack_int64(&w->packer, *(const int64_t *)value);
+        break;
+    case QR_WIRE_TEXT_OR_NIL:
+        put_text(w, *(const quire_bytes *)value);
+        break;
+    case QR_WIRE_KEYS:
+        put_extra_keys(w, e);
+        break;
+    }
 }
 
 /* ---- events ---------------------------------------------------------------- */
 
-typedef struct put_field {
-    const char *name;
-    void (*put)(quire_wire_writer *w, const quire_wire_event *e);
-} put_field;
-
-#define PUT_FIELD(name) {#name, put_##name},
-static const put_field stored_puts[] = {QR_STORED_FIELDS(PUT_FIELD)};
-static const put_field removed_puts[] = {QR_REMOVED_FIELDS(PUT_FIELD)};
-enum { NUM_STORED_PUTS = sizeof stored_puts / sizeof stored_puts[0] };
-enum { NUM_REMOVED_PUTS = sizeof removed_puts / sizeof removed_puts[0] };
-
-/* Fields with a default in vLLM's classes, when they have it. */
-static bool is_left_out(const quire_wire_event *e, const put_field *field)
+static bool is_put(const quire_wire_writer *w, const quire_wire_event *e,
+                   const qr_wire_field *field)
 {
-    return (field->put == put_extra_keys && e->key_start == NULL) ||
-           (field->put == put_group_idx && e->has_group == 0);
+    return !w->as_maps || !field->is_left_out_nil || !is_nil(e, field);
 }
 
-static void put_map(quire_wire_writer *w, const quire_wire_event *e, const char *tag,
-                    const put_field *fields, size_t num_fields)
+static void put_event(quire_wire_writer *w, const quire_wire_event *e, const qr_wire_shape *shape)
 {
-    size_t num_put = 1;
-    for (size_t i = 0; i < num_fields; i++)
-        num_put += !is_left_out(e, &fields[i]);
-    msgpack_pack_map(&w->packer, num_put);
-    put_name(w, QR_TAG_KEY);
-    put_name(w, tag);
-    for (size_t i = 0; i < num_fields; i++) {
-        if (is_left_out(e, &fields[i]))
-            continue;
-        put_name(w, fields[i].name);
-        fields[i].put(w, e);
-    }
-}
-
-static void put_event(quire_wire_writer *w, const quire_wire_event *e, const char *tag,
-                      const put_field *fields, size_t num_fields)
-{
+    uint32_t num_put = 1;
+    for (uint32_t i = 0; i < shape->num_fields; i++)
+        num_put += is_put(w, e, &shape->fields[i]);
     if (w->as_maps) {
-        put_map(w, e, tag, fields, num_fields);
-        return;
+        msgpack_pack_map(&w->packer, num_put);
+        put_name(w, QR_TAG_KEY);
+    } else {
+        msgpack_pack_array(&w->packer, num_put);
     }
-    msgpack_pack_array(&w->packer, 1 + num_fields);
-    put_name(w, tag);
-    for (size_t i = 0; i < num_fields; i++)
-        fields[i].put(w, e);
+    put_name(w, shape->tag);
+    for (uint32_t i = 0; i < shape->num_fields; i++) {
+        const qr_wire_field *field = &shape->fields[i];
+        if (!is_put(w, e, field))
+            continue;
+        if (w->as_maps)
+            put_name(w, field->name);
+        put_field(w, e, field);
+    }
 }
 
 /* ---- the calls ------------------------------------------------------------- */
@@ -339,12 +311,12 @@ int quire_wire_add(quire_wire_writer *writer, const quire_wire_event *event)
         return QUIRE_E_ARGUMENT;
     size_t before = writer->len;
     writer->status = QUIRE_OK;
-    if (event->kind == QUIRE_WIRE_STORED)
-        put_event(writer, event, QR_TAG_STORED, stored_puts, NUM_STORED_PUTS);
-    else if (event->kind == QUIRE_WIRE_REMOVED)
-        put_event(writer, event, QR_TAG_REMOVED, removed_puts, NUM_REMOVED_PUTS);
-    else if (event->kind == QUIRE_WIRE_CLEARED)
-        put_event(writer, event, QR_TAG_CLEARED, NULL, 0);
+    const qr_wire_shape *shape = NULL;
+    for (int i = 0; i < QR_WIRE_NUM_SHAPES; i++)
+        if (qr_wire_shapes[i].kind == event->kind)
+            shape = &qr_wire_shapes[i];
+    if (shape != NULL)
+        put_event(writer, event, shape);
     else
         writer->status = QUIRE_E_ARGUMENT;
     if (writer->status != QUIRE_OK)

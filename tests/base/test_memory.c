@@ -138,12 +138,12 @@ static void zeroed_memory_is_aligned_and_goes_back(void **state)
     quire_allocator allocator = {.user = &b, .alloc = book_alloc, .free = book_free};
     qr_owner owner;
     memset(room, 7, sizeof room);
-    assert_true(qr_owner_take_zeroed(&owner, &allocator, 200) == room);
+    assert_true(qr_owner_carve(&owner, &allocator, 200).base == room);
     assert_true(is_zero(room, 200) && room[200] == 7);
     qr_owner_release(&owner);
     assert_int_equal(b.frees, 1);
     for (size_t i = 0; i < COUNT(SIZES); i++) {
-        unsigned char *memory = qr_owner_take_zeroed(&owner, NULL, SIZES[i]);
+        unsigned char *memory = qr_owner_carve(&owner, NULL, SIZES[i]).base;
         assert_int_equal((uintptr_t)memory % QUIRE_ALIGNMENT, 0);
         assert_true(is_zero(memory, SIZES[i]));
         memset(memory, 1, SIZES[i]);

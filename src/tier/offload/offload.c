@@ -227,60 +227,35 @@ static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu
     return QUIRE_OK;
 }
 
-static int build_offload(void *memory, size_t bytes, const qr_offload_plan *plan,
-                         quire_offload **offload)
-{
-    quire_offload parts;
-    void *cpu;
-    void *promote;
-    size_t needed = qr_offload_plan_bytes(plan);
-    int err = qr_arena_fits(memory, bytes, needed);
-    if (err != QUIRE_OK)
-        return err;
-    qr_arena arena = qr_arena_carve(memory, needed);
-    quire_offload *made = qr_offload_carve(&arena, plan, &parts, &cpu, &promote);
-    *made = parts;
-    err = init_offload(made, plan, cpu, promote);
-    if (err == QUIRE_OK)
-        *offload = made;
-    return err;
-}
-
-size_t quire_offload_bytes(const quire_offload_config *config)
-{
-    qr_offload_plan plan;
-    return qr_offload_read_plan(&plan, config) == QUIRE_OK ? qr_offload_plan_bytes(&plan) : 0;
-}
-
-int quire_offload_create_in(void *memory, size_t bytes, const quire_offload_config *config,
-                            quire_offload **offload)
-{
-    qr_offload_plan plan;
-    if (memory == NULL || offload == NULL)
-        return QUIRE_E_ARGUMENT;
-    int err = qr_offload_read_plan(&plan, config);
-    return err == QUIRE_OK ? build_offload(memory, bytes, &plan, offload) : err;
-}
-
 int quire_offload_create(const quire_offload_config *config, const quire_allocator *allocator,
                          quire_offload **offload)
 {
     qr_offload_plan plan;
+    qr_arena arena;
+    qr_arena size = qr_arena_plan();
+    quire_offload parts;
     qr_owner owner;
-    bool is_half = allocator != NULL && (allocator->alloc == NULL || allocator->free == NULL);
-    if (offload == NULL || is_half)
+    void *cpu;
+    void *promote;
+    if (offload == NULL)
         return QUIRE_E_ARGUMENT;
     int err = qr_offload_read_plan(&plan, config);
-    if (err == QUIRE_OK)
-        err = qr_owner_take(&owner, allocator, qr_offload_plan_bytes(&plan));
     if (err != QUIRE_OK)
         return err;
-    err = build_offload(owner.memory, owner.bytes, &plan, offload);
-    if (err == QUIRE_OK)
-        (*offload)->owner = owner;
-    else
+    (void)qr_offload_carve(&size, &plan, &parts, &cpu, &promote);
+    err = qr_owner_begin(&owner, allocator, &size, &arena);
+    if (err != QUIRE_OK)
+        return err;
+    quire_offload *made = qr_offload_carve(&arena, &plan, &parts, &cpu, &promote);
+    *made = parts;
+    err = init_offload(made, &plan, cpu, promote);
+    if (err != QUIRE_OK) {
         qr_owner_release(&owner);
-    return err;
+        return err;
+    }
+    made->owner = owner;
+    *offload = made;
+    return QUIRE_OK;
 }
 
 static bool is_offload(const quire_offload *o)

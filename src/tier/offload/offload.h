@@ -343,8 +343,6 @@ int qr_offload_read_plan(qr_offload_plan *plan, const quire_offload_config *call
  * of the CPU pool's cache and of the tiers. */
 quire_offload *qr_offload_carve(qr_arena *arena, const qr_offload_plan *plan, quire_offload *o,
                                 void **cpu, void **promote);
-/* 0: more than there can be. */
-size_t qr_offload_plan_bytes(const qr_offload_plan *plan);
 
 /* ---- transfers.c --------------------------------------------------------------- */
 

@@ -248,13 +248,3 @@ quire_offload *qr_offload_carve(qr_arena *arena, const qr_offload_plan *plan, qu
     *promote = qr_arena_take(arena, plan->lower_bytes, 1);
     return made;
 }
-
-size_t qr_offload_plan_bytes(const qr_offload_plan *plan)
-{
-    qr_arena arena = qr_arena_plan();
-    quire_offload parts;
-    void *cpu;
-    void *promote;
-    qr_offload_carve(&arena, plan, &parts, &cpu, &promote);
-    return arena.used == SIZE_MAX ? 0 : arena.used;
-}

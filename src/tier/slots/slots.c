@@ -61,73 +61,34 @@ static void init_slots(quire_slots *slots, const uint64_t secret[2])
         slots->policy->init(slots);
 }
 
-size_t quire_slots_bytes(const quire_slots_config *config)
-{
-    quire_slots_config c;
-    quire_slots parts;
-    qr_arena arena = qr_arena_plan();
-    if (read_slots_config(&c, config) != QUIRE_OK)
-        return 0;
-    (void)carve_slots(&arena, &c, &parts);
-    return arena.used == SIZE_MAX ? 0 : arena.used;
-}
-
 /* In memory that is zero; what is not used yet is not touched here. */
-static int make_slots(qr_arena *arena, const quire_slots_config *config, quire_slots **slots)
-{
-    quire_slots parts;
-    uint64_t secret[2];
-    if (qr_random_bytes(&config->hooks, secret, sizeof secret) != 0)
-        return QUIRE_E_RANDOM;
-    quire_slots *made = carve_slots(arena, config, &parts);
-    memcpy(made, &parts, sizeof *made);
-    init_slots(made, secret);
-    *slots = made;
-    return QUIRE_OK;
-}
-
-int quire_slots_create_in(void *memory, size_t bytes, const quire_slots_config *config,
-                          quire_slots **slots)
-{
-    quire_slots_config c;
-    if (memory == NULL || slots == NULL)
-        return QUIRE_E_ARGUMENT;
-    int err = read_slots_config(&c, config);
-    if (err != QUIRE_OK)
-        return err;
-    size_t needed = quire_slots_bytes(config);
-    err = qr_arena_fits(memory, bytes, needed);
-    if (err != QUIRE_OK)
-        return err;
-    qr_arena arena = qr_arena_over(memory, needed);
-    memset(memory, 0, needed);
-    return make_slots(&arena, &c, slots);
-}
-
 int quire_slots_create(const quire_slots_config *config, const quire_allocator *allocator,
                        quire_slots **slots)
 {
     quire_slots_config c;
+    quire_slots parts;
     qr_owner owner;
+    qr_arena arena;
+    qr_arena plan = qr_arena_plan();
+    uint64_t secret[2];
     if (slots == NULL)
-        return QUIRE_E_ARGUMENT;
-    if (allocator != NULL && (allocator->alloc == NULL || allocator->free == NULL))
         return QUIRE_E_ARGUMENT;
     int err = read_slots_config(&c, config);
     if (err != QUIRE_OK)
         return err;
-    size_t bytes = quire_slots_bytes(config);
-    if (bytes == 0)
-        return QUIRE_E_OVERFLOW;
-    qr_arena arena = qr_owner_carve(&owner, allocator, bytes);
-    if (arena.base == NULL)
-        return QUIRE_E_NOMEM;
-    err = make_slots(&arena, &c, slots);
-    if (err != QUIRE_OK) {
-        qr_owner_release(&owner);
+    (void)carve_slots(&plan, &c, &parts);
+    err = qr_owner_begin_zeroed(&owner, allocator, &plan, &arena);
+    if (err != QUIRE_OK)
         return err;
+    if (qr_random_bytes(&c.hooks, secret, sizeof secret) != 0) {
+        qr_owner_release(&owner);
+        return QUIRE_E_RANDOM;
     }
-    (*slots)->owner = owner;
+    quire_slots *made = carve_slots(&arena, &c, &parts);
+    memcpy(made, &parts, sizeof *made);
+    init_slots(made, secret);
+    made->owner = owner;
+    *slots = made;
     return QUIRE_OK;
 }
 
@@ -566,23 +527,4 @@ uint32_t quire_slots_reset(quire_slots *slots)
     slots->target = 0;
     publish_counts(slots);
     return slots->num_active;
-}
-
-int quire_slots_restore(quire_slots *slots, const quire_tier_key *key, uint32_t slot)
-{
-    if (!qr_slots_is(slots) || key == NULL)
-        return QUIRE_E_ARGUMENT;
-    if (slot >= slots->num_slots || slot < slots->num_fresh)
-        return QUIRE_E_RANGE;
-    if (present(slots, key) != QR_NIL)
-        return QUIRE_E_DUPLICATE;
-    while (slots->num_fresh < slot)
-        slots->free_slots[slots->num_free_slots++] = slots->num_fresh++;
-    uint32_t node = qr_slots_know(slots, key);
-    give_slot(slots, node, slots->num_fresh++);
-    slots->policy->insert(slots, node);
-    set_node(slots, node, 0, true, false);
-    tell_listener(slots, node, 1);
-    publish_counts(slots);
-    return QUIRE_OK;
 }

@@ -459,12 +459,13 @@ static void lives_in_the_callers_memory(void **state)
     size_t bytes = quire_offload_bytes(&config);
     unsigned char *memory = aligned_alloc(QUIRE_ALIGNMENT, bytes + QUIRE_ALIGNMENT);
     assert_non_null(memory);
-    assert_int_equal(quire_offload_create_in(memory, bytes - 1, &config, &offload),
-                     QUIRE_E_TOO_SMALL);
-    assert_int_equal(quire_offload_create_in(memory + 1, bytes, &config, &offload),
-                     QUIRE_E_ALIGNMENT);
+    quire_allocator small = quire_allocator_fixed(memory, bytes - 1);
+    quire_allocator shifted = quire_allocator_fixed(memory + 1, bytes);
+    quire_allocator mine = quire_allocator_fixed(memory, bytes);
+    assert_int_equal(quire_offload_create(&config, &small, &offload), QUIRE_E_TOO_SMALL);
+    assert_int_equal(quire_offload_create(&config, &shifted, &offload), QUIRE_E_ALIGNMENT);
     memset(memory, 0xa5, bytes); /* need not be zero */
-    assert_int_equal(quire_offload_create_in(memory, bytes, &config, &offload), QUIRE_OK);
+    assert_int_equal(quire_offload_create(&config, &mine, &offload), QUIRE_OK);
     assert_int_equal(quire_offload_bind(offload, w->sched), QUIRE_OK);
     assert_int_equal(quire_offload_check(offload), QUIRE_OK);
     assert_int_equal(quire_offload_destroy(offload), QUIRE_OK);

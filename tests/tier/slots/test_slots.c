@@ -138,11 +138,12 @@ static void they_fit_the_bytes_asked_for(void **state)
         assert_non_null(memory);
         memset(memory, 0xa5, bytes); /* nobody may rely on zeros */
         quire_slots *slots = NULL;
-        assert_int_equal(quire_slots_create_in(memory, bytes - 1, &config, &slots),
-                         QUIRE_E_TOO_SMALL);
-        assert_int_equal(quire_slots_create_in(memory + 1, bytes, &config, &slots),
-                         QUIRE_E_ALIGNMENT);
-        assert_int_equal(quire_slots_create_in(memory, bytes, &config, &slots), QUIRE_OK);
+        quire_allocator small = quire_allocator_fixed(memory, bytes - 1);
+        quire_allocator shifted = quire_allocator_fixed(memory + 1, bytes);
+        quire_allocator mine = quire_allocator_fixed(memory, bytes);
+        assert_int_equal(quire_slots_create(&config, &small, &slots), QUIRE_E_TOO_SMALL);
+        assert_int_equal(quire_slots_create(&config, &shifted, &slots), QUIRE_E_ALIGNMENT);
+        assert_int_equal(quire_slots_create(&config, &mine, &slots), QUIRE_OK);
         assert_int_equal(put(slots, 0, FEW), QUIRE_OK);
         assert_int_equal(put(slots, FEW, FEW), QUIRE_OK);
         quire_slots_destroy(slots);
@@ -197,7 +198,8 @@ static void they_do_not_rely_on_zeros(void **state)
             quire_slots *slots = NULL;
             assert_non_null(memory);
             memset(memory, (int)(0xff - filler), bytes + QUIRE_ALIGNMENT); /* 0xff, 0xa5, 0x4b */
-            assert_int_equal(quire_slots_create_in(memory, bytes, &config, &slots), QUIRE_OK);
+            quire_allocator mine = quire_allocator_fixed(memory, bytes);
+            assert_int_equal(quire_slots_create(&config, &mine, &slots), QUIRE_OK);
             assert_true(use_at_random(slots, looks_ahead) == answers);
             assert_int_equal(memory[bytes], 0xff - filler); /* nothing behind it is written */
             quire_slots_destroy(slots);
@@ -345,32 +347,6 @@ static void a_call_does_not_evict_its_own_keys(void **state)
         for (uint32_t key = 0; key < FEW - 2; key++)
             assert_true(has(slots, key) && !is_new[key]);
         assert_false(has(slots, FEW - 1) || has(slots, FEW - 2));
-        quire_slots_destroy(slots);
-    }
-}
-
-/* ---- after a start --------------------------------------------------------- */
-
-static void slots_are_restored(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT(all_policies); i++) {
-        quire_slots *slots = make(all_policies[i], FEW);
-        quire_tier_key key = key_of(50);
-        quire_tier_key other = key_of(51);
-        uint32_t slot;
-        assert_int_equal(quire_slots_restore(slots, &key, FEW), QUIRE_E_RANGE);
-        assert_int_equal(quire_slots_restore(slots, &key, 2), QUIRE_OK);
-        assert_int_equal(quire_slots_restore(slots, &key, 4), QUIRE_E_DUPLICATE);
-        assert_int_equal(quire_slots_restore(slots, &other, 1), QUIRE_E_RANGE);
-        assert_int_equal(quire_slots_restore(slots, &other, 5), QUIRE_OK);
-        assert_int_equal(quire_slots_check(slots), QUIRE_OK);
-        assert_int_equal(quire_slots_find(slots, &other, &slot, NULL), QUIRE_OK);
-        assert_int_equal(slot, 5);
-        assert_int_equal(put(slots, 0, FEW - 2), QUIRE_OK); /* the other slots, each once */
-        assert_true(has(slots, 50) && has(slots, 51));
-        assert_int_equal(put(slots, 20, 1), QUIRE_OK);
-        assert_int_equal(quire_slots_usage(slots).empty, 0);
         quire_slots_destroy(slots);
     }
 }
@@ -554,7 +530,6 @@ int main(void)
         cmocka_unit_test(nothing_is_allocated_later),
         cmocka_unit_test(wrong_calls_change_nothing),
         cmocka_unit_test(a_call_does_not_evict_its_own_keys),
-        cmocka_unit_test(slots_are_restored),
         cmocka_unit_test(s3fifo_keeps_what_is_used_again),
         cmocka_unit_test(lookahead_evicts_what_is_needed_last),
         cmocka_unit_test(lookahead_forgets_who_no_longer_waits),

@@ -191,7 +191,7 @@ QUIRE_API int quire_cuda_open(const quire_cuda_config *callers, const quire_allo
         qr_say(message, message_bytes, "the GPU's config: %s", quire_strerror(status));
         return status;
     }
-    quire_cuda *c = qr_owner_take_zeroed(&owner, allocator, sizeof *c);
+    quire_cuda *c = (void *)qr_owner_carve(&owner, allocator, sizeof *c).base;
     if (c == NULL) {
         qr_say(message, message_bytes, "out of memory");
         return QUIRE_E_NOMEM;

@@ -1,0 +1,28 @@
+#include "events/wire.h"
+
+#define AT(member)    offsetof(quire_wire_event, member)
+#define VALUE(member) AT(member), sizeof((quire_wire_event *)0)->member
+
+static const qr_wire_field stored[] = {
+    {"block_hashes", QR_WIRE_HASHES, VALUE(hashes), 0, false},
+    {"parent_block_hash", QR_WIRE_HASH, VALUE(parent), AT(has_parent), false},
+    {"token_ids", QR_WIRE_TOKENS, VALUE(tokens), 0, false},
+    {"block_size", QR_WIRE_U32, VALUE(block_size), 0, false},
+    {"lora_id", QR_WIRE_I64, VALUE(lora_id), AT(has_lora_id), false},
+    {"medium", QR_WIRE_TEXT_OR_NIL, VALUE(medium), 0, false},
+    {"lora_name", QR_WIRE_TEXT_OR_NIL, VALUE(lora_name), 0, false},
+    {"extra_keys", QR_WIRE_KEYS, VALUE(keys), 0, true},
+    {"group_idx", QR_WIRE_U32, VALUE(group), AT(has_group), true},
+};
+
+static const qr_wire_field removed[] = {
+    {"block_hashes", QR_WIRE_HASHES, VALUE(hashes), 0, false},
+    {"medium", QR_WIRE_TEXT_OR_NIL, VALUE(medium), 0, false},
+    {"group_idx", QR_WIRE_U32, VALUE(group), AT(has_group), true},
+};
+
+const qr_wire_shape qr_wire_shapes[QR_WIRE_NUM_SHAPES] = {
+    {"BlockStored", QUIRE_WIRE_STORED, stored, sizeof stored / sizeof *stored, 4},
+    {"BlockRemoved", QUIRE_WIRE_REMOVED, removed, sizeof removed / sizeof *removed, 1},
+    {"AllBlocksCleared", QUIRE_WIRE_CLEARED, NULL, 0, 0},
+};
