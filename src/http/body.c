@@ -3,6 +3,9 @@
 #include "base/json.h"
 #include "base/memory.h"
 
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { BODY_FIRST = 1024, MAX_QUOTED = 40 };
@@ -42,27 +45,26 @@ void qr_http_body_text(qr_http_body *body, const char *text)
     qr_http_body_add(body, text, strlen(text));
 }
 
-void qr_http_body_number(qr_http_body *body, uint64_t number)
+void qr_http_body_print(qr_http_body *body, const char *format, ...)
 {
-    char digits[20];
-    size_t first = sizeof digits;
-    do {
-        digits[--first] = (char)('0' + number % 10);
-        number /= 10;
-    } while (number > 0);
-    qr_http_body_add(body, digits + first, sizeof digits - first);
+    char text[256];
+    va_list values;
+    va_start(values, format);
+    int n = vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    body->is_failed = body->is_failed || n < 0 || n >= (int)sizeof text;
+    qr_http_body_add(body, text, body->is_failed ? 0 : (size_t)n);
 }
 
 void qr_http_body_us(qr_http_body *body, uint64_t ns)
 {
     uint64_t rest = ns % 1000;
-    qr_http_body_number(body, ns / 1000);
-    if (rest == 0)
-        return;
-    char digits[4] = {'.', (char)('0' + rest / 100), (char)('0' + rest / 10 % 10),
-                      (char)('0' + rest % 10)};
-    size_t len = digits[3] != '0' ? 4 : digits[2] != '0' ? 3 : 2;
-    qr_http_body_add(body, digits, len);
+    int places = 3;
+    for (; rest > 0 && rest % 10 == 0; rest /= 10)
+        places--;
+    qr_http_body_print(body, "%" PRIu64, ns / 1000);
+    if (rest > 0)
+        qr_http_body_print(body, ".%0*" PRIu64, places, rest);
 }
 
 void qr_http_body_json(qr_http_body *body, quire_bytes text)

@@ -28,7 +28,9 @@ typedef struct qr_http_body {
 char *qr_http_body_room(qr_http_body *body, size_t bytes);
 void qr_http_body_add(qr_http_body *body, const void *bytes, size_t len);
 void qr_http_body_text(qr_http_body *body, const char *text);
-void qr_http_body_number(qr_http_body *body, uint64_t number);
+/* Words and numbers, at most 255 characters. */
+void qr_http_body_print(qr_http_body *body, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* Nanoseconds as microseconds: 1500 is "1.5". */
 void qr_http_body_us(qr_http_body *body, uint64_t ns);
 /* A JSON string with its quotes. What is no UTF-8 becomes U+FFFD. */

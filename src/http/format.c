@@ -5,16 +5,21 @@
 
 #include <quire/version.h>
 
+#include <inttypes.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { STEPS_AT_ONCE = 32, SHOWN_HASH = 8, MAX_NAMES = 256 };
 
-/* The columns between time and costs, in order. */
-static const struct {
+/* A number of a struct, by its name in JSON. */
+typedef struct named_field {
     const char *name;
     size_t offset;
-} COUNT_COLUMNS[] = {
+} named_field;
+
+/* The columns between time and costs, in order: of 32 bits each. */
+static const named_field COUNT_COLUMNS[] = {
     {"running", offsetof(quire_monitor_step, num_running)},
     {"waiting", offsetof(quire_monitor_step, num_waiting)},
     {"skipped", offsetof(quire_monitor_step, num_skipped)},
@@ -39,10 +44,7 @@ static const struct {
 enum { NUM_COUNT_COLUMNS = sizeof COUNT_COLUMNS / sizeof COUNT_COLUMNS[0] };
 
 /* The columns of each tier of the connector, behind the costs: "host_empty", ... */
-static const struct {
-    const char *name;
-    size_t offset;
-} TIER_COLUMNS[] = {
+static const named_field TIER_COLUMNS[] = {
     {"total", offsetof(quire_tier_step, total)},
     {"empty", offsetof(quire_tier_step, empty)},
     {"cached", offsetof(quire_tier_step, cached)},
@@ -57,13 +59,30 @@ enum { NUM_TIER_COLUMNS = sizeof TIER_COLUMNS / sizeof TIER_COLUMNS[0] };
 
 /* ---- what never changes ----------------------------------------------------- */
 
+static quire_bytes text_of(const char *text)
+{
+    return (quire_bytes){text, strlen(text)};
+}
+
+static uint32_t read_u32(const void *from, const named_field *field)
+{
+    uint32_t value;
+    memcpy(&value, (const char *)from + field->offset, sizeof value);
+    return value;
+}
+
+static uint64_t read_u64(const void *from, const named_field *field)
+{
+    uint64_t value;
+    memcpy(&value, (const char *)from + field->offset, sizeof value);
+    return value;
+}
+
 static void add_label(qr_http_body *body, const char *key, const qr_http_label *label)
 {
-    qr_http_body_text(body, "\"");
-    qr_http_body_text(body, key);
-    qr_http_body_text(body, "\":");
+    qr_http_body_print(body, "\"%s\":", key);
     if (label->is_known)
-        qr_http_body_json(body, (quire_bytes){label->text, strlen(label->text)});
+        qr_http_body_json(body, text_of(label->text));
     else
         qr_http_body_text(body, "null");
     qr_http_body_text(body, ",");
@@ -71,16 +90,7 @@ static void add_label(qr_http_body *body, const char *key, const qr_http_label *
 
 static void add_count(qr_http_body *body, const char *key, uint64_t count)
 {
-    qr_http_body_text(body, "\"");
-    qr_http_body_text(body, key);
-    qr_http_body_text(body, "\":");
-    qr_http_body_number(body, count);
-    qr_http_body_text(body, ",");
-}
-
-static quire_bytes text_of(const char *text)
-{
-    return (quire_bytes){text, strlen(text)};
+    qr_http_body_print(body, "\"%s\":%" PRIu64 ",", key, count);
 }
 
 /* A name of a tier is a stranger's text. */
@@ -88,10 +98,7 @@ static void add_tier_columns(qr_http_body *body, const quire_tier_usage *tier)
 {
     for (size_t i = 0; i < NUM_TIER_COLUMNS; i++) {
         char name[64];
-        size_t len = strnlen(tier->name, sizeof name - 16);
-        memcpy(name, tier->name, len);
-        name[len++] = '_';
-        memcpy(name + len, TIER_COLUMNS[i].name, strlen(TIER_COLUMNS[i].name) + 1);
+        (void)snprintf(name, sizeof name, "%.48s_%s", tier->name, TIER_COLUMNS[i].name);
         qr_http_body_text(body, ",");
         qr_http_body_json(body, text_of(name));
     }
@@ -101,11 +108,8 @@ static void add_columns(qr_http_body *body, const quire_tier_usage *tiers, uint3
                         uint32_t first)
 {
     qr_http_body_text(body, "\"columns\":[\"step\",\"time_us\"");
-    for (size_t i = 0; i < NUM_COUNT_COLUMNS; i++) {
-        qr_http_body_text(body, ",\"");
-        qr_http_body_text(body, COUNT_COLUMNS[i].name);
-        qr_http_body_text(body, "\"");
-    }
+    for (size_t i = 0; i < NUM_COUNT_COLUMNS; i++)
+        qr_http_body_print(body, ",\"%s\"", COUNT_COLUMNS[i].name);
     qr_http_body_text(body, ",\"schedule_us\",\"update_us\"");
     for (uint32_t i = first; i < num_tiers; i++)
         add_tier_columns(body, &tiers[i]);
@@ -115,28 +119,32 @@ static void add_columns(qr_http_body *body, const quire_tier_usage *tiers, uint3
 /* As it is now; null where it is not known. */
 static void add_tier(qr_http_body *body, const quire_tier_usage *t, bool is_first)
 {
-    const struct {
-        const char *name;
-        uint64_t value;
-    } counts[] = {{"total", t->blocks.total},          {"empty", t->blocks.empty},
-                  {"cached", t->blocks.cached},        {"active", t->blocks.active},
-                  {"null", t->blocks.null_blocks},     {"pinned", t->pinned},
-                  {"stored_blocks", t->stored_blocks}, {"loaded_blocks", t->loaded_blocks},
-                  {"hit_tokens", t->hit_tokens},       {"stored_bytes", t->stored_bytes},
-                  {"loaded_bytes", t->loaded_bytes},   {"failed_blocks", t->failed_blocks},
-                  {"used_bytes", t->used_bytes},       {"capacity_bytes", t->capacity_bytes}};
+    static const named_field FIELDS[] = {
+        {"total", offsetof(quire_tier_usage, blocks.total)},
+        {"empty", offsetof(quire_tier_usage, blocks.empty)},
+        {"cached", offsetof(quire_tier_usage, blocks.cached)},
+        {"active", offsetof(quire_tier_usage, blocks.active)},
+        {"null", offsetof(quire_tier_usage, blocks.null_blocks)},
+        {"pinned", offsetof(quire_tier_usage, pinned)},
+        {"stored_blocks", offsetof(quire_tier_usage, stored_blocks)},
+        {"loaded_blocks", offsetof(quire_tier_usage, loaded_blocks)},
+        {"hit_tokens", offsetof(quire_tier_usage, hit_tokens)},
+        {"stored_bytes", offsetof(quire_tier_usage, stored_bytes)},
+        {"loaded_bytes", offsetof(quire_tier_usage, loaded_bytes)},
+        {"failed_blocks", offsetof(quire_tier_usage, failed_blocks)},
+        {"used_bytes", offsetof(quire_tier_usage, used_bytes)},
+        {"capacity_bytes", offsetof(quire_tier_usage, capacity_bytes)},
+    };
     qr_http_body_text(body, is_first ? "{\"name\":" : ",{\"name\":");
     qr_http_body_json(body, text_of(t->name));
     qr_http_body_text(body, ",\"medium\":");
     qr_http_body_json(body, text_of(t->medium));
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        qr_http_body_text(body, ",\"");
-        qr_http_body_text(body, counts[i].name);
-        qr_http_body_text(body, "\":");
-        if (counts[i].value == QUIRE_UNKNOWN_BYTES)
-            qr_http_body_text(body, "null");
+    for (size_t i = 0; i < sizeof FIELDS / sizeof *FIELDS; i++) {
+        uint64_t value = read_u64(t, &FIELDS[i]);
+        if (value == QUIRE_UNKNOWN_BYTES)
+            qr_http_body_print(body, ",\"%s\":null", FIELDS[i].name);
         else
-            qr_http_body_number(body, counts[i].value);
+            qr_http_body_print(body, ",\"%s\":%" PRIu64, FIELDS[i].name, value);
     }
     qr_http_body_text(body, "}");
 }
@@ -148,9 +156,7 @@ void qr_http_format_meta(qr_http_body *body, const qr_http_site *site)
     add_label(body, "model", &site->model_name);
     add_label(body, "gpu", &site->gpu);
     add_label(body, "engine", &site->engine);
-    qr_http_body_text(body, "\"version\":\"");
-    qr_http_body_text(body, quire_version_string());
-    qr_http_body_text(body, "\",\"started\":");
+    qr_http_body_print(body, "\"version\":\"%s\",\"started\":", quire_version_string());
     qr_http_body_us(body, (uint64_t)(site->started * 1e3)); /* s, with its thousandths */
     qr_http_body_text(body, ",");
     add_count(body, "num_blocks", site->info.num_blocks);
@@ -170,28 +176,16 @@ void qr_http_format_meta(qr_http_body *body, const qr_http_site *site)
 
 void qr_http_format_step(qr_http_body *body, const quire_monitor_step *step)
 {
-    qr_http_body_text(body, "[");
-    qr_http_body_number(body, step->step);
-    qr_http_body_text(body, ",");
-    qr_http_body_number(body, step->time_ns / 1000);
-    for (size_t i = 0; i < NUM_COUNT_COLUMNS; i++) {
-        uint32_t count;
-        memcpy(&count, (const char *)step + COUNT_COLUMNS[i].offset, sizeof count);
-        qr_http_body_text(body, ",");
-        qr_http_body_number(body, count);
-    }
+    qr_http_body_print(body, "[%" PRIu64 ",%" PRIu64, step->step, step->time_ns / 1000);
+    for (size_t i = 0; i < NUM_COUNT_COLUMNS; i++)
+        qr_http_body_print(body, ",%u", read_u32(step, &COUNT_COLUMNS[i]));
     qr_http_body_text(body, ",");
     qr_http_body_us(body, step->schedule_ns);
     qr_http_body_text(body, ",");
     qr_http_body_us(body, step->update_ns);
-    for (uint32_t i = 0; i < step->num_tiers; i++) {
-        for (size_t k = 0; k < NUM_TIER_COLUMNS; k++) {
-            uint64_t count;
-            memcpy(&count, (const char *)&step->tiers[i] + TIER_COLUMNS[k].offset, sizeof count);
-            qr_http_body_text(body, ",");
-            qr_http_body_number(body, count);
-        }
-    }
+    for (uint32_t i = 0; i < step->num_tiers; i++)
+        for (size_t k = 0; k < NUM_TIER_COLUMNS; k++)
+            qr_http_body_print(body, ",%" PRIu64, read_u64(&step->tiers[i], &TIER_COLUMNS[k]));
     qr_http_body_text(body, "]");
 }
 
@@ -218,9 +212,7 @@ static void add_name(qr_http_body *body, const quire_name *name)
 
 static void add_names(qr_http_body *body, const char *key, const quire_name *names, uint32_t n)
 {
-    qr_http_body_text(body, ",\"");
-    qr_http_body_text(body, key);
-    qr_http_body_text(body, "\":[");
+    qr_http_body_print(body, ",\"%s\":[", key);
     for (uint32_t i = 0; i < n; i++) {
         if (i > 0)
             qr_http_body_text(body, ",");
@@ -241,49 +233,31 @@ void qr_http_format_names(qr_http_body *body, const quire_monitor *monitor)
         qr_http_body_text(body, "null");
         return;
     }
-    qr_http_body_text(body, "{\"step\":");
-    qr_http_body_number(body, names.step);
+    qr_http_body_print(body, "{\"step\":%" PRIu64, names.step);
     add_names(body, "running", list, names.num_running);
-    qr_http_body_text(body, ",\"more_running\":");
-    qr_http_body_number(body, names.num_more_running);
+    qr_http_body_print(body, ",\"more_running\":%u", names.num_more_running);
     add_names(body, "waiting", list + names.num_running, names.num_waiting);
-    qr_http_body_text(body, ",\"more_waiting\":");
-    qr_http_body_number(body, names.num_more_waiting);
-    qr_http_body_text(body, "}");
+    qr_http_body_print(body, ",\"more_waiting\":%u}", names.num_more_waiting);
 }
 
 /* ---- block maps -------------------------------------------------------------- */
 
-static const struct {
-    const char *name;
-    size_t offset;
-} CELL_STATES[] = {
+static const named_field CELL_STATES[] = {
     {"cached", offsetof(quire_map_cell, cached)},
     {"active", offsetof(quire_map_cell, active)},
     {"pinned", offsetof(quire_map_cell, pinned)},
 };
 enum { NUM_CELL_STATES = sizeof CELL_STATES / sizeof CELL_STATES[0] };
 
-static uint32_t count_of(const quire_map_cell *cell, size_t state)
-{
-    uint32_t count;
-    memcpy(&count, (const char *)cell + CELL_STATES[state].offset, sizeof count);
-    return count;
-}
-
 /* One list for each state, with a number for each cell. */
 static void add_cells(qr_http_body *body, const quire_map_cell *cells, uint32_t n)
 {
     qr_http_body_text(body, "\"cells\":{");
     for (size_t k = 0; k < NUM_CELL_STATES; k++) {
-        qr_http_body_text(body, k == 0 ? "\"" : ",\"");
-        qr_http_body_text(body, CELL_STATES[k].name);
-        qr_http_body_text(body, "\":[");
-        for (uint32_t i = 0; i < n; i++) {
-            if (i > 0)
-                qr_http_body_text(body, ",");
-            qr_http_body_number(body, count_of(&cells[i], k));
-        }
+        qr_http_body_print(body, "%s\"%s\":[", k == 0 ? "" : ",", CELL_STATES[k].name);
+        for (uint32_t i = 0; i < n; i++)
+            qr_http_body_print(body, "%s%u", i == 0 ? "" : ",",
+                               read_u32(&cells[i], &CELL_STATES[k]));
         qr_http_body_text(body, "]");
     }
     qr_http_body_text(body, "}");
@@ -296,7 +270,7 @@ static void add_map(qr_http_body *body, const quire_block_map *map, const quire_
     for (uint32_t i = 0; i < map->num_cells; i++) {
         empty += cells[i].empty;
         for (size_t k = 0; k < NUM_CELL_STATES; k++)
-            sums[k] += count_of(&cells[i], k);
+            sums[k] += read_u32(&cells[i], &CELL_STATES[k]);
     }
     qr_http_body_text(body, "{\"name\":");
     qr_http_body_json(body, text_of(map->name));
@@ -305,8 +279,7 @@ static void add_map(qr_http_body *body, const quire_block_map *map, const quire_
     qr_http_body_text(body, ",");
     add_count(body, "first_step", map->first_step);
     add_count(body, "last_step", map->last_step);
-    qr_http_body_text(body,
-                      map->is_after_update ? "\"after\":\"update\"," : "\"after\":\"schedule\",");
+    qr_http_body_print(body, "\"after\":\"%s\",", map->is_after_update ? "update" : "schedule");
     add_count(body, "total", map->num_blocks);
     add_count(body, "null", 1);
     add_count(body, "empty", empty);
@@ -380,15 +353,17 @@ uint64_t qr_http_step_before(const quire_monitor *monitor, uint64_t limit)
 
 /* ---- events ----------------------------------------------------------------- */
 
-/* The last 8 bytes: the number that vLLM makes of a hash. */
-static void add_hash(qr_http_body *body, const unsigned char *hash, size_t len)
+/* The last 8 bytes: the number that vLLM makes of a hash. No hash: null. */
+static void add_hash(qr_http_body *body, const char *key, const unsigned char *hash, size_t len)
 {
-    char text[2 + 2 * SHOWN_HASH];
+    char text[2 * SHOWN_HASH + 1];
     size_t shown = len < SHOWN_HASH ? len : SHOWN_HASH;
+    qr_http_body_print(body, hash == NULL ? ",\"%s\":null" : ",\"%s\":", key);
+    if (hash == NULL)
+        return;
     memset(text, '0', sizeof text);
-    text[0] = text[sizeof text - 1] = '"';
-    (void)qr_hex_write(text + 1 + 2 * (SHOWN_HASH - shown), hash + len - shown, shown);
-    qr_http_body_add(body, text, sizeof text);
+    (void)qr_hex_write(text + 2 * (SHOWN_HASH - shown), hash + len - shown, shown);
+    qr_http_body_print(body, "\"%.*s\"", 2 * SHOWN_HASH, text);
 }
 
 bool qr_http_format_event(qr_http_body *body, const quire_feed_event *event)
@@ -400,21 +375,11 @@ bool qr_http_format_event(qr_http_body *body, const quire_feed_event *event)
     }
     if (event->kind != QUIRE_FEED_STORED && event->kind != QUIRE_FEED_REMOVED)
         return false;
-    qr_http_body_text(body, event->kind == QUIRE_FEED_STORED ? "{\"kind\":\"stored\",\"group\":"
-                                                             : "{\"kind\":\"removed\",\"group\":");
-    qr_http_body_number(body, event->group_id);
-    qr_http_body_text(body, ",\"blocks\":");
-    qr_http_body_number(body, event->num_blocks);
-    qr_http_body_text(body, ",\"hash\":");
-    if (event->num_blocks > 0 && event->hashes != NULL)
-        add_hash(body, event->hashes, event->hash_bytes);
-    else
-        qr_http_body_text(body, "null");
-    qr_http_body_text(body, ",\"parent\":");
-    if (event->kind == QUIRE_FEED_STORED && event->parent.data != NULL)
-        add_hash(body, event->parent.data, event->parent.len);
-    else
-        qr_http_body_text(body, "null");
+    bool is_stored = event->kind == QUIRE_FEED_STORED;
+    qr_http_body_print(body, "{\"kind\":\"%s\",\"group\":%u,\"blocks\":%u",
+                       is_stored ? "stored" : "removed", event->group_id, event->num_blocks);
+    add_hash(body, "hash", event->num_blocks > 0 ? event->hashes : NULL, event->hash_bytes);
+    add_hash(body, "parent", is_stored ? event->parent.data : NULL, event->parent.len);
     qr_http_body_text(body, ",\"medium\":");
     qr_http_body_json(body, text_of(event->medium));
     qr_http_body_text(body, "}");

@@ -3,6 +3,8 @@
 #include "http/format.h"
 #include "http/words.h"
 
+#include <inttypes.h>
+
 enum { MAX_HEADER_BYTES = 8192, METRICS_ROOM = 96 << 10 };
 
 static const char TEXT[] = "text/plain; charset=utf-8";
@@ -108,15 +110,13 @@ static void answer_health(const qr_http_site *site, const qr_http_request *reque
     qr_http_body *body = &response->body;
     response->status = state.is_stuck ? 503 : 200;
     response->content_type = JSON;
-    qr_http_body_text(body, state.is_stuck ? "{\"status\":\"stuck\"" : "{\"status\":\"ok\"");
-    qr_http_body_text(body, ",\"step\":");
+    qr_http_body_print(body, "{\"status\":\"%s\",\"step\":", state.is_stuck ? "stuck" : "ok");
     if (state.step > 0)
-        qr_http_body_number(body, state.step);
+        qr_http_body_print(body, "%" PRIu64, state.step);
     else
         qr_http_body_text(body, "null");
-    qr_http_body_text(body, ",\"unfinished\":");
-    qr_http_body_number(body, state.num_unfinished);
-    qr_http_body_text(body, ",\"quiet_s\":");
+    qr_http_body_print(body,
+                       ",\"unfinished\":%" PRIu64 ",\"quiet_s\":", (uint64_t)state.num_unfinished);
     qr_http_body_us(body, state.quiet_ns / 1000000);
     qr_http_body_text(body, "}\n");
 }
@@ -172,9 +172,8 @@ static void answer_snapshot(const qr_http_site *site, const qr_http_request *req
         after = qr_http_step_before(site->monitor, limit);
     const qr_http_range range = {.after = after, .until = UINT64_MAX, .limit = limit};
     qr_http_rows rows = qr_http_format_steps(body, site->monitor, &range);
-    qr_http_body_text(body, "],\"skipped\":");
-    qr_http_body_number(body, has_after ? rows.num_skipped : 0);
-    qr_http_body_text(body, ",\"names\":");
+    qr_http_body_print(body,
+                       "],\"skipped\":%" PRIu64 ",\"names\":", has_after ? rows.num_skipped : 0);
     qr_http_format_names(body, site->monitor);
     qr_http_body_text(body, "}\n");
 }
@@ -200,9 +199,7 @@ static void answer_blocks(const qr_http_site *site, const qr_http_request *reque
         return;
     qr_http_body *body = &response->body;
     response->content_type = JSON;
-    qr_http_body_text(body, "{\"version\":1,\"map_ms\":");
-    qr_http_body_number(body, site->info.map_ms);
-    qr_http_body_text(body, ",\"maps\":");
+    qr_http_body_print(body, "{\"version\":1,\"map_ms\":%u,\"maps\":", site->info.map_ms);
     qr_http_format_maps(body, site->monitor);
     qr_http_body_text(body, "}\n");
 }

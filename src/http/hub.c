@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "http/format.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* Read in one tick, so that it ends. Events that are left are the next one's. */
@@ -192,21 +193,12 @@ static bool put_message(qr_http_stream *stream, const qr_http_body *message, uin
     return true;
 }
 
-static void add_skipped(qr_http_body *message, uint64_t skipped)
-{
-    qr_http_body_text(message, "],\"skipped\":");
-    qr_http_body_number(message, skipped);
-}
-
 static void begin_message(qr_http_body *message, const char *event, const uint64_t *id)
 {
     qr_http_body_clear(message);
-    qr_http_body_text(message, "event: ");
-    qr_http_body_text(message, event);
-    if (id != NULL) {
-        qr_http_body_text(message, "\nid: ");
-        qr_http_body_number(message, *id);
-    }
+    qr_http_body_print(message, "event: %s", event);
+    if (id != NULL)
+        qr_http_body_print(message, "\nid: %" PRIu64, *id);
     qr_http_body_text(message, "\ndata: {");
 }
 
@@ -222,8 +214,8 @@ static void greet(qr_http_hub *hub, qr_http_stream *stream, uint64_t now_ns)
     qr_http_body_text(message, ",\"steps\":[");
     const qr_http_range range = {.after = after, .until = hub->seen, .limit = QR_HTTP_HELLO_STEPS};
     qr_http_rows rows = qr_http_format_steps(message, hub->site->monitor, &range);
-    add_skipped(message, is_resumed ? hub->seen - stream->after - rows.num : 0);
-    qr_http_body_text(message, is_resumed ? ",\"resumed\":1}\n\n" : ",\"resumed\":0}\n\n");
+    qr_http_body_print(message, "],\"skipped\":%" PRIu64 ",\"resumed\":%d}\n\n",
+                       is_resumed ? hub->seen - stream->after - rows.num : 0, is_resumed);
     if (put_message(stream, message, now_ns)) /* else in the next tick */
         stream->is_new = false;
 }
@@ -236,8 +228,7 @@ static void tell_steps(qr_http_hub *hub, qr_http_stream *stream, uint64_t now_ns
     begin_message(&hub->message, "steps", &hub->seen);
     qr_http_body_text(&hub->message, "\"steps\":[");
     qr_http_body_add(&hub->message, hub->steps.bytes, hub->steps.len);
-    add_skipped(&hub->message, stream->num_skipped_steps);
-    qr_http_body_text(&hub->message, "}\n\n");
+    qr_http_body_print(&hub->message, "],\"skipped\":%" PRIu64 "}\n\n", stream->num_skipped_steps);
     if (put_message(stream, &hub->message, now_ns))
         stream->num_skipped_steps = 0;
     else
@@ -253,10 +244,8 @@ static void tell_events(qr_http_hub *hub, qr_http_stream *stream, uint64_t now_n
     begin_message(&hub->message, "kv", NULL);
     qr_http_body_text(&hub->message, "\"events\":[");
     qr_http_body_add(&hub->message, hub->events.bytes, hub->num_events > 0 ? hub->events.len : 0);
-    add_skipped(&hub->message, stream->num_skipped_events);
-    qr_http_body_text(&hub->message, ",\"lost\":");
-    qr_http_body_number(&hub->message, stream->num_losses);
-    qr_http_body_text(&hub->message, "}\n\n");
+    qr_http_body_print(&hub->message, "],\"skipped\":%" PRIu64 ",\"lost\":%" PRIu64 "}\n\n",
+                       stream->num_skipped_events, stream->num_losses);
     if (put_message(stream, &hub->message, now_ns)) {
         stream->num_skipped_events = 0;
         stream->num_losses = 0;

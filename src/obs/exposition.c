@@ -2,7 +2,10 @@
 
 #include "base/utf8.h"
 
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 
 static const char *const waiting_labels[] = {"reason=\"capacity\"", "reason=\"deferred\""};
 static const char *const scheduled_labels[] = {"kind=\"prefill\"", "kind=\"decode\"",
@@ -51,24 +54,19 @@ static void say_bytes(qr_exposition *e, const char *from, size_t n)
     e->used += n;
 }
 
-static void say_word(qr_exposition *e, const char *word)
+static __attribute__((format(printf, 2, 3))) void say(qr_exposition *e, const char *format, ...)
 {
-    say_bytes(e, word, strlen(word));
-}
-
-/* At least so many digits. */
-static void say_digits(qr_exposition *e, uint64_t value, uint32_t least)
-{
-    char digits[20];
-    uint32_t n = 0;
-    for (; value > 0 || n < least; value /= 10)
-        digits[sizeof digits - ++n] = (char)('0' + value % 10);
-    say_bytes(e, digits + sizeof digits - n, n);
+    size_t room = e->used < e->bytes ? e->bytes - e->used + 1 : 0; /* with the 0 at the end */
+    va_list values;
+    va_start(values, format);
+    int n = vsnprintf(room > 0 ? e->text + e->used : NULL, room, format, values);
+    va_end(values);
+    e->used += n > 0 ? (size_t)n : 0;
 }
 
 static void say_number(qr_exposition *e, uint64_t value)
 {
-    say_digits(e, value, 1);
+    say(e, "%" PRIu64, value);
 }
 
 enum { BILLION = 1000000000 };
@@ -79,11 +77,10 @@ static void say_billionths(qr_exposition *e, uint64_t whole, uint64_t rest)
     say_number(e, whole);
     if (rest == 0)
         return;
-    uint32_t places = 9;
+    int places = 9;
     for (; rest % 10 == 0; rest /= 10)
         places--;
-    say_word(e, ".");
-    say_digits(e, rest, places);
+    say(e, ".%0*" PRIu64, places, rest);
 }
 
 /* What is no UTF-8 would make the whole text unreadable. */
@@ -93,11 +90,11 @@ static void say_escaped(qr_exposition *e, const char *value)
     while (*s != 0) {
         size_t n = qr_utf8_char(s, strnlen((const char *)s, 4));
         if (*s == '\\' || *s == '"')
-            say_word(e, "\\");
+            say(e, "\\");
         if (*s == '\n')
-            say_word(e, "\\n");
+            say(e, "\\n");
         else if (n == 0)
-            say_word(e, "?");
+            say(e, "?");
         else
             say_bytes(e, (const char *)s, n);
         s += n == 0 ? 1 : n;
@@ -115,30 +112,21 @@ static void say_header(qr_exposition *e, const char *name, const qr_metric_info 
     };
     bool is_open = e->format->is_openmetrics != 0;
     const char *suffix = info->type == QR_METRIC_TYPE_COUNTER && !is_open ? "_total" : "";
-    const char *const help[] = {"# HELP ", name, suffix, " ", info->sentence, "\n"};
-    const char *const type[] = {"# TYPE ", name, suffix, " ", types[info->type], "\n"};
-    for (uint32_t i = 0; i < sizeof help / sizeof *help; i++)
-        say_word(e, help[i]);
-    for (uint32_t i = 0; i < sizeof type / sizeof *type; i++)
-        say_word(e, type[i]);
-    if (!is_open || info->type != QR_METRIC_TYPE_SECONDS)
-        return;
-    say_word(e, "# UNIT ");
-    say_word(e, name);
-    say_word(e, " seconds\n");
+    say(e, "# HELP %s%s %s\n", name, suffix, info->sentence);
+    say(e, "# TYPE %s%s %s\n", name, suffix, types[info->type]);
+    if (is_open && info->type == QR_METRIC_TYPE_SECONDS)
+        say(e, "# UNIT %s seconds\n", name);
 }
 
 /* Up to the label that the series has beside those of all. */
 static void say_series(qr_exposition *e, const char *name, const char *suffix)
 {
     const quire_metrics_format *f = e->format;
-    say_word(e, name);
-    say_word(e, suffix);
-    say_word(e, "{model_name=\"");
+    say(e, "%s%s{model_name=\"", name, suffix);
     say_escaped(e, f->model_name == NULL ? "" : f->model_name);
-    say_word(e, "\",engine=\"");
+    say(e, "\",engine=\"");
     say_escaped(e, f->engine == NULL ? "0" : f->engine);
-    say_word(e, "\"");
+    say(e, "\"");
 }
 
 static void say_simple(qr_exposition *e, const qr_metrics *m, qr_metric metric, const char *name)
@@ -149,20 +137,16 @@ static void say_simple(qr_exposition *e, const qr_metrics *m, qr_metric metric, 
     for (uint32_t i = 0; i < m->count[metric]; i++) {
         uint64_t value = qr_metrics_get(m, metric, i);
         say_series(e, name, suffix);
-        if (labels != NULL) {
-            say_word(e, ",");
-            say_word(e, labels[i]);
-        } else if (info->shape == QR_SHAPE_POSITIONS) {
-            say_word(e, ",position=\"");
-            say_number(e, i);
-            say_word(e, "\"");
-        }
-        say_word(e, "} ");
+        if (labels != NULL)
+            say(e, ",%s", labels[i]);
+        else if (info->shape == QR_SHAPE_POSITIONS)
+            say(e, ",position=\"%u\"", i);
+        say(e, "} ");
         if (info->type == QR_METRIC_TYPE_RATIO)
             say_billionths(e, value / BILLION, value % BILLION);
         else
             say_number(e, value);
-        say_word(e, "\n");
+        say(e, "\n");
     }
 }
 
@@ -177,17 +161,13 @@ static void say_bound(qr_exposition *e, uint64_t bound, bool is_time)
     for (; digits % 10 == 0; digits /= 10)
         zeros++;
     if (is_time && bound < BILLION / 10000) {
-        say_number(e, digits);
-        say_word(e, "e-0");
-        say_number(e, 9 - zeros);
+        say(e, "%" PRIu64 "e-0%u", digits, 9 - zeros);
     } else if (whole >= 1000000 && digits < 10) {
-        say_number(e, digits);
-        say_word(e, zeros < 10 ? "e+0" : "e+");
-        say_number(e, zeros - (is_time ? 9 : 0));
+        say(e, "%" PRIu64 "e+%s%u", digits, zeros < 10 ? "0" : "", zeros - (is_time ? 9 : 0));
     } else {
         say_billionths(e, whole, is_time ? bound % BILLION : 0);
         if (!is_time || bound % BILLION == 0)
-            say_word(e, ".0");
+            say(e, ".0");
     }
 }
 
@@ -212,23 +192,19 @@ static void say_histogram(qr_exposition *e, const qr_metrics *m, qr_metric metri
     for (uint32_t i = 0; i <= m->count[metric]; i++) {
         count += qr_metrics_get(m, metric, i);
         say_series(e, name, "_bucket");
-        say_word(e, ",le=\"");
+        say(e, ",le=\"");
         if (i < m->count[metric])
             say_bound(e, bounds[i], is_time);
         else
-            say_word(e, "+Inf");
-        say_word(e, "\"} ");
-        say_number(e, count);
-        say_word(e, "\n");
+            say(e, "+Inf");
+        say(e, "\"} %" PRIu64 "\n", count);
     }
     say_series(e, name, "_count");
-    say_word(e, "} ");
-    say_number(e, count);
-    say_word(e, "\n");
+    say(e, "} %" PRIu64 "\n", count);
     say_series(e, name, "_sum");
-    say_word(e, "} ");
+    say(e, "} ");
     say_sum(e, m, metric);
-    say_word(e, "\n");
+    say(e, "\n");
 }
 
 static void say_family(qr_exposition *e, const qr_metrics *m, qr_metric metric, const char *name)
@@ -301,17 +277,13 @@ static void say_tier_value(qr_exposition *e, const tier_family *family,
 {
     say_series(e, family->info.quire_name,
                family->info.type == QR_METRIC_TYPE_COUNTER ? "_total" : "");
-    say_word(e, ",tier=\"");
+    say(e, ",tier=\"");
     say_escaped(e, tier->name);
-    say_word(e, "\",medium=\"");
+    say(e, "\",medium=\"");
     say_escaped(e, tier->medium);
-    if (state != NULL) {
-        say_word(e, "\",state=\"");
-        say_word(e, state);
-    }
-    say_word(e, "\"} ");
-    say_number(e, value);
-    say_word(e, "\n");
+    if (state != NULL)
+        say(e, "\",state=\"%s", state);
+    say(e, "\"} %" PRIu64 "\n", value);
 }
 
 static void say_tier_states(qr_exposition *e, const tier_family *family,
@@ -373,13 +345,8 @@ static void say_config(qr_exposition *e, const qr_metrics *m, const char *name)
                                         .sentence = "The config of the KV cache; always 1."};
     say_header(e, name, &info);
     say_series(e, name, "");
-    say_word(e, ",block_size=\"");
-    say_number(e, m->shape.block_size);
-    say_word(e, "\",num_gpu_blocks=\"");
-    say_number(e, m->shape.num_blocks);
-    say_word(e, "\",enable_prefix_caching=\"");
-    say_word(e, m->shape.enable_caching ? "True" : "False");
-    say_word(e, "\"} 1\n");
+    say(e, ",block_size=\"%u\",num_gpu_blocks=\"%u\",enable_prefix_caching=\"%s\"} 1\n",
+        m->shape.block_size, m->shape.num_blocks, m->shape.enable_caching ? "True" : "False");
 }
 
 size_t qr_exposition_write(const qr_metrics *m, const quire_metrics_format *format, char *text,
@@ -402,7 +369,7 @@ size_t qr_exposition_write(const qr_metrics *m, const quire_metrics_format *form
     if (has_vllm && !m->shape.is_pool)
         say_config(&e, m, "vllm:cache_config_info");
     if (format->is_openmetrics)
-        say_word(&e, "# EOF\n");
+        say(&e, "# EOF\n");
     if (bytes > 0)
         text[e.used < e.bytes ? e.used : e.bytes] = 0;
     return e.used;
