@@ -137,6 +137,13 @@ void *qr_realloc(void *memory, size_t bytes)
     return bytes == 0 ? NULL : realloc(memory, bytes);
 }
 
+char *qr_alloc_text(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = qr_alloc_raw(bytes);
+    return copy == NULL ? NULL : memcpy(copy, text, bytes);
+}
+
 void qr_free(void *memory)
 {
     free(memory);

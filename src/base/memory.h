@@ -44,6 +44,8 @@ void *qr_alloc_raw(size_t bytes);
 void *qr_alloc_large(size_t bytes);
 /* The old memory stays when there is none. */
 void *qr_realloc(void *memory, size_t bytes);
+/* A copy of a text; NULL when there is none. */
+char *qr_alloc_text(const char *text);
 void qr_free(void *memory);
 
 /* Pages of their own, zeroed; flags as mmap's, MAP_HUGETLB say. NULL when there are none. */

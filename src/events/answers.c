@@ -1,6 +1,7 @@
 #include "events/answers.h"
 
 #include "base/hooks.h"
+#include "events/frames.h"
 
 #include <errno.h>
 #include <string.h>
@@ -66,82 +67,40 @@ bool qr_answers_has_room(const qr_answers *a)
     return a->count < QR_ANSWERS_MOST;
 }
 
-/* A request has three frames; of others only the number counts. */
-typedef struct request_frames {
-    unsigned char id[QR_ANSWERS_ID_BYTES];
-    size_t id_len;
-    size_t delimiter_len;
-    unsigned char body[NUMBER_BYTES];
-    size_t body_len;
-    uint32_t count;
-} request_frames;
-
-static void keep_frame(request_frames *frames, zmq_msg_t *frame)
-{
-    size_t len = zmq_msg_size(frame);
-    const void *data = zmq_msg_data(frame);
-    if (frames->count == 0 && len <= sizeof frames->id) {
-        memcpy(frames->id, data, len);
-        frames->id_len = len;
-    } else if (frames->count == 1) {
-        frames->delimiter_len = len;
-    } else if (frames->count == 2) {
-        frames->body_len = len;
-        if (len == sizeof frames->body)
-            memcpy(frames->body, data, len);
-    }
-    frames->count++;
-}
-
-/* False: there is none. */
-static bool receive_request(void *router, request_frames *frames)
-{
-    int more = 1;
-    memset(frames, 0, sizeof *frames);
-    while (more != 0) {
-        zmq_msg_t frame;
-        (void)zmq_msg_init(&frame);
-        if (zmq_msg_recv(&frame, router, ZMQ_DONTWAIT) < 0) {
-            (void)zmq_msg_close(&frame);
-            return false;
-        }
-        keep_frame(frames, &frame);
-        more = zmq_msg_more(&frame);
-        (void)zmq_msg_close(&frame);
-    }
-    return true;
-}
-
-static bool has_answer(const qr_answers *a, const request_frames *frames)
+static bool has_answer(const qr_answers *a, const void *id, size_t id_len)
 {
     for (uint32_t i = 0; i < a->count; i++)
-        if (a->list[i].id_len == frames->id_len &&
-            memcmp(a->list[i].id, frames->id, frames->id_len) == 0)
+        if (a->list[i].id_len == id_len && memcmp(a->list[i].id, id, id_len) == 0)
             return true;
     return false;
 }
 
-static void accept_request(qr_answers *a, const request_frames *frames, uint64_t now_ms)
+/* A request has three frames: [id, "", number or "snapshot"]. */
+static bool accept_request(qr_answers *a, qr_frames *frames, uint64_t now_ms)
 {
+    const void *id = zmq_msg_data(&frames->all[0]);
+    size_t id_len = zmq_msg_size(&frames->all[0]);
+    const void *body = zmq_msg_data(&frames->all[2]);
+    if (frames->count != 3 || id_len > QR_ANSWERS_ID_BYTES || zmq_msg_size(&frames->all[1]) != 0 ||
+        zmq_msg_size(&frames->all[2]) != NUMBER_BYTES || has_answer(a, id, id_len))
+        return false;
     qr_answer *answer = &a->list[a->count++];
-    *answer = (qr_answer){.id_len = frames->id_len, .asked_ms = now_ms, .moved_ms = now_ms};
-    memcpy(answer->id, frames->id, frames->id_len);
-    answer->wants_whole = memcmp(frames->body, WHOLE_REQUEST, NUMBER_BYTES) == 0;
+    *answer = (qr_answer){.id_len = id_len, .asked_ms = now_ms, .moved_ms = now_ms};
+    memcpy(answer->id, id, id_len);
+    answer->wants_whole = memcmp(body, WHOLE_REQUEST, NUMBER_BYTES) == 0;
     if (!answer->wants_whole)
-        answer->next = qr_payload_read_number(frames->body);
+        answer->next = qr_payload_read_number(body);
+    return true;
 }
 
 void qr_answers_read(qr_answers *a, uint64_t now_ms)
 {
-    request_frames frames;
-    for (int i = 0; i < READ_AT_ONCE && qr_answers_has_room(a); i++) {
-        if (!receive_request(a->router, &frames))
-            return;
-        if (frames.count != 3 || frames.delimiter_len != 0 || frames.body_len != NUMBER_BYTES ||
-            has_answer(a, &frames))
-            a->num_refused++;
-        else
-            accept_request(a, &frames, now_ms);
+    bool is_there = true;
+    for (int i = 0; i < READ_AT_ONCE && is_there && qr_answers_has_room(a); i++) {
+        qr_frames frames;
+        is_there = qr_frames_receive(&frames, a->router);
+        a->num_refused += is_there && !accept_request(a, &frames, now_ms);
+        qr_frames_close(&frames);
     }
 }
 

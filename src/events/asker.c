@@ -1,6 +1,7 @@
 #include "events/asker.h"
 
 #include "base/hooks.h"
+#include "events/frames.h"
 #include "events/payload.h"
 
 enum { ANSWERS_HWM = 1000, FRAMES = 4, NUMBER_BYTES = 8, KEY_TEXT_BYTES = 40 };
@@ -15,24 +16,6 @@ bool qr_curve_keys_apply(const qr_curve_keys *keys, void *socket)
             zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, keys->own_secret, KEY_TEXT_BYTES) == 0);
 }
 
-bool qr_frames_receive(void *socket, zmq_msg_t *frames, uint32_t most, uint32_t *count)
-{
-    int more = 1;
-    *count = 0;
-    while (more != 0) {
-        zmq_msg_t rest;
-        (void)zmq_msg_init(&rest);
-        zmq_msg_t *frame = *count < most ? &frames[*count] : &rest;
-        bool is_there = zmq_msg_recv(frame, socket, ZMQ_DONTWAIT) >= 0;
-        more = is_there ? zmq_msg_more(frame) : 0;
-        (void)zmq_msg_close(&rest);
-        if (!is_there)
-            return false;
-        (*count)++;
-    }
-    return true;
-}
-
 void qr_asker_close(qr_asker *asker)
 {
     if (asker->dealer != NULL)
@@ -43,16 +26,13 @@ void qr_asker_close(qr_asker *asker)
 static bool open_dealer(qr_asker *asker)
 {
     char message[1] = "";
-    const int linger_ms = 0;
-    const int hwm = ANSWERS_HWM;
-    int64_t most = (int64_t)asker->max_message_bytes;
     void *dealer = zmq_socket(asker->context, ZMQ_DEALER);
     if (dealer == NULL)
         return false;
     asker->dealer = dealer;
-    (void)zmq_setsockopt(dealer, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
-    (void)zmq_setsockopt(dealer, ZMQ_RCVHWM, &hwm, sizeof hwm);
-    (void)zmq_setsockopt(dealer, ZMQ_MAXMSGSIZE, &most, sizeof most);
+    qr_socket_set(dealer, ZMQ_LINGER, 0);
+    qr_socket_set(dealer, ZMQ_RCVHWM, ANSWERS_HWM);
+    qr_socket_set_most(dealer, asker->max_message_bytes);
     qr_endpoint endpoint = asker->endpoint;
     endpoint.listens = false;
     return qr_curve_keys_apply(asker->keys, dealer) &&
@@ -76,19 +56,15 @@ bool qr_asker_ask(qr_asker *asker, const unsigned char request[8])
 /* ["", number, batch]; newer vLLM has its topic before the number. */
 static bool read_answer(qr_asker *asker, uint64_t *number, zmq_msg_t *payload)
 {
-    zmq_msg_t frames[FRAMES];
-    uint32_t count;
-    bool is_good = false;
-    for (int i = 0; i < FRAMES; i++)
-        (void)zmq_msg_init(&frames[i]);
-    if (qr_frames_receive(asker->dealer, frames, FRAMES, &count) && count >= 3 && count <= FRAMES &&
-        zmq_msg_size(&frames[count - 2]) == NUMBER_BYTES) {
-        *number = qr_payload_read_number(zmq_msg_data(&frames[count - 2]));
-        (void)zmq_msg_move(payload, &frames[count - 1]);
-        is_good = true;
+    qr_frames frames;
+    bool is_good = qr_frames_receive(&frames, asker->dealer) && frames.count >= 3 &&
+                   frames.count <= FRAMES &&
+                   zmq_msg_size(&frames.all[frames.count - 2]) == NUMBER_BYTES;
+    if (is_good) {
+        *number = qr_payload_read_number(zmq_msg_data(&frames.all[frames.count - 2]));
+        (void)zmq_msg_move(payload, &frames.all[frames.count - 1]);
     }
-    for (int i = 0; i < FRAMES; i++)
-        (void)zmq_msg_close(&frames[i]);
+    qr_frames_close(&frames);
     return is_good;
 }
 

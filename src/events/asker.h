@@ -51,8 +51,4 @@ qr_asker_answer qr_asker_next(qr_asker *asker, long wait_ms, uint64_t *number, z
 
 void qr_asker_close(qr_asker *asker);
 
-/* Receives a message without waiting: up to `most` frames, which must be initialized; *count says
- * how many it had. False: there is none. */
-bool qr_frames_receive(void *socket, zmq_msg_t *frames, uint32_t most, uint32_t *count);
-
 #endif

@@ -1,6 +1,7 @@
 #include "events/endpoint.h"
 
 #include "base/hooks.h"
+#include "events/frames.h"
 
 #include <quire/error.h>
 
@@ -207,8 +208,7 @@ int qr_endpoint_attach(qr_endpoint *endpoint, void *socket, char *message, size_
     int status = check_name(endpoint, message, message_bytes);
     if (status != QUIRE_OK)
         return status;
-    int on = endpoint->is_ipv6 ? 1 : 0;
-    (void)zmq_setsockopt(socket, ZMQ_IPV6, &on, sizeof on);
+    qr_socket_set(socket, ZMQ_IPV6, endpoint->is_ipv6);
     if (!(endpoint->listens ? is_bound(endpoint, socket)
                             : zmq_connect(socket, endpoint->text) == 0)) {
         qr_say(message, message_bytes, "cannot %s '%s': %s",

@@ -15,6 +15,7 @@
 #include "base/thread.h"
 #include "events/answers.h"
 #include "events/endpoint.h"
+#include "events/frames.h"
 #include "events/zap.h"
 
 #include <errno.h>
@@ -33,6 +34,18 @@ enum {
 };
 
 static const char DEFAULT_ENDPOINT[] = "tcp://127.0.0.1:5557";
+
+/* X(number): of the publisher, and of its stats. */
+#define PUBLISHER_STATS(X)                                                                         \
+    X(num_batches)                                                                                 \
+    X(num_events)                                                                                  \
+    X(num_bytes)                                                                                   \
+    X(num_lost)                                                                                    \
+    X(num_replays)                                                                                 \
+    X(num_snapshots)                                                                               \
+    X(num_refused)                                                                                 \
+    X(num_blocks)                                                                                  \
+    X(num_unsent)
 
 struct quire_publisher {
     qr_fork_guard guard;
@@ -53,15 +66,9 @@ struct quire_publisher {
     pthread_t thread;
     bool has_thread;
     _Atomic bool is_stopping;
-    _Atomic uint64_t num_batches;
-    _Atomic uint64_t num_events;
-    _Atomic uint64_t num_bytes;
-    _Atomic uint64_t num_unsent;
-    _Atomic uint64_t num_lost;
-    _Atomic uint64_t num_replays;
-    _Atomic uint64_t num_snapshots;
-    _Atomic uint64_t num_refused;
-    _Atomic uint64_t num_blocks;
+#define QR_X(field) _Atomic uint64_t field;
+    PUBLISHER_STATS(QR_X)
+#undef QR_X
     _Atomic uint64_t is_whole;
 };
 
@@ -227,11 +234,6 @@ static int read_endpoints(quire_publisher *p, const quire_publisher_config *conf
     return QUIRE_OK;
 }
 
-static void set_option(void *socket, int option, int value)
-{
-    (void)zmq_setsockopt(socket, option, &value, sizeof value);
-}
-
 static int guard_socket(void *socket, const quire_publisher_config *config,
                         publisher_message message)
 {
@@ -248,7 +250,7 @@ static int guard_socket(void *socket, const quire_publisher_config *config,
                "invalid curve_secret_key (expected 40 characters from zmq_curve_keypair)");
         return QUIRE_E_ARGUMENT;
     }
-    set_option(socket, ZMQ_CURVE_SERVER, 1);
+    qr_socket_set(socket, ZMQ_CURVE_SERVER, 1);
     if (zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, config->curve_secret_key, QR_KEY_TEXT_BYTES) !=
             0 ||
         zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, "quire", strlen("quire")) != 0)
@@ -262,10 +264,9 @@ static int open_pub(quire_publisher *p, const quire_publisher_config *config,
     p->pub = zmq_socket(p->context, ZMQ_PUB);
     if (p->pub == NULL)
         return say_refused(message, QUIRE_E_SYSTEM, "socket", zmq_strerror(zmq_errno()));
-    set_option(p->pub, ZMQ_SNDHWM, config->hwm > INT32_MAX ? INT32_MAX : (int)config->hwm);
-    set_option(p->pub, ZMQ_TCP_KEEPALIVE, 1);
-    int64_t most = REQUEST_BYTES;
-    (void)zmq_setsockopt(p->pub, ZMQ_MAXMSGSIZE, &most, sizeof most);
+    qr_socket_set(p->pub, ZMQ_SNDHWM, config->hwm > INT32_MAX ? INT32_MAX : (int)config->hwm);
+    qr_socket_set(p->pub, ZMQ_TCP_KEEPALIVE, 1);
+    qr_socket_set_most(p->pub, REQUEST_BYTES);
     int status = guard_socket(p->pub, config, message);
     return status == QUIRE_OK
                ? qr_endpoint_attach(&p->endpoint, p->pub, message.text, message.bytes)
@@ -278,13 +279,12 @@ static int open_router(quire_publisher *p, const quire_publisher_config *config,
     p->router = zmq_socket(p->context, ZMQ_ROUTER);
     if (p->router == NULL)
         return say_refused(message, QUIRE_E_SYSTEM, "socket", zmq_strerror(zmq_errno()));
-    set_option(p->router, ZMQ_LINGER, 0);
-    set_option(p->router, ZMQ_SNDHWM, ANSWERS_HWM);
-    set_option(p->router, ZMQ_RCVHWM, REQUESTS_HWM);
-    set_option(p->router, ZMQ_ROUTER_MANDATORY, 1); /* tells who is full, and who has gone */
-    set_option(p->router, ZMQ_TCP_KEEPALIVE, 1);
-    int64_t most = REQUEST_BYTES;
-    (void)zmq_setsockopt(p->router, ZMQ_MAXMSGSIZE, &most, sizeof most);
+    qr_socket_set(p->router, ZMQ_LINGER, 0);
+    qr_socket_set(p->router, ZMQ_SNDHWM, ANSWERS_HWM);
+    qr_socket_set(p->router, ZMQ_RCVHWM, REQUESTS_HWM);
+    qr_socket_set(p->router, ZMQ_ROUTER_MANDATORY, 1); /* tells who is full, and who has gone */
+    qr_socket_set(p->router, ZMQ_TCP_KEEPALIVE, 1);
+    qr_socket_set_most(p->router, REQUEST_BYTES);
     int status = guard_socket(p->router, config, message);
     return status == QUIRE_OK
                ? qr_endpoint_attach(&p->replay_endpoint, p->router, message.text, message.bytes)
@@ -374,14 +374,10 @@ static int read_publisher_config(const quire_publisher_config *callers,
         config->endpoint = DEFAULT_ENDPOINT;
     if (config->topic == NULL)
         config->topic = "";
-    if (config->hwm == 0)
-        config->hwm = 100000;
-    if (config->buffer_steps == 0)
-        config->buffer_steps = 10000;
-    if (config->buffer_bytes == 0)
-        config->buffer_bytes = UINT64_C(256) << 20;
-    if (config->queue_bytes == 0)
-        config->queue_bytes = UINT64_C(1) << 30;
+    config->hwm = (uint32_t)qr_or_default(config->hwm, 100000);
+    config->buffer_steps = (uint32_t)qr_or_default(config->buffer_steps, 10000);
+    config->buffer_bytes = qr_or_default(config->buffer_bytes, UINT64_C(256) << 20);
+    config->queue_bytes = qr_or_default(config->queue_bytes, UINT64_C(1) << 30);
     return QUIRE_OK;
 }
 
@@ -430,7 +426,7 @@ static void stop_publisher(quire_publisher *p)
     if (p->router != NULL)
         (void)zmq_close(p->router);
     if (p->pub != NULL) { /* what is in the queues may still go out, in the time that is left */
-        set_option(p->pub, ZMQ_LINGER, spent_ms < CLOSING_MS ? CLOSING_MS - (int)spent_ms : 0);
+        qr_socket_set(p->pub, ZMQ_LINGER, spent_ms < CLOSING_MS ? CLOSING_MS - (int)spent_ms : 0);
         (void)zmq_close(p->pub);
     }
     qr_answers_release(&p->answers);
@@ -464,15 +460,9 @@ QUIRE_API quire_publisher_stats quire_publisher_get_stats(const quire_publisher 
     quire_publisher_stats stats = {0};
     if (p == NULL)
         return stats;
-    stats.num_batches = get_stat(&p->num_batches);
-    stats.num_events = get_stat(&p->num_events);
-    stats.num_bytes = get_stat(&p->num_bytes);
-    stats.num_lost = get_stat(&p->num_lost);
-    stats.num_replays = get_stat(&p->num_replays);
-    stats.num_snapshots = get_stat(&p->num_snapshots);
-    stats.num_refused = get_stat(&p->num_refused);
-    stats.num_blocks = get_stat(&p->num_blocks);
-    stats.num_unsent = get_stat(&p->num_unsent);
+#define QR_X(field) stats.field = get_stat(&p->field);
+    PUBLISHER_STATS(QR_X)
+#undef QR_X
     stats.is_whole = (uint32_t)get_stat(&p->is_whole);
     return stats;
 }

@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "events/frames.h"
 #include "events/subscription.h"
 #include "events/zap.h"
 
@@ -93,9 +94,6 @@ static int read_keys(quire_subscriber *s, const quire_subscriber_config *config,
 static int open_sub(quire_subscriber *s, const quire_subscriber_config *config,
                     qr_endpoint *endpoint, char *text, size_t text_bytes)
 {
-    const int linger_ms = 0;
-    const int hwm = config->hwm > INT32_MAX ? INT32_MAX : (int)config->hwm;
-    const int64_t most = (int64_t)config->max_message_bytes;
     const char *topic = config->topic == NULL ? "" : config->topic;
     s->context = zmq_ctx_new();
     s->sub = s->context == NULL ? NULL : zmq_socket(s->context, ZMQ_SUB);
@@ -105,14 +103,13 @@ static int open_sub(quire_subscriber *s, const quire_subscriber_config *config,
                zmq_strerror(zmq_errno()));
         return QUIRE_E_SYSTEM;
     }
-    (void)zmq_setsockopt(s->sub, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
-    (void)zmq_setsockopt(s->sub, ZMQ_RCVHWM, &hwm, sizeof hwm);
-    (void)zmq_setsockopt(s->sub, ZMQ_MAXMSGSIZE, &most, sizeof most);
+    qr_socket_set(s->sub, ZMQ_LINGER, 0);
+    qr_socket_set(s->sub, ZMQ_RCVHWM, config->hwm > INT32_MAX ? INT32_MAX : (int)config->hwm);
+    qr_socket_set_most(s->sub, config->max_message_bytes);
     if (zmq_socket_monitor(s->sub, "inproc://breaks", ZMQ_EVENT_DISCONNECTED) == 0) {
         s->breaks = zmq_socket(s->context, ZMQ_PAIR);
-        const int no_limit = 0;
         if (s->breaks != NULL) {
-            (void)zmq_setsockopt(s->breaks, ZMQ_RCVHWM, &no_limit, sizeof no_limit);
+            qr_socket_set(s->breaks, ZMQ_RCVHWM, 0); /* no limit */
             (void)zmq_connect(s->breaks, "inproc://breaks");
         }
     }
@@ -140,14 +137,10 @@ static int read_subscriber_config(const quire_subscriber_config *callers,
         return QUIRE_E_ARGUMENT;
     if (config->start > 2 || config->listen > QUIRE_OFF || config->max_message_bytes > INT64_MAX)
         return QUIRE_E_CONFIG;
-    if (config->hwm == 0)
-        config->hwm = 100000;
-    if (config->quiet_ms == 0)
-        config->quiet_ms = 5000;
-    if (config->replay_timeout_ms == 0)
-        config->replay_timeout_ms = 2000;
-    if (config->max_message_bytes == 0)
-        config->max_message_bytes = UINT64_C(64) << 20;
+    config->hwm = (uint32_t)qr_or_default(config->hwm, 100000);
+    config->quiet_ms = (uint32_t)qr_or_default(config->quiet_ms, 5000);
+    config->replay_timeout_ms = (uint32_t)qr_or_default(config->replay_timeout_ms, 2000);
+    config->max_message_bytes = qr_or_default(config->max_message_bytes, UINT64_C(64) << 20);
     return QUIRE_OK;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/bits.h"
 #include "base/hooks.h"
+#include "events/frames.h"
 #include "events/payload.h"
 
 enum { LIVE_FRAMES = 3, NUMBER_BYTES = 8, MOST_PATIENCE = 16 };
@@ -44,23 +45,19 @@ static uint64_t digest_of(zmq_msg_t *frame)
 static qr_outcome receive_live(quire_subscriber *s, long wait_ms, qr_message *m)
 {
     zmq_pollitem_t item = {.socket = s->sub, .events = ZMQ_POLLIN};
-    zmq_msg_t frames[LIVE_FRAMES];
-    uint32_t count;
+    qr_frames frames;
     if (zmq_poll(&item, 1, wait_ms) <= 0)
         return QR_OUTCOME_NOTHING;
-    for (int i = 0; i < LIVE_FRAMES; i++)
-        (void)zmq_msg_init(&frames[i]);
     qr_outcome result = QR_OUTCOME_BAD;
-    if (!qr_frames_receive(s->sub, frames, LIVE_FRAMES, &count)) {
+    if (!qr_frames_receive(&frames, s->sub)) {
         result = QR_OUTCOME_NOTHING;
-    } else if (count == LIVE_FRAMES && zmq_msg_size(&frames[1]) == NUMBER_BYTES) {
-        m->number = qr_payload_read_number(zmq_msg_data(&frames[1]));
-        (void)zmq_msg_move(&m->topic, &frames[0]);
-        (void)zmq_msg_move(&m->payload, &frames[2]);
+    } else if (frames.count == LIVE_FRAMES && zmq_msg_size(&frames.all[1]) == NUMBER_BYTES) {
+        m->number = qr_payload_read_number(zmq_msg_data(&frames.all[1]));
+        (void)zmq_msg_move(&m->topic, &frames.all[0]);
+        (void)zmq_msg_move(&m->payload, &frames.all[2]);
         result = m->number == UINT64_MAX ? QR_OUTCOME_BAD : QR_OUTCOME_GO_ON;
     }
-    for (int i = 0; i < LIVE_FRAMES; i++)
-        (void)zmq_msg_close(&frames[i]);
+    qr_frames_close(&frames);
     return result;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "events/frames.h"
 
 #include <quire/error.h>
 
@@ -9,16 +10,10 @@
 #include <string.h>
 #include <zmq.h>
 
-enum { FRAMES = 7, FRAME_BYTES = 256, ANSWER_AT_ONCE = 64 };
+enum { FRAMES = 7, ANSWER_AT_ONCE = 64 };
 
 /* The places of a question's frames. */
-enum { FRAME_VERSION, FRAME_ID, FRAME_MECHANISM = 5, FRAME_KEY = 6 };
-
-typedef struct zap_question {
-    size_t len[FRAMES];
-    unsigned char frames[FRAMES][FRAME_BYTES];
-    uint32_t count;
-} zap_question;
+enum { FRAME_ID = 1, FRAME_MECHANISM = 5, FRAME_KEY = 6 };
 
 int qr_zap_read_key(const char *text, unsigned char key[QR_KEY_BYTES])
 {
@@ -59,51 +54,37 @@ void qr_zap_release(qr_zap *zap)
     *zap = (qr_zap){.socket = NULL};
 }
 
-/* False: there is none. Frames that are too long, or too many, are cut off. */
-static bool receive_question(void *socket, zap_question *question)
+static bool is_allowed(const qr_zap *zap, qr_frames *question)
 {
-    int more = 1;
-    memset(question, 0, sizeof *question);
-    while (more != 0) {
-        unsigned char rest[FRAME_BYTES];
-        bool fits = question->count < FRAMES;
-        int len = zmq_recv(socket, fits ? question->frames[question->count] : rest, FRAME_BYTES,
-                           ZMQ_DONTWAIT);
-        if (len < 0)
-            return false;
-        if (fits)
-            question->len[question->count] = len > FRAME_BYTES ? FRAME_BYTES : (size_t)len;
-        question->count++;
-        size_t more_bytes = sizeof more;
-        if (zmq_getsockopt(socket, ZMQ_RCVMORE, &more, &more_bytes) != 0)
-            return false;
-    }
-    return true;
-}
-
-static bool is_allowed(const qr_zap *zap, const zap_question *question)
-{
-    if (question->count != FRAMES || question->len[FRAME_MECHANISM] != strlen("CURVE") ||
-        memcmp(question->frames[FRAME_MECHANISM], "CURVE", strlen("CURVE")) != 0 ||
-        question->len[FRAME_KEY] != QR_KEY_BYTES)
+    zmq_msg_t *mechanism = &question->all[FRAME_MECHANISM];
+    zmq_msg_t *key = &question->all[FRAME_KEY];
+    if (question->count != FRAMES || zmq_msg_size(mechanism) != strlen("CURVE") ||
+        memcmp(zmq_msg_data(mechanism), "CURVE", strlen("CURVE")) != 0 ||
+        zmq_msg_size(key) != QR_KEY_BYTES)
         return false;
     for (uint32_t i = 0; i < zap->num_keys; i++)
-        if (memcmp(zap->keys[i], question->frames[FRAME_KEY], QR_KEY_BYTES) == 0)
+        if (memcmp(zap->keys[i], zmq_msg_data(key), QR_KEY_BYTES) == 0)
             return true;
     return false;
 }
 
 void qr_zap_answer(qr_zap *zap)
 {
-    zap_question question;
-    for (int i = 0; i < ANSWER_AT_ONCE && receive_question(zap->socket, &question); i++) {
-        const char *status = is_allowed(zap, &question) ? "200" : "400";
+    bool is_there = true;
+    for (int i = 0; i < ANSWER_AT_ONCE && is_there; i++) {
+        qr_frames question;
         const int more = ZMQ_SNDMORE | ZMQ_DONTWAIT;
-        (void)zmq_send(zap->socket, "1.0", 3, more);
-        (void)zmq_send(zap->socket, question.frames[FRAME_ID], question.len[FRAME_ID], more);
-        (void)zmq_send(zap->socket, status, 3, more);
-        (void)zmq_send(zap->socket, "", 0, more);         /* a sentence, */
-        (void)zmq_send(zap->socket, "", 0, more);         /* a user, */
-        (void)zmq_send(zap->socket, "", 0, ZMQ_DONTWAIT); /* and what else: none */
+        is_there = qr_frames_receive(&question, zap->socket);
+        if (is_there) {
+            const char *status = is_allowed(zap, &question) ? "200" : "400";
+            zmq_msg_t *id = &question.all[FRAME_ID];
+            (void)zmq_send(zap->socket, "1.0", 3, more);
+            (void)zmq_send(zap->socket, zmq_msg_data(id), zmq_msg_size(id), more);
+            (void)zmq_send(zap->socket, status, 3, more);
+            (void)zmq_send(zap->socket, "", 0, more);         /* a sentence, */
+            (void)zmq_send(zap->socket, "", 0, more);         /* a user, */
+            (void)zmq_send(zap->socket, "", 0, ZMQ_DONTWAIT); /* and what else: none */
+        }
+        qr_frames_close(&question);
     }
 }

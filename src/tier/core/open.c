@@ -56,18 +56,12 @@ static int check_tier_config(const quire_tier_config *config, const quire_tier_o
 
 static void set_defaults(quire_tier_config *config)
 {
-    if (config->max_jobs == 0)
-        config->max_jobs = DEFAULT_JOBS;
-    if (config->max_bytes_in_flight == 0)
-        config->max_bytes_in_flight = DEFAULT_BYTES;
-    if (config->deadline_ns == 0)
-        config->deadline_ns = DEFAULT_DEADLINE_NS;
-    if (config->breaker_strikes == 0)
-        config->breaker_strikes = DEFAULT_STRIKES;
-    if (config->breaker_ns == 0)
-        config->breaker_ns = DEFAULT_BREAKER_NS;
-    if (config->close_ns == 0)
-        config->close_ns = DEFAULT_CLOSE_NS;
+    config->max_jobs = (uint32_t)qr_or_default(config->max_jobs, DEFAULT_JOBS);
+    config->max_bytes_in_flight = qr_or_default(config->max_bytes_in_flight, DEFAULT_BYTES);
+    config->deadline_ns = qr_or_default(config->deadline_ns, DEFAULT_DEADLINE_NS);
+    config->breaker_strikes = (uint32_t)qr_or_default(config->breaker_strikes, DEFAULT_STRIKES);
+    config->breaker_ns = qr_or_default(config->breaker_ns, DEFAULT_BREAKER_NS);
+    config->close_ns = qr_or_default(config->close_ns, DEFAULT_CLOSE_NS);
 }
 
 /* ---- memory ---------------------------------------------------------------- */

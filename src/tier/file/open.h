@@ -35,4 +35,7 @@ const char *qr_file_split(const char *path, char *folder, size_t folder_bytes);
 /* "12.3 GiB" */
 const char *qr_file_size_text(uint64_t bytes, char *text, size_t text_bytes);
 
+/* The check of quire_tier_file_config; as qr_tier_kind has it. */
+int qr_file_check_config(const void *config, char *message, size_t message_bytes);
+
 #endif

@@ -1,5 +1,6 @@
 #include "tier/file/private.h"
 
+#include "base/config.h"
 #include "base/hooks.h"
 #include "base/memory.h"
 #include "tier/file/pool.h"
@@ -15,33 +16,24 @@ enum { OPEN_MS = 10000, CLOSE_MS = 5000 };
 
 /* ---- making ------------------------------------------------------------- */
 
-qr_file_private *qr_file_private_create(const quire_tier_file_config *config,
-                                        const quire_hooks *hooks)
+int qr_file_private_init(void *self, const void *config, uint32_t max_jobs,
+                         const quire_hooks *hooks, char *message, size_t bytes)
 {
-    qr_file_private *file = qr_alloc(1, sizeof *file);
-    char *path = qr_alloc(strlen(config->path) + 1, 1);
-    if (file == NULL || path == NULL) {
-        qr_free(file);
-        qr_free(path);
-        return NULL;
-    }
-    memcpy(path, config->path, strlen(config->path));
-    file->config = *config;
-    file->config.path = path;
-    file->path = path;
-    file->hooks = *hooks;
+    qr_file_private *file = self;
+    (void)max_jobs, (void)message, (void)bytes;
+    file->config = *(const quire_tier_file_config *)config;
+    file->config.path = file->path = qr_alloc_text(file->config.path);
+    file->hooks = hooks == NULL ? (quire_hooks){0} : *hooks;
     file->handle.fd = -1;
     file->handle.folder = -1;
-    memcpy(file->next_fingerprint, config->fingerprint, QUIRE_FINGERPRINT_BYTES);
+    memcpy(file->next_fingerprint, file->config.fingerprint, QUIRE_FINGERPRINT_BYTES);
     file->open_ms = OPEN_MS;
     file->close_ms = CLOSE_MS;
-    if (file->config.depth == 0)
-        file->config.depth = DEFAULT_DEPTH;
-    if (file->config.threads == 0)
-        file->config.threads = DEFAULT_THREADS;
-    if (file->config.checkpoint_ms == 0)
-        file->config.checkpoint_ms = DEFAULT_CHECKPOINT_MS;
-    return file;
+    file->config.depth = (uint32_t)qr_or_default(file->config.depth, DEFAULT_DEPTH);
+    file->config.threads = (uint32_t)qr_or_default(file->config.threads, DEFAULT_THREADS);
+    file->config.checkpoint_ms =
+        (uint32_t)qr_or_default(file->config.checkpoint_ms, DEFAULT_CHECKPOINT_MS);
+    return file->path == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
 }
 
 /* Everything that the file needs while it works; see the order of pages below. */
@@ -61,7 +53,7 @@ static int take_memory(qr_file_private *file, const qr_file_layout *layout, qr_f
     file->scan.pages = first + QR_FILE_STAGING;
     qr_file_tasks_init(&file->tasks, &file->slab, file->config.depth, file->task_memory,
                        first + QR_FILE_STAGING + (size_t)QR_FILE_SCAN_OPS * QR_FILE_PAGE);
-    return qr_file_book_open(&file->book, layout->num_slots, file->config.policy, &file->hooks);
+    return qr_file_slot_map_open(&file->map, layout->num_slots, file->config.policy, &file->hooks);
 }
 
 static int open_io(qr_file_private *file, const qr_file_region *regions, char *message,
@@ -113,13 +105,13 @@ static int open_slab(qr_file_private *file, const qr_file_want *want, char *mess
     if (status != QUIRE_OK)
         return status;
     if (file->slab.must_scan) {
-        file->book.scan = &file->scan;
+        file->map.scan = &file->scan;
         return qr_file_scan_open(&file->scan, &file->slab);
     }
     uint32_t *order = qr_alloc(want->layout.num_slots, sizeof(uint32_t));
     if (order == NULL)
         return QUIRE_E_NOMEM;
-    qr_file_book_take_index(&file->book, file->slab.entries, order);
+    qr_file_slot_map_take_index(&file->map, file->slab.entries, order);
     qr_free(order);
     return QUIRE_OK;
 }
@@ -272,38 +264,38 @@ static quire_tier_caps private_caps(void *self)
 static void private_prepare(void *self, quire_tier_job *job)
 {
     qr_file_private *file = self;
-    qr_file_book_prepare(&file->book, job);
+    qr_file_slot_map_prepare(&file->map, job);
 }
 
 static void private_finish(void *self, quire_tier_job *job)
 {
     qr_file_private *file = self;
-    qr_file_book_finish(&file->book, job);
+    qr_file_slot_map_finish(&file->map, job);
 }
 
 static void private_lookup(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found)
 {
     qr_file_private *file = self;
-    qr_file_book_lookup(&file->book, keys, n, found);
+    qr_file_slot_map_lookup(&file->map, keys, n, found);
 }
 
 static void private_touch(void *self, const quire_tier_key *keys, uint32_t n)
 {
     qr_file_private *file = self;
-    quire_slots_touch(file->book.slots, keys, n);
+    quire_slots_touch(file->map.slots, keys, n);
 }
 
 static void private_expect(void *self, uint64_t request, uint64_t order, const quire_tier_key *keys,
                            uint32_t n)
 {
     qr_file_private *file = self;
-    (void)quire_slots_expect(file->book.slots, request, order, keys, n);
+    (void)quire_slots_expect(file->map.slots, request, order, keys, n);
 }
 
 static int private_reset(void *self)
 {
     qr_file_private *file = self;
-    qr_file_book_reset(&file->book);
+    qr_file_slot_map_reset(&file->map);
     atomic_fetch_add_explicit(&file->num_resets, 1, memory_order_release);
     return QUIRE_OK;
 }
@@ -332,13 +324,13 @@ static int private_is_settled(void *self)
 static quire_usage private_usage(void *self)
 {
     const qr_file_private *file = self;
-    return quire_slots_usage(file->book.slots);
+    return quire_slots_usage(file->map.slots);
 }
 
 static quire_slots *private_slots(void *self)
 {
     const qr_file_private *file = self;
-    return file->book.slots;
+    return file->map.slots;
 }
 
 /* ---- closing ------------------------------------------------------------ */
@@ -384,7 +376,7 @@ static void private_close(void *self)
         return;
     }
     qr_file_handle_close(&file->handle, !file->is_open);
-    qr_file_book_close(&file->book);
+    qr_file_slot_map_close(&file->map);
     qr_file_scan_close(&file->scan);
     qr_free(file->slab.entries);
     qr_free(file->task_memory);
@@ -413,3 +405,9 @@ const quire_tier_ops qr_file_private_ops = {.abi = 1,
                                             .begin = private_begin,
                                             .turn = private_turn,
                                             .cancel = private_cancel};
+
+const qr_tier_kind qr_file_private_kind = {.ops = &qr_file_private_ops,
+                                           .config_bytes = sizeof(quire_tier_file_config),
+                                           .self_bytes = sizeof(qr_file_private),
+                                           .check = qr_file_check_config,
+                                           .init = qr_file_private_init};

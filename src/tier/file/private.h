@@ -1,6 +1,6 @@
 /* tier/file/private.h - the private file as a tier: the parts, put together.
  *
- *      scheduler's thread   book ── place of each io ──► job ──► tasks, checkpoint, scan   tier's
+ *      scheduler's thread   map ── place of each io ──► job ──► tasks, checkpoint, scan   tier's
  *                                                                    │  slab               thread
  *                                                                    ▼
  *                                                        io: io_uring or threads ──► the file
@@ -8,9 +8,10 @@
 #ifndef QR_TIER_FILE_PRIVATE_H
 #define QR_TIER_FILE_PRIVATE_H
 
-#include "tier/file/book.h"
+#include "tier/core/tier.h"
 #include "tier/file/checkpoint.h"
 #include "tier/file/open.h"
+#include "tier/file/slot_map.h"
 #include "tier/file/tasks.h"
 
 typedef struct qr_file_private {
@@ -20,7 +21,7 @@ typedef struct qr_file_private {
     qr_file_handle handle;
     qr_file_io *io;
     qr_file_slab slab;
-    qr_file_book book;
+    qr_file_slot_map map;
     qr_file_tasks tasks;
     qr_file_checkpoint checkpoint;
     qr_file_scan scan;
@@ -40,8 +41,10 @@ typedef struct qr_file_private {
 
 extern const quire_tier_ops qr_file_private_ops;
 
-/* NULL: no memory. The path is copied. */
-qr_file_private *qr_file_private_create(const quire_tier_file_config *config,
-                                        const quire_hooks *hooks);
+extern const qr_tier_kind qr_file_private_kind;
+
+/* As qr_tier_kind has it. The path is copied. */
+int qr_file_private_init(void *self, const void *config, uint32_t max_jobs,
+                         const quire_hooks *hooks, char *message, size_t bytes);
 
 #endif

@@ -1,7 +1,9 @@
 #include "tier/file/shared.h"
 
+#include "base/config.h"
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "tier/file/open.h"
 #include "tier/file/queue.h"
 #include "tier/file/sweep.h"
 #include "tier/file/workers.h"
@@ -72,28 +74,19 @@ static void take_next_identity(qr_file_shared *shared)
 
 /* ---- opening and closing ------------------------------------------------ */
 
-qr_file_shared *qr_file_shared_create(const quire_tier_file_config *config,
-                                      const quire_hooks *hooks)
+static int init_shared(void *self, const void *config, uint32_t max_jobs, const quire_hooks *hooks,
+                       char *message, size_t bytes)
 {
-    qr_file_shared *shared = qr_alloc(1, sizeof *shared);
-    char *path = qr_alloc(strlen(config->path) + 1, 1);
-    if (shared == NULL || path == NULL) {
-        qr_free(shared);
-        qr_free(path);
-        return NULL;
-    }
-    memcpy(path, config->path, strlen(config->path));
-    shared->config = *config;
-    shared->config.path = path;
-    shared->path = path;
-    shared->hooks = *hooks;
+    qr_file_shared *shared = self;
+    (void)max_jobs, (void)message, (void)bytes;
+    shared->config = *(const quire_tier_file_config *)config;
+    shared->config.path = shared->path = qr_alloc_text(shared->config.path);
+    shared->hooks = hooks == NULL ? (quire_hooks){0} : *hooks;
     shared->dir.fd = -1;
     shared->next_fd = -1;
-    if (shared->config.threads == 0)
-        shared->config.threads = SHARED_THREADS;
-    if (shared->config.leftover_s == 0)
-        shared->config.leftover_s = LEFTOVER_S;
-    return shared;
+    shared->config.threads = (uint32_t)qr_or_default(shared->config.threads, SHARED_THREADS);
+    shared->config.leftover_s = (uint32_t)qr_or_default(shared->config.leftover_s, LEFTOVER_S);
+    return shared->path == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
 }
 
 static int open_known(qr_file_shared *shared)
@@ -367,20 +360,26 @@ static void shared_cancel(void *self, quire_tier_ends *ends, quire_tier_job *job
     (void)qr_file_queue_cancel(&shared->queue, ends, job);
 }
 
-const quire_tier_ops qr_file_shared_ops = {.abi = 1,
-                                           .size = sizeof(quire_tier_ops),
-                                           .name = "directory",
-                                           .medium = "DISK",
-                                           .open = shared_open,
-                                           .close = shared_close,
-                                           .caps = shared_caps,
-                                           .finish = shared_finish,
-                                           .lookup = shared_lookup,
-                                           .touch = shared_touch,
-                                           .set_identity = shared_set_identity,
-                                           .is_settled = shared_is_settled,
-                                           .usage = shared_usage,
-                                           .slots = shared_slots,
-                                           .begin = shared_begin,
-                                           .turn = shared_turn,
-                                           .cancel = shared_cancel};
+static const quire_tier_ops ops = {.abi = 1,
+                                   .size = sizeof(quire_tier_ops),
+                                   .name = "directory",
+                                   .medium = "DISK",
+                                   .open = shared_open,
+                                   .close = shared_close,
+                                   .caps = shared_caps,
+                                   .finish = shared_finish,
+                                   .lookup = shared_lookup,
+                                   .touch = shared_touch,
+                                   .set_identity = shared_set_identity,
+                                   .is_settled = shared_is_settled,
+                                   .usage = shared_usage,
+                                   .slots = shared_slots,
+                                   .begin = shared_begin,
+                                   .turn = shared_turn,
+                                   .cancel = shared_cancel};
+
+const qr_tier_kind qr_file_shared_kind = {.ops = &ops,
+                                          .config_bytes = sizeof(quire_tier_file_config),
+                                          .self_bytes = sizeof(qr_file_shared),
+                                          .check = qr_file_check_config,
+                                          .init = init_shared};

@@ -8,14 +8,10 @@
 #ifndef QR_TIER_FILE_SHARED_H
 #define QR_TIER_FILE_SHARED_H
 
-#include <quire/tier_file.h>
+#include "tier/core/tier.h"
 
 typedef struct qr_file_shared qr_file_shared;
 
-extern const quire_tier_ops qr_file_shared_ops;
-
-/* NULL: no memory. The path is copied. */
-qr_file_shared *qr_file_shared_create(const quire_tier_file_config *config,
-                                      const quire_hooks *hooks);
+extern const qr_tier_kind qr_file_shared_kind;
 
 #endif

@@ -1,7 +1,7 @@
 #include "tier/file/tasks.h"
 
 #include "tier/core/key.h"
-#include "tier/file/book.h"
+#include "tier/file/slot_map.h"
 
 #include <errno.h>
 #include <string.h>

@@ -31,8 +31,9 @@ static const char *find_wrong(const quire_tier_file_config *config, uint32_t *va
     return NULL;
 }
 
-static int check_config(const quire_tier_file_config *config, char *message, size_t message_bytes)
+int qr_file_check_config(const void *callers, char *message, size_t message_bytes)
 {
+    const quire_tier_file_config *config = callers;
     uint32_t value;
     uint32_t most;
     const char *path = config->path == NULL ? "" : config->path;
@@ -71,32 +72,7 @@ QUIRE_API int quire_tier_file_open(const quire_tier_file_config *config,
                                    char *message, size_t message_bytes)
 {
     quire_tier_file_config own;
-    quire_tier_config with = QUIRE_TIER_CONFIG_INIT;
-    if (tier == NULL)
-        return QUIRE_E_ARGUMENT;
-    *tier = NULL;
-    int status = qr_config_read(&own, sizeof own, config);
-    if (status == QUIRE_OK && common != NULL)
-        status = qr_config_read(&with, sizeof with, common);
-    if (status == QUIRE_OK && (with.ops != NULL || with.self != NULL))
-        status = QUIRE_E_ARGUMENT;
-    if (status != QUIRE_OK) {
-        qr_say(message, message_bytes, "the config of a file tier: %s", quire_strerror(status));
-        return status;
-    }
-    status = check_config(&own, message, message_bytes);
-    if (status != QUIRE_OK)
-        return status;
-    with.size = sizeof with;
-    if (own.is_shared != 0) {
-        with.ops = &qr_file_shared_ops;
-        with.self = qr_file_shared_create(&own, &with.hooks);
-    } else {
-        with.ops = &qr_file_private_ops;
-        with.self = qr_file_private_create(&own, &with.hooks);
-    }
-    if (with.self != NULL)
-        return quire_tier_open(&with, allocator, tier, message, message_bytes);
-    qr_say(message, message_bytes, "%s: %s", own.path, quire_strerror(QUIRE_E_NOMEM));
-    return QUIRE_E_NOMEM;
+    bool is_shared = qr_config_read(&own, sizeof own, config) == QUIRE_OK && own.is_shared != 0;
+    return qr_tier_open_with(is_shared ? &qr_file_shared_kind : &qr_file_private_kind, config,
+                             common, allocator, tier, NULL, message, message_bytes);
 }

@@ -82,11 +82,9 @@ int qr_secret_open(qr_secret *secret, const qr_secret_options *options, char *me
         return QUIRE_E_CONFIG;
     }
     if (options->file != NULL) {
-        size_t bytes = strlen(options->file) + 1;
-        secret->file = qr_alloc(bytes, 1);
+        secret->file = qr_alloc_text(options->file);
         if (secret->file == NULL)
             return QUIRE_E_NOMEM;
-        memcpy(secret->file, options->file, bytes);
     }
     const char *wrong = refresh(secret);
     if (wrong == NULL && strlen(secret->password) < options->least) {

@@ -213,9 +213,12 @@ int disk_open(file_disk *disk, const quire_tier_file_config *config,
               size_t message_bytes)
 {
     quire_tier_config with = *common;
-    qr_file_private *file = qr_file_private_create(config, &common->hooks);
-    if (file == NULL)
+    qr_file_private *file = calloc(1, sizeof *file);
+    if (file == NULL ||
+        qr_file_private_init(file, config, 0, &common->hooks, NULL, 0) != QUIRE_OK) {
+        free(file);
         return QUIRE_E_NOMEM;
+    }
     file->io = &disk->io;
     file->given_disk = &disk->disk;
     file->open_ms = 5000;

@@ -1,4 +1,4 @@
-/* tier/file/book.h - the private file as the scheduler's thread sees it: which key is in which
+/* tier/file/slot_map.h - the private file as the scheduler's thread sees it: which key is in which
  * slot.
  *
  *      key ──► quire_slots ──► slot ──► place[slot] ──► where it lies in the file
@@ -10,8 +10,8 @@
  *           removed when its last user has gone.
  *
  * Threads: the scheduler's. */
-#ifndef QR_TIER_FILE_BOOK_H
-#define QR_TIER_FILE_BOOK_H
+#ifndef QR_TIER_FILE_SLOT_MAP_H
+#define QR_TIER_FILE_SLOT_MAP_H
 
 #include "tier/file/scan.h"
 
@@ -20,7 +20,7 @@
 /* In io->place, set by the tier's thread: the key is to be forgotten. */
 #define QR_FILE_FORGET (UINT64_C(1) << 63)
 
-typedef struct qr_file_book {
+typedef struct qr_file_slot_map {
     quire_slots *slots;
     uint32_t num_slots;
     uint32_t *place_of; /* by slot */
@@ -32,23 +32,23 @@ typedef struct qr_file_book {
     uint32_t num_resets; /* io->generation of what was prepared since, less 1 */
     uint32_t num_taken;  /* of what a scan found */
     qr_file_scan *scan;  /* NULL: none */
-} qr_file_book;
+} qr_file_slot_map;
 
 /* QUIRE_E_NOMEM or what quire_slots_create says; then nothing is left. */
-int qr_file_book_open(qr_file_book *book, uint32_t num_slots, quire_slots_policy policy,
-                      const quire_hooks *hooks);
-void qr_file_book_close(qr_file_book *book);
+int qr_file_slot_map_open(qr_file_slot_map *map, uint32_t num_slots, quire_slots_policy policy,
+                          const quire_hooks *hooks);
+void qr_file_slot_map_close(qr_file_slot_map *map);
 
 /* What an index said, the oldest first. Of two entries with one key the older is cleared: it would
  * be found in the next life, after the newer one has gone. memory: num_slots x 4 bytes, for the
  * order. */
-void qr_file_book_take_index(qr_file_book *book, qr_file_entry *entries, uint32_t *memory);
+void qr_file_slot_map_take_index(qr_file_slot_map *map, qr_file_entry *entries, uint32_t *memory);
 
 /* As quire_tier_ops has them. */
-void qr_file_book_prepare(qr_file_book *book, quire_tier_job *job);
-void qr_file_book_finish(qr_file_book *book, quire_tier_job *job);
-void qr_file_book_lookup(qr_file_book *book, const quire_tier_key *keys, uint32_t n,
-                         uint8_t *found);
-void qr_file_book_reset(qr_file_book *book);
+void qr_file_slot_map_prepare(qr_file_slot_map *map, quire_tier_job *job);
+void qr_file_slot_map_finish(qr_file_slot_map *map, quire_tier_job *job);
+void qr_file_slot_map_lookup(qr_file_slot_map *map, const quire_tier_key *keys, uint32_t n,
+                             uint8_t *found);
+void qr_file_slot_map_reset(qr_file_slot_map *map);
 
 #endif
