@@ -37,33 +37,15 @@ static const option table[] = {
      .def = "off"},
     {0}};
 
-static const char *arguments[1];
 static const char *const kinds[] = {"gpu", NULL};
-
-static int run_bench(void);
-
-command cmd_bench = {
-    .name = "bench",
-    .usage = "bench [gpu] [OPTION]...",
-    .summary = "measures the library's operations, or copies to and from a GPU, on this machine",
-    .examples = "  quire bench --filter sched/decode\n"
-                "      what a step costs for each running request\n"
-                "  quire bench gpu\n"
-                "      copies between host and GPU, beside the machine's own limits\n",
-    .options = table,
-    .arguments = arguments,
-    .max_arguments = 1,
-    .words = {kinds},
-    .run = run_bench,
-};
 
 static int run_bench(void)
 {
-    if (cmd_bench.num_arguments == 1 && strcmp(arguments[0], "gpu") == 0)
+    if (cmd_bench.num_arguments == 1 && strcmp(cmd_bench.arguments[0], "gpu") == 0)
         return gpu_bench_run(&o.gpu);
     if (cmd_bench.num_arguments == 1)
         return command_error(&cmd_bench, "invalid argument \"%s\" (expected gpu, or none)",
-                             arguments[0]);
+                             cmd_bench.arguments[0]);
     char rounds[16];
     const char *words[6] = {cmd_bench.name, "--rounds", rounds};
     int n = 3;
@@ -76,3 +58,17 @@ static int run_bench(void)
         words[n++] = "--machine";
     return bench_run(n, words);
 }
+
+command cmd_bench = {
+    .name = "bench",
+    .usage = "bench [gpu] [OPTION]...",
+    .summary = "measures the library's operations, or copies to and from a GPU, on this machine",
+    .examples = "  quire bench --filter sched/decode\n"
+                "      what a step costs for each running request\n"
+                "  quire bench gpu\n"
+                "      copies between host and GPU, beside the machine's own limits\n",
+    .options = table,
+    .max_arguments = 1,
+    .words = {kinds},
+    .run = run_bench,
+};

@@ -30,27 +30,6 @@ static const option table[] = {
     {"all", OPTION_SWITCH, &o.all, NULL, "also print values that are equal in both", .def = "off"},
     {0}};
 
-static const char *arguments[NUM_ARGUMENTS];
-
-static int run_compare(void);
-
-command cmd_compare = {
-    .name = "compare",
-    .usage = "compare [OPTION]... A.json B.json",
-    .summary = "puts two results of replay, sweep or curve side by side, with their differences",
-    .examples = "  quire compare before.json after.json\n"
-                "      what differs: before, after, difference, per cent\n"
-                "  quire compare --fail-on hit_rate:-1%,ttft_ms.p99:+10% before.json after.json\n"
-                "      for CI: 1 when the hit rate falls by more than 1 % or the p99 grows by more "
-                "than 10 %\n",
-    .options = table,
-    .arguments = arguments,
-    .max_arguments = NUM_ARGUMENTS,
-    .reads_arguments = true,
-    .missing = "expected two files",
-    .run = run_compare,
-};
-
 /* ---- values by path -------------------------------------------------------- */
 
 /* A value of either, and the same of the other; NULL: it has none. */
@@ -308,13 +287,13 @@ static int check_kinds(const json_t *a, const json_t *b)
         if (kinds[i] == NULL)
             return command_error(&cmd_compare,
                                  "%s: not a result of quire replay, serve, sweep, curve or plan",
-                                 arguments[i]);
+                                 cmd_compare.arguments[i]);
     if (strcmp(kinds[0], kinds[1]) == 0)
         return 0;
     return command_error(
         &cmd_compare,
         "cannot compare results of different commands: %s is from quire %s, %s is from quire %s",
-        arguments[0], kinds[0], arguments[1], kinds[1]);
+        cmd_compare.arguments[0], kinds[0], cmd_compare.arguments[1], kinds[1]);
 }
 
 static json_t *load(const char *path)
@@ -333,13 +312,13 @@ static int run_compare(void)
 {
     pair_list list = {0};
     int status = 1;
-    json_t *a = load(arguments[0]);
-    json_t *b = a != NULL ? load(arguments[1]) : NULL;
+    json_t *a = load(cmd_compare.arguments[0]);
+    json_t *b = a != NULL ? load(cmd_compare.arguments[1]) : NULL;
     if (a != NULL && b != NULL)
         status = check_kinds(a, b);
     if (a != NULL && b != NULL && status == 0) {
         collect(&list, "", a, b);
-        printf("A  %s\nB  %s\n\n", arguments[0], arguments[1]);
+        printf("A  %s\nB  %s\n\n", cmd_compare.arguments[0], cmd_compare.arguments[1]);
         print_rows(&list);
         status = list.no_memory ? 1 : check_limits(&list);
         if (list.no_memory)
@@ -350,3 +329,19 @@ static int run_compare(void)
     json_decref(b);
     return status;
 }
+
+command cmd_compare = {
+    .name = "compare",
+    .usage = "compare [OPTION]... A.json B.json",
+    .summary = "puts two results of replay, sweep or curve side by side, with their differences",
+    .examples = "  quire compare before.json after.json\n"
+                "      what differs: before, after, difference, per cent\n"
+                "  quire compare --fail-on hit_rate:-1%,ttft_ms.p99:+10% before.json after.json\n"
+                "      for CI: 1 when the hit rate falls by more than 1 % or the p99 grows by more "
+                "than 10 %\n",
+    .options = table,
+    .max_arguments = NUM_ARGUMENTS,
+    .reads_arguments = true,
+    .missing = "expected two files",
+    .run = run_compare,
+};

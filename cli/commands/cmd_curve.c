@@ -19,8 +19,7 @@ enum { DEFAULT_BLOCK_SIZE = 16, MAX_SIZES = 1000, MAX_ROWS = MAX_SIZES + 24 };
 static struct {
     engine_options engine;
     const char *format;
-    uint64_t max_requests;
-    uint32_t id_block_size;
+    trace_options trace;
     uint32_t block_size; /* 0: the trace's */
     const char *sizes;
     uint64_t given[MAX_SIZES]; /* what it says */
@@ -31,7 +30,6 @@ static struct {
     uint32_t backlog;
     bool belady;
     bool plot;
-    bool skip_bad;
     bool has_model;
     bool has_gpu;
     uint32_t num_points;
@@ -66,15 +64,7 @@ static const option table[] = {
      "points of the curve in files; 0: every size at which something changes", .def = "1000",
      .max = 1 << 24},
     {"plot", OPTION_SWITCH, &o.plot, NULL, "draw the curve", .def = "on", .role = OPTION_OUTPUT},
-    {"format", OPTION_TEXT, &o.format, "NAME",
-     "mooncake, bailian, azure, burstgpt, sharegpt, agent or quire", .def = "detected",
-     .section = "Trace"},
-    {"skip-bad", OPTION_SWITCH, &o.skip_bad, NULL, "skip invalid records, and count them",
-     .def = "off"},
-    {"max-requests", OPTION_U64, &o.max_requests, "N", "stop reading after N requests",
-     .def = "all"},
-    {"id-block-size", OPTION_U32, &o.id_block_size, "TOKENS", "tokens of one block id of the trace",
-     .def = "the format's", .max = 1 << 20},
+    TRACE_OPTIONS(o.trace, o.format, "skip invalid records, and count them"),
     {"model", OPTION_TEXT, &o.engine.model, "NAME|FILE", "sizes are shown in GiB too",
      .section = "Model and GPU", .is_given = &o.has_model, .preset = shape_preset_name},
     {"gpu", OPTION_TEXT, &o.engine.gpu, "NAME", "also a row for the pool that fits on it",
@@ -87,31 +77,7 @@ static const option table[] = {
      "share of the GPU's memory that the engine may take", .def = "0.9", .min = 0.01, .max = 1},
     {0}};
 
-static const char *arguments[1];
 static json_t *record; /* of the command as it was given: reading the trace sets o.block_size */
-
-static int run_curve(void);
-
-command cmd_curve = {
-    .name = "curve",
-    .usage = "curve [OPTION]... TRACE",
-    .summary =
-        "finds the hit rate at every pool size in one reading of a trace, and Belady's bound",
-    .examples = "  quire curve trace.jsonl.zst\n"
-                "      a table, and the curve\n"
-                "  quire curve --block-size 16 --model llama-3.1-8b --gpu H100 trace.jsonl.zst\n"
-                "      sizes in GiB, and where that GPU stands\n"
-                "  quire curve --policy all --backlog 256 trace.jsonl.zst\n"
-                "      the same sizes with other ways to evict\n"
-                "  quire curve --sample 0.01 --sizes 10k,100k,1M huge.jsonl.zst\n"
-                "      a hundredth of the blocks, with error bars\n",
-    .options = table,
-    .arguments = arguments,
-    .max_arguments = 1,
-    .reads_arguments = true,
-    .missing = "expected one TRACE (- for standard input)",
-    .run = run_curve,
-};
 
 /* ---- progress -------------------------------------------------------------- */
 
@@ -153,8 +119,8 @@ static void show_reading(const trace_reader *reader, uint64_t num_requests)
         return;
     double total = 1 + row_units() * (USUAL_ROWS + o.num_given);
     double part = size > 0 ? (double)trace_position(reader) / (double)size : 0;
-    if (o.max_requests > 0)
-        part = fmax(part, (double)num_requests / (double)o.max_requests);
+    if (o.trace.max_requests > 0)
+        part = fmax(part, (double)num_requests / (double)o.trace.max_requests);
     snprintf(what, sizeof what, "%s requests read", report_number(num_requests));
     progress_show(&work.line, part > 0 ? part / total : -1, -1, what);
 }
@@ -379,7 +345,9 @@ static int read_trace(trace_reader *reader, curve **made)
                1;
     if (more < 0 && !(interrupt_came() && c != NULL)) /* a read that was interrupted is no error */
         return command_failed(&cmd_curve, "%s", trace_error(reader));
-    return c != NULL ? 0 : command_failed(&cmd_curve, "%s: contains no requests", arguments[0]);
+    return c != NULL
+               ? 0
+               : command_failed(&cmd_curve, "%s: contains no requests", cmd_curve.arguments[0]);
 }
 
 /* ---- files ----------------------------------------------------------------- */
@@ -410,7 +378,7 @@ static int report(const curve *c, const row_list *list, uint64_t block_bytes,
                   const curve_files *files, bool has_contents)
 {
     curve_report r = {.curve = c,
-                      .trace = arguments[0],
+                      .trace = cmd_curve.arguments[0],
                       .block_size = o.block_size,
                       .sample = o.sample,
                       .block_bytes = block_bytes,
@@ -485,21 +453,15 @@ static int run_curve(void)
     int status = take_sizes();
     if (status == 0)
         status = take_policies();
+    if (status == 0)
+        status = engine_resolve_format(&cmd_curve, o.format, &o.trace.format);
     if (status != 0)
         return status;
-    trace_format format = o.format == NULL ? TRACE_DETECT : trace_format_of(o.format);
-    if (o.format != NULL && format == TRACE_DETECT)
-        return command_error(
-            &cmd_curve, "invalid value \"%s\" for --format (see quire curve --help)", o.format);
-    trace_options options = {.format = format,
-                             .skip_bad = o.skip_bad,
-                             .max_requests = o.max_requests,
-                             .id_block_size = o.id_block_size};
-    trace_reader *reader = trace_open(arguments[0], &options, message);
+    trace_reader *reader = trace_open(cmd_curve.arguments[0], &o.trace, message);
     if (reader == NULL)
         return command_failed(&cmd_curve, "%s", message);
     curve_files files;
-    record = made_by(&cmd_curve, arguments[0]);
+    record = made_by(&cmd_curve, cmd_curve.arguments[0]);
     interrupt_catch();
     status = open_files(&files);
     if (status == 0)
@@ -508,3 +470,23 @@ static int run_curve(void)
     json_decref(record);
     return interrupt_status(status);
 }
+
+command cmd_curve = {
+    .name = "curve",
+    .usage = "curve [OPTION]... TRACE",
+    .summary =
+        "finds the hit rate at every pool size in one reading of a trace, and Belady's bound",
+    .examples = "  quire curve trace.jsonl.zst\n"
+                "      a table, and the curve\n"
+                "  quire curve --block-size 16 --model llama-3.1-8b --gpu H100 trace.jsonl.zst\n"
+                "      sizes in GiB, and where that GPU stands\n"
+                "  quire curve --policy all --backlog 256 trace.jsonl.zst\n"
+                "      the same sizes with other ways to evict\n"
+                "  quire curve --sample 0.01 --sizes 10k,100k,1M huge.jsonl.zst\n"
+                "      a hundredth of the blocks, with error bars\n",
+    .options = table,
+    .max_arguments = 1,
+    .reads_arguments = true,
+    .missing = "expected one TRACE (- for standard input)",
+    .run = run_curve,
+};

@@ -49,25 +49,6 @@ static const option table[] = {
      .role = OPTION_OUTPUT},
     {0}};
 
-static const char *arguments[1];
-
-static int run_events(void);
-
-command cmd_events = {
-    .name = "events",
-    .usage = "events [OPTION]... [ENDPOINT]",
-    .summary = "follows the KV events of quire serve, of an engine with Quire, or of vLLM",
-    .examples = "  quire events\n      prints the events of tcp://127.0.0.1:5557\n  quire events "
-                "--replay-events tcp://127.0.0.1:5558 --quiet --check --compare --seconds 10\n     "
-                " checks that no event is missing, and that the index equals the publisher's\n  "
-                "quire events --json --count 100 ipc:///run/vllm/events | jq .kind\n      the next "
-                "hundred batches, for programs\n",
-    .options = table,
-    .arguments = arguments,
-    .max_arguments = 1,
-    .run = run_events,
-};
-
 /* --compare without an end compares soon. */
 enum { COMPARE_AFTER_S = 5 };
 
@@ -112,9 +93,23 @@ static int run_events(void)
     quire_subscriber_config *c = &o.s.subscriber;
     if (o.s.compare && o.s.max_batches == 0 && o.s.max_seconds <= 0)
         o.s.max_seconds = COMPARE_AFTER_S;
-    c->endpoint = cmd_events.num_arguments > 0 ? arguments[0] : "tcp://127.0.0.1:5557";
+    c->endpoint = cmd_events.num_arguments > 0 ? cmd_events.arguments[0] : "tcp://127.0.0.1:5557";
     c->start = o.from_start ? 2 : o.from_now ? 1 : 0;
     c->curve_server_key = o.server_key_file != NULL ? server_key : NULL;
     c->curve_secret_key = o.secret_file != NULL ? secret_key : NULL;
     return events_run(&cmd_events, &o.s);
 }
+
+command cmd_events = {
+    .name = "events",
+    .usage = "events [OPTION]... [ENDPOINT]",
+    .summary = "follows the KV events of quire serve, of an engine with Quire, or of vLLM",
+    .examples = "  quire events\n      prints the events of tcp://127.0.0.1:5557\n  quire events "
+                "--replay-events tcp://127.0.0.1:5558 --quiet --check --compare --seconds 10\n     "
+                " checks that no event is missing, and that the index equals the publisher's\n  "
+                "quire events --json --count 100 ipc:///run/vllm/events | jq .kind\n      the next "
+                "hundred batches, for programs\n",
+    .options = table,
+    .max_arguments = 1,
+    .run = run_events,
+};

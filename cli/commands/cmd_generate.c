@@ -72,29 +72,6 @@ static const option table[] = {
      .def = "depends on KIND", .min = 0, .max = 4},
     {0}};
 
-static const char *arguments[1];
-
-static int run_generate(void);
-
-command cmd_generate = {
-    .name = "generate",
-    .usage = "generate [OPTION]... KIND",
-    .summary = "generates a workload: chat, multi-turn, rag, code, agent, unique or mixed",
-    .examples =
-        "  quire generate chat --requests 10000 --out chat.jsonl.zst\n"
-        "      one system prompt of 2,048 tokens for all: 92 % of the prompt tokens are found\n"
-        "  quire generate mixed --mix agent=1,chat=9 --seed 7 | quire replay -\n"
-        "      sessions of agents among single questions\n"
-        "  quire generate rag --fresh 0.1\n"
-        "      documents that are asked for more often\n",
-    .options = table,
-    .arguments = arguments,
-    .max_arguments = 1,
-    .words = {generate_kind_names},
-    .missing = "expected one KIND: chat, multi-turn, rag, code, agent, unique or mixed",
-    .run = run_generate,
-};
-
 static int kind_of(const char *name, size_t length)
 {
     for (int k = 0; k <= GENERATE_MIXED; k++)
@@ -145,12 +122,12 @@ static void apply_shape(generate_shape *shape)
 
 static int run_generate(void)
 {
-    int kind = kind_of(arguments[0], strlen(arguments[0]));
+    int kind = kind_of(cmd_generate.arguments[0], strlen(cmd_generate.arguments[0]));
     if (kind < 0)
         return command_error(
             &cmd_generate,
             "invalid KIND \"%s\" (expected chat, multi-turn, rag, code, agent, unique or mixed)",
-            arguments[0]);
+            cmd_generate.arguments[0]);
     generate_options options = generate_defaults((generate_kind)kind);
     options.seed = o.seed;
     options.num_requests = o.num_requests;
@@ -179,3 +156,21 @@ static int run_generate(void)
     free(options.made_by);
     return is_written ? 0 : 1;
 }
+
+command cmd_generate = {
+    .name = "generate",
+    .usage = "generate [OPTION]... KIND",
+    .summary = "generates a workload: chat, multi-turn, rag, code, agent, unique or mixed",
+    .examples =
+        "  quire generate chat --requests 10000 --out chat.jsonl.zst\n"
+        "      one system prompt of 2,048 tokens for all: 92 % of the prompt tokens are found\n"
+        "  quire generate mixed --mix agent=1,chat=9 --seed 7 | quire replay -\n"
+        "      sessions of agents among single questions\n"
+        "  quire generate rag --fresh 0.1\n"
+        "      documents that are asked for more often\n",
+    .options = table,
+    .max_arguments = 1,
+    .words = {generate_kind_names},
+    .missing = "expected one KIND: chat, multi-turn, rag, code, agent, unique or mixed",
+    .run = run_generate,
+};

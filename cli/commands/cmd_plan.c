@@ -38,24 +38,6 @@ static const option table[] = {
     PLAN_CHOICE_OPTIONS(o.choices),
     {0}};
 
-static int run_plan(void);
-
-command cmd_plan = {
-    .name = "plan",
-    .usage = "plan [OPTION]...",
-    .summary = "counts the blocks, tokens and requests that fit for a model on a GPU",
-    .examples = "  quire plan --model llama-3.1-70b --gpu H100 --tp 4\n"
-                "      blocks, tokens and concurrency on four GPUs\n"
-                "  quire plan --model ./config.json --gpu L40S --max-model-len 8192\n"
-                "      a model of one's own\n"
-                "  quire plan --cpu-memory 64Gi --swap-memory 8Gi --watermark 0.01\n"
-                "      blocks of host memory; what swap, watermark and pressure give\n"
-                "  quire plan --list\n"
-                "      models and GPUs that are known by name\n",
-    .options = table,
-    .run = run_plan,
-};
-
 /* ---- lists --------------------------------------------------------------- */
 
 static void list_presets(void)
@@ -284,3 +266,19 @@ static int run_plan(void)
     quire_plan_destroy(plan);
     return 0;
 }
+
+command cmd_plan = {
+    .name = "plan",
+    .usage = "plan [OPTION]...",
+    .summary = "counts the blocks, tokens and requests that fit for a model on a GPU",
+    .examples = "  quire plan --model llama-3.1-70b --gpu H100 --tp 4\n"
+                "      blocks, tokens and concurrency on four GPUs\n"
+                "  quire plan --model ./config.json --gpu L40S --max-model-len 8192\n"
+                "      a model of one's own\n"
+                "  quire plan --cpu-memory 64Gi --swap-memory 8Gi --watermark 0.01\n"
+                "      blocks of host memory; what swap, watermark and pressure give\n"
+                "  quire plan --list\n"
+                "      models and GPUs that are known by name\n",
+    .options = table,
+    .run = run_plan,
+};

@@ -43,33 +43,6 @@ static const option table[] = {
     REPLAY_OPTIONS(o.replay),
     {0}};
 
-static const char *arguments[1];
-
-static int run_replay(void);
-
-command cmd_replay = {
-    .name = "replay",
-    .usage = "replay [OPTION]... TRACE",
-    .summary = "runs a trace through the real scheduler and cache, with the GPU's time predicted",
-    .examples =
-        "  quire replay trace.jsonl.zst\n"
-        "      llama-3.1-8b on an H200; prints hit rates, latencies, occupancy\n"
-        "  quire replay --model llama-3.1-70b --gpu H100 --tp 4 --html out.html trace.jsonl\n"
-        "      another model on four GPUs, and a page that shows the run\n"
-        "  quire replay --num-gpu-blocks 4000 --why why.jsonl trace.jsonl\n"
-        "      a small pool; which evictions and preemptions cost most\n"
-        "  quire replay --cpu-blocks 240000 --file-tier 2T --html out.html trace.jsonl\n"
-        "      host memory and a file behind the GPU's; what they bring\n"
-        "  quire generate agent | quire replay -\n"
-        "      a made-up workload\n",
-    .options = table,
-    .arguments = arguments,
-    .max_arguments = 1,
-    .reads_arguments = true,
-    .missing = "expected one TRACE (- for standard input)",
-    .run = run_replay,
-};
-
 /* ---- progress ---------------------------------------------------------------- */
 
 static void show_progress(void *user, const replay_progress *now)
@@ -223,9 +196,31 @@ static int run(replay_setup *setup)
 static int run_replay(void)
 {
     replay_setup setup;
-    int status = replay_prepare(&cmd_replay, &o.replay, arguments[0], &setup);
+    int status = replay_prepare(&cmd_replay, &o.replay, cmd_replay.arguments[0], &setup);
     if (status == 0)
         status = run(&setup);
     replay_unprepare(&setup);
     return status;
 }
+
+command cmd_replay = {
+    .name = "replay",
+    .usage = "replay [OPTION]... TRACE",
+    .summary = "runs a trace through the real scheduler and cache, with the GPU's time predicted",
+    .examples =
+        "  quire replay trace.jsonl.zst\n"
+        "      llama-3.1-8b on an H200; prints hit rates, latencies, occupancy\n"
+        "  quire replay --model llama-3.1-70b --gpu H100 --tp 4 --html out.html trace.jsonl\n"
+        "      another model on four GPUs, and a page that shows the run\n"
+        "  quire replay --num-gpu-blocks 4000 --why why.jsonl trace.jsonl\n"
+        "      a small pool; which evictions and preemptions cost most\n"
+        "  quire replay --cpu-blocks 240000 --file-tier 2T --html out.html trace.jsonl\n"
+        "      host memory and a file behind the GPU's; what they bring\n"
+        "  quire generate agent | quire replay -\n"
+        "      a made-up workload\n",
+    .options = table,
+    .max_arguments = 1,
+    .reads_arguments = true,
+    .missing = "expected one TRACE (- for standard input)",
+    .run = run_replay,
+};

@@ -29,25 +29,6 @@ static const option table[] = {{"trace-path", OPTION_TEXT, &o.trace_path, "FILE"
                                 .def = "off"},
                                {0}};
 
-static int run_rerun(int argc, char **argv);
-
-command cmd_rerun = {
-    .name = "rerun",
-    .usage = "rerun RESULT.json [OPTION]...",
-    .summary = "repeats the replay, sweep or curve that made a result, with other options if given",
-    .examples =
-        "  quire rerun result.json\n"
-        "      the same command on the same trace; prints its report\n"
-        "  quire rerun result.json --gpu H100 --json h100.json\n"
-        "      the same with another GPU; then: quire compare result.json h100.json\n"
-        "  quire rerun requests.csv.meta.json --trace-path /data/day.jsonl --csv again.csv\n"
-        "      from the file beside a CSV; the trace is elsewhere now\n\n"
-        "  Takes the options of the command that made the result as well. With --deterministic\n"
-        "  the result has the same bytes.\n",
-    .options = table,
-    .run_line = run_rerun,
-};
-
 /* ---- what is repeated -------------------------------------------------------- */
 
 static command *find_command(const char *name)
@@ -298,3 +279,20 @@ static int run_rerun(int argc, char **argv)
     free_words(&rest);
     return status;
 }
+
+command cmd_rerun = {
+    .name = "rerun",
+    .usage = "rerun RESULT.json [OPTION]...",
+    .summary = "repeats the replay, sweep or curve that made a result, with other options if given",
+    .examples =
+        "  quire rerun result.json\n"
+        "      the same command on the same trace; prints its report\n"
+        "  quire rerun result.json --gpu H100 --json h100.json\n"
+        "      the same with another GPU; then: quire compare result.json h100.json\n"
+        "  quire rerun requests.csv.meta.json --trace-path /data/day.jsonl --csv again.csv\n"
+        "      from the file beside a CSV; the trace is elsewhere now\n\n"
+        "  Takes the options of the command that made the result as well. With --deterministic\n"
+        "  the result has the same bytes.\n",
+    .options = table,
+    .run_line = run_rerun,
+};

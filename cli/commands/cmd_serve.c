@@ -105,31 +105,6 @@ static const option table[] = {
     REPLAY_OPTIONS_BUT_SPEED(o.replay, "arrival-speed"),
     {0}};
 
-static const char *arguments[1];
-
-static int run_serve(void);
-
-command cmd_serve = {
-    .name = "serve",
-    .usage = "serve [OPTION]... TRACE",
-    .summary = "replays a trace in real time or faster, with a live page, metrics and KV events",
-    .examples =
-        "  quire serve --speed 10 trace.jsonl.zst\n"
-        "      ten times as fast; open http://127.0.0.1:8080/\n"
-        "  quire serve --loop --events tcp://127.0.0.1:5557 --replay-events tcp://127.0.0.1:5558 "
-        "\\\n"
-        "      trace.jsonl\n"
-        "      events for a router; quire events shows them\n"
-        "  quire serve --speed max --hold --listen 127.0.0.1:0 trace.jsonl\n"
-        "      to the end at once, on any free port, and stay\n",
-    .options = table,
-    .arguments = arguments,
-    .max_arguments = 1,
-    .reads_arguments = true,
-    .missing = "expected one TRACE (- for standard input)",
-    .run = run_serve,
-};
-
 /* ---- values ------------------------------------------------------------------ */
 
 static int read_speed(const char *text, double *speed)
@@ -309,10 +284,10 @@ static int read_settings(serve_settings *s, serve_texts *texts)
 static int serve_trace(serve_settings *s)
 {
     replay_setup setup;
-    int status = replay_prepare(&cmd_serve, &o.replay, arguments[0], &setup);
+    int status = replay_prepare(&cmd_serve, &o.replay, cmd_serve.arguments[0], &setup);
     if (status == 0) {
-        const char *slash = strrchr(arguments[0], '/');
-        s->http.title = slash != NULL ? slash + 1 : arguments[0];
+        const char *slash = strrchr(cmd_serve.arguments[0], '/');
+        s->http.title = slash != NULL ? slash + 1 : cmd_serve.arguments[0];
         s->http.model_name = setup.engine.shape.name;
         s->http.gpu = setup.engine.place;
         status = serve_run(&cmd_serve, s, &setup);
@@ -324,7 +299,7 @@ static int serve_trace(serve_settings *s)
 static int run_serve(void)
 {
     static serve_texts texts;
-    if (o.s.loop && strcmp(arguments[0], "-") == 0)
+    if (o.s.loop && strcmp(cmd_serve.arguments[0], "-") == 0)
         return command_error(&cmd_serve, "--loop cannot be used with standard input: give a file");
     if (o.s.loop && o.replay.settings.max_steps > 0)
         return command_error(&cmd_serve, "--loop and --max-steps cannot be used together");
@@ -343,3 +318,23 @@ static int run_serve(void)
     free(texts.client_list);
     return status;
 }
+
+command cmd_serve = {
+    .name = "serve",
+    .usage = "serve [OPTION]... TRACE",
+    .summary = "replays a trace in real time or faster, with a live page, metrics and KV events",
+    .examples =
+        "  quire serve --speed 10 trace.jsonl.zst\n"
+        "      ten times as fast; open http://127.0.0.1:8080/\n"
+        "  quire serve --loop --events tcp://127.0.0.1:5557 --replay-events tcp://127.0.0.1:5558 "
+        "\\\n"
+        "      trace.jsonl\n"
+        "      events for a router; quire events shows them\n"
+        "  quire serve --speed max --hold --listen 127.0.0.1:0 trace.jsonl\n"
+        "      to the end at once, on any free port, and stay\n",
+    .options = table,
+    .max_arguments = 1,
+    .reads_arguments = true,
+    .missing = "expected one TRACE (- for standard input)",
+    .run = run_serve,
+};

@@ -43,31 +43,6 @@ static const option table[] = {
     REPLAY_OPTIONS(o.replay),
     {0}};
 
-static const char *arguments[1];
-
-static int run_sweep(int argc, char **argv);
-
-command cmd_sweep = {
-    .name = "sweep",
-    .usage = "sweep [OPTION]... TRACE",
-    .summary = "replays a trace with every combination of options, on all cores",
-    .examples =
-        "  quire sweep --num-gpu-blocks 2k..64k trace.jsonl.zst\n"
-        "      hit rate and latency against memory\n"
-        "  quire sweep --gpu H100,H200 --max-num-seqs 64,256,1024 --html out.html trace.jsonl\n"
-        "      two GPUs and three batch limits: six replays, and a page\n"
-        "  quire sweep --enable-prefix-caching=on,off --block-size 16,32,64 trace.jsonl\n"
-        "      what prefix caching brings, by block size\n\n"
-        "  The options of replay take lists. Numbers also take ranges: 1k..16k doubles, "
-        "1k..16k/x4\n"
-        "  multiplies by 4, 0.5..0.9/+0.1 adds. Switches take =on,off.\n",
-    .options = table,
-    .arguments = arguments,
-    .max_arguments = 1,
-    .reads_arguments = true,
-    .run_line = run_sweep,
-};
-
 /* ---- axes ------------------------------------------------------------------ */
 
 static const option *find_axis_option(const char *name, size_t length)
@@ -299,7 +274,7 @@ static int check_files(const sweep *s)
 
 static int run(sweep *s)
 {
-    s->trace = arguments[0];
+    s->trace = cmd_sweep.arguments[0];
     if (strcmp(s->trace, "-") == 0)
         return command_error(&cmd_sweep,
                              "TRACE cannot be standard input: a sweep reads it several times");
@@ -350,3 +325,23 @@ static int run_sweep(int argc, char **argv)
     sweep_free(&s);
     return status;
 }
+
+command cmd_sweep = {
+    .name = "sweep",
+    .usage = "sweep [OPTION]... TRACE",
+    .summary = "replays a trace with every combination of options, on all cores",
+    .examples =
+        "  quire sweep --num-gpu-blocks 2k..64k trace.jsonl.zst\n"
+        "      hit rate and latency against memory\n"
+        "  quire sweep --gpu H100,H200 --max-num-seqs 64,256,1024 --html out.html trace.jsonl\n"
+        "      two GPUs and three batch limits: six replays, and a page\n"
+        "  quire sweep --enable-prefix-caching=on,off --block-size 16,32,64 trace.jsonl\n"
+        "      what prefix caching brings, by block size\n\n"
+        "  The options of replay take lists. Numbers also take ranges: 1k..16k doubles, "
+        "1k..16k/x4\n"
+        "  multiplies by 4, 0.5..0.9/+0.1 adds. Switches take =on,off.\n",
+    .options = table,
+    .max_arguments = 1,
+    .reads_arguments = true,
+    .run_line = run_sweep,
+};

@@ -18,28 +18,8 @@ static const option table[] = {
      "memory of each node, as Redis writes it: 512mb, 1gb", .def = "1gb"},
     {0}};
 
-static const char *arguments[2];
 static const char *const what[] = {"redis-cluster", NULL};
 static const char *const verbs[] = {"up", "down", "status", NULL};
-
-static int run_tier(void);
-
-command cmd_tier = {
-    .name = "tier",
-    .usage = "tier redis-cluster up|down|status [OPTION]...",
-    .summary = "a Redis cluster on this machine, to try the network tier",
-    .examples = "  quire tier redis-cluster up\n"
-                "      three nodes on 127.0.0.1:7000 to 7002, as docs/tiers-redis.md says\n"
-                "  quire tier redis-cluster status\n"
-                "      which nodes are up, with their keys and memory\n"
-                "  quire tier redis-cluster down\n"
-                "      stops them and removes their files\n",
-    .options = table,
-    .arguments = arguments,
-    .max_arguments = 2,
-    .words = {what, verbs},
-    .run = run_tier,
-};
 
 /* Digits, then k, m or g with or without a b: nothing else gets into a server's config. */
 static bool is_size(const char *text)
@@ -56,19 +36,35 @@ static bool is_size(const char *text)
 
 static int run_tier(void)
 {
-    if (cmd_tier.num_arguments < 2 || strcmp(arguments[0], "redis-cluster") != 0)
+    if (cmd_tier.num_arguments < 2 || strcmp(cmd_tier.arguments[0], "redis-cluster") != 0)
         return command_error(&cmd_tier, "expected redis-cluster, then up, down or status");
     if (!is_size(o.maxmemory))
         return command_error(&cmd_tier,
                              "invalid value \"%s\" for --maxmemory (expected a size such as 512mb "
                              "or 1gb)",
                              o.maxmemory);
-    if (strcmp(arguments[1], "up") == 0)
+    if (strcmp(cmd_tier.arguments[1], "up") == 0)
         return cluster_up(&cmd_tier, &o);
-    if (strcmp(arguments[1], "down") == 0)
+    if (strcmp(cmd_tier.arguments[1], "down") == 0)
         return cluster_down(&cmd_tier, &o);
-    if (strcmp(arguments[1], "status") == 0)
+    if (strcmp(cmd_tier.arguments[1], "status") == 0)
         return cluster_status(&cmd_tier, &o);
     return command_error(&cmd_tier, "invalid argument \"%s\" (expected up, down or status)",
-                         arguments[1]);
+                         cmd_tier.arguments[1]);
 }
+
+command cmd_tier = {
+    .name = "tier",
+    .usage = "tier redis-cluster up|down|status [OPTION]...",
+    .summary = "a Redis cluster on this machine, to try the network tier",
+    .examples = "  quire tier redis-cluster up\n"
+                "      three nodes on 127.0.0.1:7000 to 7002, as docs/tiers-redis.md says\n"
+                "  quire tier redis-cluster status\n"
+                "      which nodes are up, with their keys and memory\n"
+                "  quire tier redis-cluster down\n"
+                "      stops them and removes their files\n",
+    .options = table,
+    .max_arguments = 2,
+    .words = {what, verbs},
+    .run = run_tier,
+};

@@ -48,24 +48,6 @@ static const option table[] = {
     ENGINE_MODEL_OPTIONS(o.engine),
     {0}};
 
-static int run_time(void);
-
-command cmd_time = {
-    .name = "time",
-    .usage = "time [OPTION]...",
-    .summary = "predicts the time of a step on a GPU, compares with measured ones, or fits to them",
-    .examples = "  quire time --model llama-3.1-70b --gpu H100 --tp 4 --decode 64\n"
-                "      64 requests of 1,024 tokens, one new token each\n"
-                "  quire time --prefill 2048 --decode 64 --decode-context 8192\n"
-                "      a chunk of a prompt beside 64 long requests\n"
-                "  quire time --csv steps.csv\n"
-                "      predicted beside measured, the error, median and worst\n"
-                "  quire time --calibrate steps.csv --write-constants mine.txt\n"
-                "      constants of your own GPU; then: --time-constants mine.txt\n",
-    .options = table,
-    .run = run_time,
-};
-
 /* ---- one step ------------------------------------------------------------ */
 
 static void print_parts(const step_parts *parts, double ms)
@@ -242,3 +224,19 @@ static int run_time(void)
         return command_error(&cmd_time, "--csv and --calibrate cannot be used together");
     return o.csv || o.calibrate ? time_file(&setup) : time_one_step(&setup);
 }
+
+command cmd_time = {
+    .name = "time",
+    .usage = "time [OPTION]...",
+    .summary = "predicts the time of a step on a GPU, compares with measured ones, or fits to them",
+    .examples = "  quire time --model llama-3.1-70b --gpu H100 --tp 4 --decode 64\n"
+                "      64 requests of 1,024 tokens, one new token each\n"
+                "  quire time --prefill 2048 --decode 64 --decode-context 8192\n"
+                "      a chunk of a prompt beside 64 long requests\n"
+                "  quire time --csv steps.csv\n"
+                "      predicted beside measured, the error, median and worst\n"
+                "  quire time --calibrate steps.csv --write-constants mine.txt\n"
+                "      constants of your own GPU; then: --time-constants mine.txt\n",
+    .options = table,
+    .run = run_time,
+};

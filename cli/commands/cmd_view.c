@@ -15,26 +15,6 @@ static const option table[] = {{"html", OPTION_TEXT, &o.html, "FILE",
                                 .role = OPTION_OUTPUT},
                                {0}};
 
-static const char *arguments[1];
-
-static int run_view(void);
-
-command cmd_view = {
-    .name = "view",
-    .usage = "view [OPTION]... SNAPSHOTS",
-    .summary = "makes a page of the step snapshots that replay --trace writes",
-    .examples =
-        "  quire replay day.jsonl --trace steps.jsonl      one line for each step\n"
-        "  quire view steps.jsonl --html day.html          memory, queues, tokens over time\n"
-        "  zstd -dc steps.jsonl.zst | quire view -         from standard input\n",
-    .options = table,
-    .arguments = arguments,
-    .max_arguments = 1,
-    .reads_arguments = true,
-    .missing = "expected one SNAPSHOTS file (- for standard input)",
-    .run = run_view,
-};
-
 static int write_page(const page *made)
 {
     char message[OUTPUT_MESSAGE_BYTES] = "not enough memory";
@@ -46,7 +26,7 @@ static int write_page(const page *made)
 static int run_view(void)
 {
     char message[SNAPSHOTS_MESSAGE_BYTES];
-    page *made = snapshots_read(arguments[0], message);
+    page *made = snapshots_read(cmd_view.arguments[0], message);
     if (made == NULL)
         return command_failed(&cmd_view, "%s", message);
     int status = write_page(made);
@@ -55,3 +35,18 @@ static int run_view(void)
         fprintf(stderr, "%s\n", o.html);
     return status;
 }
+
+command cmd_view = {
+    .name = "view",
+    .usage = "view [OPTION]... SNAPSHOTS",
+    .summary = "makes a page of the step snapshots that replay --trace writes",
+    .examples =
+        "  quire replay day.jsonl --trace steps.jsonl      one line for each step\n"
+        "  quire view steps.jsonl --html day.html          memory, queues, tokens over time\n"
+        "  zstd -dc steps.jsonl.zst | quire view -         from standard input\n",
+    .options = table,
+    .max_arguments = 1,
+    .reads_arguments = true,
+    .missing = "expected one SNAPSHOTS file (- for standard input)",
+    .run = run_view,
+};

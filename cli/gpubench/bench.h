@@ -4,7 +4,6 @@
  *      rig.c       a GPU with large memory on both sides, plain copies, compute kernels
  *      bench.c     what is measured, each case beside its limit
  *      traffic.c   jobs through a quire_device
- *      scan.c      ways and CTAs by size of piece: which defaults are right
  *      results.c   a table, or JSON
  */
 #ifndef QUIRE_CLI_GPUBENCH_BENCH_H

@@ -6,6 +6,15 @@
 const char *const engine_quantizations[] = {"model", "none", "fp8", "int4", NULL};
 const char *const engine_cache_dtypes[] = {"auto", "fp8", NULL};
 
+int engine_resolve_format(const command *cmd, const char *name, trace_format *format)
+{
+    *format = name == NULL ? TRACE_DETECT : trace_format_of(name);
+    if (name == NULL || *format != TRACE_DETECT)
+        return 0;
+    return command_error(cmd, "invalid value \"%s\" for --format (see quire %s --help)", name,
+                         cmd->name);
+}
+
 enum { QUANTIZATION_MODEL, QUANTIZATION_NONE, QUANTIZATION_FP8, QUANTIZATION_INT4 };
 
 static void apply_quantization(shape *s, int quantization)

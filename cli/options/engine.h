@@ -14,6 +14,7 @@
 #include "model/plan_blocks.h"
 #include "model/time_model.h"
 #include "options.h"
+#include "trace/trace.h"
 
 #include <quire/pool.h>
 
@@ -45,6 +46,22 @@ typedef struct engine_options {
         .constants = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1}, .gpu_memory_utilization = 0.9,      \
         .block_size = 16, .max_num_batched_tokens = 8192, .max_num_seqs = 256                      \
     }
+
+/* Rows for the trace that a command reads, into its trace_options; skip_help: what is skipped. */
+/* clang-format off */
+#define TRACE_OPTIONS(t, format_text, skip_help)                                                   \
+    {"format", OPTION_TEXT, &(format_text), "NAME",                                                \
+     "mooncake, bailian, azure, burstgpt, sharegpt, agent or quire", .def = "detected",            \
+     .section = "Trace"},                                                                          \
+    {"skip-bad", OPTION_SWITCH, &(t).skip_bad, NULL, skip_help, .def = "off"},                     \
+    {"max-requests", OPTION_U64, &(t).max_requests, "N", "stop reading after N requests",          \
+     .def = "all"},                                                                                \
+    {"id-block-size", OPTION_U32, &(t).id_block_size, "TOKENS",                                    \
+     "tokens of one block id of the trace", .def = "the format's", .max = 1 << 20}
+/* clang-format on */
+
+/* The format of that name, NULL: found out. 0, or an exit status after a sentence. */
+int engine_resolve_format(const command *cmd, const char *name, trace_format *format);
 
 extern const char *const engine_quantizations[];
 extern const char *const engine_cache_dtypes[];

@@ -17,31 +17,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXIT_WRONG_CALL = 2, HELP_COLUMN = 30, HELP_WIDTH = 80, MAX_NAME = 64 };
+enum { HELP_COLUMN = 30, HELP_WIDTH = 80, MAX_NAME = 64 };
 
-static void say(const command *cmd, const char *format, va_list values)
+int command_say(const command *cmd, int status, const char *format, ...)
 {
+    va_list values;
     fprintf(stderr, "quire %s: ", cmd->name);
+    va_start(values, format);
     vfprintf(stderr, format, values);
+    va_end(values);
     fputc('\n', stderr);
-}
-
-int command_error(const command *cmd, const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    say(cmd, format, values);
-    va_end(values);
-    return EXIT_WRONG_CALL;
-}
-
-int command_failed(const command *cmd, const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    say(cmd, format, values);
-    va_end(values);
-    return EXIT_FAILURE;
+    return status;
 }
 
 /* ---- numbers ------------------------------------------------------------ */
@@ -155,7 +141,7 @@ static int set_choice(const command *cmd, const option *opt, const char *text)
             opt->name);
     print_choices(stderr, opt->choices);
     fputs(")\n", stderr);
-    return EXIT_WRONG_CALL;
+    return COMMAND_WRONG_CALL;
 }
 
 static int add_text(const command *cmd, const option *opt, const char *text)

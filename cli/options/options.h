@@ -70,7 +70,7 @@ typedef struct command {
     const char *summary;  /* one line */
     const char *examples; /* lines "  quire replay ...", with what they do */
     const option *options;
-    const char **arguments; /* filled in: what is no option */
+    const char *arguments[COMMAND_MAX_WORDS]; /* filled in: what is no option */
     int max_arguments;
     int num_arguments;
     bool reads_arguments; /* they are files, or - for standard input */
@@ -89,11 +89,11 @@ int command_run(command *cmd, int argc, char **argv);
 /* Sets one option as on a command line; a switch takes on and off. 0, or an exit status. */
 int option_set(const command *cmd, const option *opt, const char *text);
 void command_help(const command *cmd);
-/* A sentence on stderr, "quire replay: ...", and the exit status 2. */
-int command_error(const command *cmd, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-/* The same for work that failed: 1. */
-int command_failed(const command *cmd, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+/* A sentence on stderr, "quire replay: ...", and the exit status. */
+enum { COMMAND_FAILED = 1, COMMAND_WRONG_CALL = 2 };
+int command_say(const command *cmd, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+#define command_error(cmd, ...)  command_say(cmd, COMMAND_WRONG_CALL, __VA_ARGS__)
+#define command_failed(cmd, ...) command_say(cmd, COMMAND_FAILED, __VA_ARGS__)
 
 #endif

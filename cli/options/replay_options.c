@@ -78,15 +78,15 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
                    replay_setup *setup)
 {
     *setup = (replay_setup){0};
-    trace_format format = o->format == NULL ? TRACE_DETECT : trace_format_of(o->format);
-    if (o->format != NULL && format == TRACE_DETECT)
-        return command_error(cmd, "invalid value \"%s\" for --format (see quire %s --help)",
-                             o->format, cmd->name);
+    trace_format format;
+    int status = engine_resolve_format(cmd, o->format, &format);
+    if (status != 0)
+        return status;
     slo limits;
     char message[SLO_MESSAGE_BYTES];
     if (slo_read(o->slo, &limits, message) != 0)
         return command_error(cmd, "%s", message);
-    int status = check_beyond_vllm(cmd, o);
+    status = check_beyond_vllm(cmd, o);
     if (status == 0)
         status = engine_resolve(cmd, &o->engine, &setup->engine);
     if (status == 0)

@@ -55,16 +55,8 @@ extern const char *const replay_hash_algos[];
 
 /* The same, where --speed means something else. */
 #define REPLAY_OPTIONS_BUT_SPEED(o, speed_name)                                                    \
-    {"format", OPTION_TEXT, &(o).format, "NAME",                                                   \
-     "mooncake, bailian, azure, burstgpt, sharegpt, agent or quire", .def = "detected",            \
-     .section = "Trace"},                                                                          \
-    {"skip-bad", OPTION_SWITCH, &(o).settings.trace.skip_bad, NULL,                                \
-     "skip invalid records and requests that cannot be served, and count them", .def = "off"},     \
-    {"max-requests", OPTION_U64, &(o).settings.trace.max_requests, "N",                            \
-     "stop reading after N requests",                                                              \
-     .def = "all"},                                                                                \
-    {"id-block-size", OPTION_U32, &(o).settings.trace.id_block_size, "TOKENS",                     \
-     "tokens of one block id of the trace", .def = "the format's", .max = 1 << 20},                \
+    TRACE_OPTIONS((o).settings.trace, (o).format,                                                  \
+                  "skip invalid records and requests that cannot be served, and count them"),      \
     {"clock", OPTION_CHOICE, &(o).clock, "KIND",                                                   \
      "requests arrive at the trace's times, all at once, or one after the other",                  \
      .def = "trace", .choices = replay_clocks, .section = "Time"},                                 \

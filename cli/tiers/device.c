@@ -62,11 +62,6 @@ static uint32_t device_poll(void *self, quire_device_job **jobs, uint32_t capaci
     return num;
 }
 
-static void device_close(void *self)
-{
-    (void)self; /* its owner gives back what it has */
-}
-
 void tiers_device_init(tiers_device *d)
 {
     static const quire_device_ops OPS = {.abi = 1,
@@ -74,8 +69,7 @@ void tiers_device_init(tiers_device *d)
                                          .name = "simulated",
                                          .mark = device_mark,
                                          .submit = device_submit,
-                                         .poll = device_poll,
-                                         .close = device_close};
+                                         .poll = device_poll};
     d->device = (quire_device){.ops = &OPS, .self = d};
 }
 

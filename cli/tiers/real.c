@@ -15,19 +15,6 @@ enum { REAL_MAX_SERVERS = 32, REAL_EVENT_KEYS = 1 << 18 };
 /* Jobs are looked at once in a step: a fast disk should have work until then. */
 #define REAL_BYTES_IN_FLIGHT (UINT64_C(1) << 30)
 
-struct tiers_real {
-    unsigned char *memory; /* cpu_blocks * block_bytes */
-    size_t memory_bytes;
-    uint64_t block_bytes;
-    const quire_pool *gpu;
-    const quire_pool *cpu;
-    unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
-    tiers_settings settings;
-    quire_peer_server *server; /* NULL: nothing is offered */
-    bool has_events;           /* are told */
-    uint64_t num_wrong;
-};
-
 /* ---- bytes that say whose they are -------------------------------------------- */
 
 static uint64_t pattern_seed(const quire_pool *pool, quire_block block)
@@ -145,12 +132,9 @@ static int open_server(tiers_real *r, char *message, size_t message_bytes)
     return status;
 }
 
-tiers_real *tiers_real_open(const tiers_run_config *config, tiers_device *device, char *message,
-                            size_t message_bytes)
+bool tiers_real_open(tiers_real *r, const tiers_run_config *config, tiers_device *device,
+                     char *message, size_t message_bytes)
 {
-    tiers_real *r = calloc(1, sizeof *r);
-    if (r == NULL)
-        return NULL;
     r->block_bytes = config->block_bytes;
     r->settings = *config->settings;
     r->has_events = config->sched->monitor != NULL;
@@ -163,45 +147,20 @@ tiers_real *tiers_real_open(const tiers_run_config *config, tiers_device *device
                  config->settings->cpu_blocks, (unsigned long long)config->block_bytes,
                  (double)r->memory_bytes / (1 << 30), strerror(errno));
         r->memory = NULL;
-        tiers_real_close(r);
-        return NULL;
-    }
-    if (config->settings->peer_listen != NULL &&
-        open_server(r, message, message_bytes) != QUIRE_OK) {
-        tiers_real_close(r);
-        return NULL;
+        return false;
     }
     device->bytes_user = r;
     device->begun = real_begun;
     device->done = real_done;
-    return r;
+    return config->settings->peer_listen == NULL ||
+           open_server(r, message, message_bytes) == QUIRE_OK;
 }
 
 void tiers_real_close(tiers_real *r)
 {
-    if (r != NULL)
-        (void)quire_peer_server_close(r->server);
-    if (r != NULL && r->memory != NULL)
+    (void)quire_peer_server_close(r->server);
+    if (r->memory != NULL)
         munmap(r->memory, r->memory_bytes);
-    free(r);
-}
-
-void *tiers_real_memory(const tiers_real *r)
-{
-    return r == NULL ? NULL : r->memory;
-}
-
-quire_peer_server *tiers_real_server(const tiers_real *r)
-{
-    return r == NULL ? NULL : r->server;
-}
-
-void tiers_real_bind(tiers_real *r, quire_sched *sched, quire_offload *offload)
-{
-    if (r == NULL)
-        return;
-    r->gpu = quire_cache_pool(quire_sched_cache(sched));
-    r->cpu = quire_cache_pool(quire_offload_cache(offload));
 }
 
 static int open_file(const tiers_real *r, const tiers_lower *lower, quire_slots_policy policy,
@@ -287,11 +246,6 @@ int tiers_real_open_tier(tiers_real *r, const tiers_lower *lower, quire_slots_po
     if (lower->kind == TIERS_PEER)
         return open_peer(r, lower, &common, tier, message, message_bytes);
     return open_redis(r, lower, &common, tier, message, message_bytes);
-}
-
-uint64_t tiers_real_num_wrong(const tiers_real *r)
-{
-    return r == NULL ? 0 : r->num_wrong;
 }
 
 void tiers_real_sleep(double seconds)

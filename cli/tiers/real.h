@@ -14,20 +14,28 @@
 #include "device.h"
 #include "run.h"
 
-typedef struct tiers_real tiers_real;
+#include <quire/tier_peer.h>
 
-/* Host memory, and the device's hooks. NULL, and a sentence. */
-tiers_real *tiers_real_open(const tiers_run_config *config, tiers_device *device, char *message,
-                            size_t message_bytes);
-/* NULL, here and in all that follow: nothing is real. */
+/* All zero: nothing is real. */
+typedef struct tiers_real {
+    unsigned char *memory; /* the host's: cpu_blocks * block_bytes */
+    size_t memory_bytes;
+    uint64_t block_bytes;
+    const quire_pool *gpu; /* set when the scheduler is there */
+    const quire_pool *cpu;
+    unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
+    tiers_settings settings;
+    quire_peer_server *server; /* to which the offload offers its blocks; NULL: none */
+    bool has_events;           /* are told */
+    uint64_t num_wrong;
+} tiers_real;
+
+/* Host memory, the server and the device's hooks. False, and a sentence; to be closed either way. */
+bool tiers_real_open(tiers_real *r, const tiers_run_config *config, tiers_device *device,
+                     char *message, size_t message_bytes);
 void tiers_real_close(tiers_real *r);
-void *tiers_real_memory(const tiers_real *r);
-/* To which the offload offers its blocks; NULL: none. */
-quire_peer_server *tiers_real_server(const tiers_real *r);
-void tiers_real_bind(tiers_real *r, quire_sched *sched, quire_offload *offload);
 int tiers_real_open_tier(tiers_real *r, const tiers_lower *lower, quire_slots_policy policy,
                          quire_tier **tier, char *message, size_t message_bytes);
-uint64_t tiers_real_num_wrong(const tiers_real *r);
 void tiers_real_sleep(double seconds);
 
 #endif

@@ -31,7 +31,7 @@ struct tiers_run {
     quire_offload *offload;
     quire_tier *lower[TIERS_MAX_LOWER];
     tiers_sim *sims[TIERS_MAX_LOWER]; /* the lower tiers own them */
-    tiers_real *real;
+    tiers_real real;
     quire_connector inner;
     quire_connector outer;
     quire_sched *sched;
@@ -217,7 +217,7 @@ static int open_lower(tiers_run *t, uint32_t i, char message[TIERS_MESSAGE_BYTES
 {
     const tiers_lower *lower = &t->settings.lower[i];
     if (t->settings.is_real)
-        return tiers_real_open_tier(t->real, lower, t->settings.policy, &t->lower[i], message,
+        return tiers_real_open_tier(&t->real, lower, t->settings.policy, &t->lower[i], message,
                                     TIERS_MESSAGE_BYTES);
     return tiers_sim_open(
         &(tiers_sim_config){.lower = lower,
@@ -261,11 +261,11 @@ static int make_offload(tiers_run *t, char message[TIERS_MESSAGE_BYTES])
     c.mode = s->mode;
     c.max_events = RUN_MAX_EVENTS;
     c.device = &t->device.device;
-    c.memory = tiers_real_memory(t->real);
+    c.memory = t->real.memory;
     c.block_bytes = t->config.block_bytes;
     c.backlog = s->backlog;
     c.lookahead = s->has_lookahead ? QUIRE_ON : QUIRE_OFF;
-    c.peer_server = tiers_real_server(t->real);
+    c.peer_server = t->real.server;
     c.tiers = tiers;
     c.num_tiers = s->num_lower;
     c.recompute_token_ns = (uint64_t)(time_model_prompt_token_us(t->config.time) * 1e3);
@@ -296,10 +296,8 @@ tiers_run *tiers_run_open(const tiers_run_config *config, char message[TIERS_MES
     t->config = *config;
     snprintf(message, TIERS_MESSAGE_BYTES, "not enough memory for the tiers");
     bool ok = make_notes(t) && make_device(t);
-    if (ok && t->settings.is_real) {
-        t->real = tiers_real_open(config, &t->device, message, TIERS_MESSAGE_BYTES);
-        ok = t->real != NULL;
-    }
+    if (ok && t->settings.is_real)
+        ok = tiers_real_open(&t->real, config, &t->device, message, TIERS_MESSAGE_BYTES);
     for (uint32_t i = 0; ok && i < t->settings.num_lower; i++)
         ok = open_lower(t, i, message) == QUIRE_OK;
     ok = ok && make_offload(t, message) == QUIRE_OK;
@@ -320,7 +318,7 @@ void tiers_run_close(tiers_run *t)
     for (uint32_t i = 0; i < t->settings.num_lower; i++)
         is_free &= quire_tier_close(t->lower[i]) == QUIRE_OK;
     if (is_free) /* else somebody may still write there */
-        tiers_real_close(t->real);
+        tiers_real_close(&t->real);
     tiers_device_free(&t->device);
     free(t->notes);
     free(t);
@@ -334,7 +332,8 @@ const quire_connector *tiers_run_connector(tiers_run *t)
 int tiers_run_bind(tiers_run *t, quire_sched *sched)
 {
     t->sched = sched;
-    tiers_real_bind(t->real, sched, t->offload);
+    t->real.gpu = quire_cache_pool(quire_sched_cache(sched));
+    t->real.cpu = quire_cache_pool(quire_offload_cache(t->offload));
     int err = quire_offload_bind(t->offload, sched);
     tiers_run_step(t, 0); /* what there is from the beginning on */
     return err;
@@ -580,5 +579,5 @@ void tiers_run_finish(tiers_run *t, double end_s, tiers_result *result)
     result->failed_loads = stats.failed_loads;
     result->recompute_s = t->recompute_s;
     result->wait_s = t->wait_s;
-    result->wrong_blocks = tiers_real_num_wrong(t->real);
+    result->wrong_blocks = t->real.num_wrong;
 }

@@ -195,17 +195,6 @@ static quire_tier_caps sim_caps(void *self)
 
 /* ---- the tier's side --------------------------------------------------------- */
 
-static int sim_open(void *self, const void *memory, size_t bytes, char *message,
-                    size_t message_bytes)
-{
-    (void)self;
-    (void)memory;
-    (void)bytes;
-    (void)message;
-    (void)message_bytes;
-    return QUIRE_OK;
-}
-
 static void sim_close(void *self)
 {
     tiers_sim *sim = self;
@@ -308,7 +297,6 @@ int tiers_sim_open(const tiers_sim_config *config, quire_tier **tier, tiers_sim 
                           .size = sizeof ops,
                           .name = "simulated",
                           .medium = MEDIUMS[config->lower->kind],
-                          .open = sim_open,
                           .close = sim_close,
                           .caps = sim_caps,
                           .prepare = sim_prepare,

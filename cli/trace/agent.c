@@ -25,7 +25,7 @@
 #include "output/grown.h"
 #include "tar.h"
 
-enum { USUAL_BLOCK_SIZE = 64, MAX_TURNS = 1 << 22, MAX_NESTING = 4 };
+enum { MAX_TURNS = 1 << 22, MAX_NESTING = 4 };
 
 #define NONE UINT32_MAX
 
@@ -260,8 +260,7 @@ static trace_outcome read_session(trace_reader *reader)
     trace_outcome outcome = trace_document_next(&st->document, reader);
     if (outcome != TRACE_OK)
         return outcome;
-    uint32_t usual = reader->options.id_block_size;
-    st->block_size = usual > 0 ? usual : USUAL_BLOCK_SIZE;
+    st->block_size = reader->id_block_size;
     st->are_ids_global = false;
     agent root = {.last = NONE, .helpers = NONE};
     bool has_requests = false;
@@ -435,6 +434,7 @@ const trace_kind trace_agent = {
     .format = TRACE_AGENT,
     .name = "agent",
     .alias = "weka",
+    .id_block_size = 64,
     .state_bytes = sizeof(state),
     .begin = begin,
     .next = next,

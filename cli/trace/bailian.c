@@ -9,8 +9,6 @@
 #include "memo.h"
 #include "reader.h"
 
-enum { USUAL_BLOCK_SIZE = 16 };
-
 typedef struct row {
     int64_t num_prompt_tokens;
     int64_t num_output_tokens;
@@ -22,15 +20,11 @@ typedef struct row {
 
 typedef struct state {
     trace_memo chats;
-    uint32_t block_size;
 } state;
 
 static bool begin(trace_reader *reader)
 {
     state *st = reader->state;
-    st->block_size = reader->options.id_block_size;
-    if (st->block_size == 0)
-        st->block_size = USUAL_BLOCK_SIZE;
     return trace_memo_begin(&st->chats, TRACE_MEMO_ENTRIES);
 }
 
@@ -78,7 +72,6 @@ static bool join_session(trace_reader *reader, const row *r, trace_request *requ
 
 static trace_outcome next(trace_reader *reader, trace_request *request)
 {
-    state *st = reader->state;
     row r = {.num_prompt_tokens = -1, .num_output_tokens = -1, .time_s = -1};
     trace_outcome outcome = trace_next_object(reader, fields, take_other, &r);
     if (outcome != TRACE_OK)
@@ -90,12 +83,12 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
         return TRACE_BAD;
     if (r.has_ids)
         trace_push_ids(reader, "hash_ids", reader->ids, reader->num_ids,
-                       (uint32_t)r.num_prompt_tokens, st->block_size, 0);
+                       (uint32_t)r.num_prompt_tokens, reader->id_block_size, 0);
     else
         trace_push_unique(reader, (uint32_t)r.num_prompt_tokens);
     if (!trace_fill(reader, request, (uint32_t)r.num_output_tokens))
         return TRACE_BAD;
-    request->id_block_size = r.has_ids ? st->block_size : 0;
+    request->id_block_size = r.has_ids ? reader->id_block_size : 0;
     request->time_s = trace_place(reader, r.time_s);
     return join_session(reader, &r, request) ? TRACE_OK : trace_no_memory(reader);
 }
@@ -104,6 +97,7 @@ const trace_kind trace_bailian = {
     .format = TRACE_BAILIAN,
     .name = "bailian",
     .alias = "qwen-bailian",
+    .id_block_size = 16,
     .state_bytes = sizeof(state),
     .begin = begin,
     .next = next,

@@ -17,8 +17,6 @@
 #include "memo.h"
 #include "reader.h"
 
-enum { USUAL_BLOCK_SIZE = 512 };
-
 typedef struct row {
     int64_t num_prompt_tokens; /* -1: missing, as all others below 0 */
     int64_t num_output_tokens;
@@ -38,17 +36,13 @@ typedef struct row {
 typedef struct state {
     trace_memo sessions;
     trace_memo requests; /* by request_id */
-    uint32_t block_size;
-    bool are_ids_local; /* to a play */
+    bool are_ids_local;  /* to a play */
     bool is_delta;
 } state;
 
 static bool begin(trace_reader *reader)
 {
     state *st = reader->state;
-    st->block_size = reader->options.id_block_size;
-    if (st->block_size == 0)
-        st->block_size = USUAL_BLOCK_SIZE;
     st->is_delta = reader->kind == &trace_mooncake_delta;
     return trace_memo_begin(&st->sessions, TRACE_MEMO_ENTRIES) &&
            trace_memo_begin(&st->requests, TRACE_MEMO_ENTRIES);
@@ -157,7 +151,7 @@ static trace_outcome take_header(trace_reader *reader, const row *r)
     state *st = reader->state;
     if (r->block_size == 0 || r->block_size > TRACE_MAX_TOKENS)
         return trace_problem(reader, "block_size", "is missing or out of range");
-    st->block_size = (uint32_t)r->block_size;
+    reader->id_block_size = (uint32_t)r->block_size;
     st->are_ids_local = true;
     return TRACE_OK;
 }
@@ -169,8 +163,8 @@ static void push_prompt(trace_reader *reader, const row *r, const trace_known *s
     if (st->is_delta && session != NULL)
         trace_push_all(reader, session->said, session->num_said);
     if (r->has_ids)
-        trace_push_ids(reader, "hash_ids", reader->ids, reader->num_ids, num_tokens, st->block_size,
-                       st->are_ids_local ? r->play : 0);
+        trace_push_ids(reader, "hash_ids", reader->ids, reader->num_ids, num_tokens,
+                       reader->id_block_size, st->are_ids_local ? r->play : 0);
     else
         trace_push_unique(reader, num_tokens);
 }
@@ -252,7 +246,7 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
     push_prompt(reader, &r, session);
     if (!trace_fill(reader, request, (uint32_t)r.num_output_tokens))
         return TRACE_BAD;
-    request->id_block_size = r.has_ids && !st->is_delta ? st->block_size : 0;
+    request->id_block_size = r.has_ids && !st->is_delta ? reader->id_block_size : 0;
     request->priority = r.priority;
     place(reader, &r, session, request);
     if (reader->has_problem)
@@ -266,6 +260,7 @@ const trace_kind trace_mooncake = {
     .format = TRACE_MOONCAKE,
     .name = "mooncake",
     .alias = "agentic_mooncake",
+    .id_block_size = 512,
     .state_bytes = sizeof(state),
     .begin = begin,
     .next = next,
@@ -276,6 +271,7 @@ const trace_kind trace_mooncake_delta = {
     .format = TRACE_MOONCAKE_DELTA,
     .name = "mooncake-delta",
     .alias = "mooncake_delta",
+    .id_block_size = 512,
     .state_bytes = sizeof(state),
     .begin = begin,
     .next = next,

@@ -38,7 +38,8 @@ enum {
 typedef struct trace_kind {
     trace_format format;
     const char *name;
-    const char *alias; /* NULL: none */
+    const char *alias;      /* NULL: none */
+    uint32_t id_block_size; /* usual tokens of one block id; 0: it has none */
     size_t state_bytes;
     bool (*begin)(trace_reader *reader); /* state is all zero; NULL: nothing to do */
     trace_outcome (*next)(trace_reader *reader, trace_request *request);
@@ -59,10 +60,11 @@ struct trace_reader {
     trace_options options;
     const trace_kind *kind;
     void *state;
-    uint64_t line;     /* of the record that is read */
-    const char *entry; /* of the archive; NULL: no archive */
-    uint64_t item;     /* of the record, from 1 on: its request, its message; 0: it has none */
-    bool has_problem;  /* with the record that is read, or with all */
+    uint32_t id_block_size; /* as the options or the format have it */
+    uint64_t line;          /* of the record that is read */
+    const char *entry;      /* of the archive; NULL: no archive */
+    uint64_t item;          /* of the record, from 1 on: its request, its message; 0: it has none */
+    bool has_problem;       /* with the record that is read, or with all */
     bool is_finished;
     bool is_broken;
     char message[TRACE_MESSAGE_BYTES];

@@ -116,6 +116,8 @@ static bool choose_kind(trace_reader *reader, char message[TRACE_MESSAGE_BYTES])
                  input_name(reader->in));
         return false;
     }
+    reader->id_block_size = reader->options.id_block_size > 0 ? reader->options.id_block_size
+                                                              : reader->kind->id_block_size;
     reader->state = calloc(1, reader->kind->state_bytes);
     if (reader->state == NULL || !trace_reader_reserve(reader) ||
         (reader->kind->begin != NULL && !reader->kind->begin(reader))) {

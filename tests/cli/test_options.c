@@ -33,13 +33,11 @@ static const option table[] = {
     {"caching", OPTION_SWITCH, &o.caching, NULL, "find prefixes", .is_given = &o.is_caching_given},
     {0}};
 
-static const char *arguments[2];
 static command cmd = {.name = "replay",
                       .usage = "replay [OPTION]... TRACE",
                       .summary = "runs a trace",
                       .examples = "  quire replay trace.jsonl",
                       .options = table,
-                      .arguments = arguments,
                       .max_arguments = 2};
 
 static char said[4096]; /* what the last call wrote to the stream that was caught */
@@ -98,14 +96,14 @@ static void test_values(void **state)
     assert_true(o.seed == UINT64_MAX);
     assert_true(o.share == 0.25);
     assert_int_equal(cmd.num_arguments, 2);
-    assert_string_equal(arguments[0], "a");
-    assert_string_equal(arguments[1], "-");
+    assert_string_equal(cmd.arguments[0], "a");
+    assert_string_equal(cmd.arguments[1], "-");
     assert_int_equal(parse("--out=--x --policy priority --offset -2.5 -- --seed"), 0);
     assert_string_equal(o.out, "--x");
     assert_int_equal(o.policy, 1);
     assert_true(o.offset == -2.5);
     assert_int_equal(cmd.num_arguments, 1);
-    assert_string_equal(arguments[0], "--seed");
+    assert_string_equal(cmd.arguments[0], "--seed");
     assert_int_equal(parse("--out= --seed 1 --seed 2"), 0);
     assert_string_equal(o.out, "");
     assert_int_equal(o.seed, 2);

@@ -436,16 +436,8 @@ int py_hashes_get(PyObject *source, size_t hash_len, py_hashes *out)
         return 0;
     int err = PyObject_CheckBuffer(source) ? split_hashes(source, out) : join_hashes(source, out);
     if (err < 0)
-        py_hashes_release(out);
+        py_ints_release(out);
     return err;
-}
-
-void py_hashes_release(py_hashes *hashes)
-{
-    PyMem_Free(hashes->owned);
-    if (hashes->has_view)
-        PyBuffer_Release(&hashes->view);
-    memset(hashes, 0, sizeof *hashes);
 }
 
 int py_bytes_get(PyObject *source, const char *what, quire_bytes *out)

@@ -230,7 +230,7 @@ static PyObject *cache_get_computed(PyObject *object, PyObject *args, PyObject *
     uint32_t num_tokens = 0;
     PyObject *list = py_filled_list(object, ((cache_object *)object)->num_groups, fill_hit,
                                     &(hit_search){&request, &num_tokens});
-    py_hashes_release(&hashes);
+    py_ints_release(&hashes);
     return list != NULL ? Py_BuildValue("(NI)", list, num_tokens) : NULL;
 }
 
@@ -311,7 +311,7 @@ static PyObject *cache_allocate(PyObject *object, PyObject *args, PyObject *kwar
     request.num_hashes = hashes.count;
     params.delay_cache_blocks = (uint32_t)is_delayed;
     PyObject *result = allocate_with_hit(object, &request, &params, hit);
-    py_hashes_release(&hashes);
+    py_ints_release(&hashes);
     return result;
 }
 

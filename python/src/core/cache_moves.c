@@ -53,7 +53,7 @@ PyObject *py_cache_can_allocate(PyObject *object, PyObject *args, PyObject *kwar
     quire_cache *cache = py_open(object);
     PyObject *answer =
         cache != NULL ? fits(object, quire_cache_can_allocate(cache, &request, &params)) : NULL;
-    py_hashes_release(&hashes);
+    py_ints_release(&hashes);
     return answer;
 }
 
@@ -112,7 +112,7 @@ PyObject *py_cache_move_in(PyObject *object, PyObject *args, PyObject *kwargs)
         int status = quire_cache_move_in(cache, &request, &moves, &num_moves);
         answer = moved(object, status, request.seq, moves, num_moves);
     }
-    py_hashes_release(&hashes);
+    py_ints_release(&hashes);
     return answer;
 }
 
@@ -125,7 +125,7 @@ PyObject *py_cache_can_move_in(PyObject *object, PyObject *args, PyObject *kwarg
     quire_cache *cache = py_open(object);
     PyObject *answer =
         cache != NULL ? fits(object, quire_cache_can_move_in(cache, &request)) : NULL;
-    py_hashes_release(&hashes);
+    py_ints_release(&hashes);
     return answer;
 }
 

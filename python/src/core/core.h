@@ -161,6 +161,7 @@ extern const py_field py_usage_fields[];
 typedef struct py_ints {
     const void *data; /* items of the wanted type; NULL when there are none */
     uint32_t count;
+    size_t hash_len; /* of hashes */
     void *owned;
     Py_buffer view;
     bool has_view;
@@ -190,19 +191,10 @@ uint32_t py_u32(PyObject *number);
 typedef int py_get_item(void *user, PyObject *item, void *out);
 void *py_items_get(PyObject *source, size_t bytes, py_get_item *get, void *user, uint32_t *count);
 
-/* Hashes of one length: a list of bytes, or one buffer of all, one after the other. */
-typedef struct py_hashes {
-    const void *data;
-    uint32_t count;
-    size_t hash_len;
-    void *owned;
-    Py_buffer view;
-    bool has_view;
-} py_hashes;
-
-/* hash_len 0: that of the first, which needs a list. */
+/* Hashes of one length, in the same struct: a list of bytes, or one buffer of all, one after the
+ * other. hash_len 0: that of the first, which needs a list. */
+typedef py_ints py_hashes;
 int py_hashes_get(PyObject *source, size_t hash_len, py_hashes *out);
-void py_hashes_release(py_hashes *hashes);
 
 /* str as UTF-8, or bytes; valid as long as the object. None: absent. */
 int py_bytes_get(PyObject *source, const char *what, quire_bytes *out);

@@ -151,7 +151,7 @@ static PyObject *pool_cache(PyObject *object, PyObject *args, PyObject *kwargs)
         params.num_full_blocks = num_full < UINT32_MAX ? (uint32_t)num_full : UINT32_MAX;
         if (!PyErr_Occurred())
             done = cache_blocks(object, &blocks, &hashes, &params);
-        py_hashes_release(&hashes);
+        py_ints_release(&hashes);
     }
     py_ints_release(&blocks);
     return done;
@@ -219,7 +219,7 @@ static PyObject *pool_lookup(PyObject *object, PyObject *args, PyObject *kwargs)
     if (py_hashes_get(source, hash_len, &hashes) == 0) {
         list = look_up(object, &hashes, is_default ? &first_group : groups.data,
                        is_default ? 1 : groups.count);
-        py_hashes_release(&hashes);
+        py_ints_release(&hashes);
     }
     py_ints_release(&groups);
     return list;
