@@ -30,7 +30,7 @@ typedef struct tiers_real {
     uint64_t num_wrong;
 } tiers_real;
 
-/* Host memory, the server and the device's hooks. False, and a sentence; to be closed either way. */
+/* Host memory, the server, the device's hooks. False, and a sentence; to be closed either way. */
 bool tiers_real_open(tiers_real *r, const tiers_run_config *config, tiers_device *device,
                      char *message, size_t message_bytes);
 void tiers_real_close(tiers_real *r);
