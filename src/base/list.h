@@ -75,4 +75,33 @@ static inline void qr_list_remove(void *elements, size_t stride, uint32_t index)
     qr_link_clear(e);
 }
 
+/* ---- chains: the same with two ends, where there is no room for a sentinel ------- */
+
+/* Both QR_NIL: empty. The link may lie anywhere in the element: links is that of element 0. */
+typedef struct qr_chain {
+    uint32_t first;
+    uint32_t last;
+} qr_chain;
+
+static const qr_chain QR_CHAIN_EMPTY = {QR_NIL, QR_NIL};
+
+/* Puts `index` before `where`; QR_NIL: at the end. */
+static inline void qr_chain_insert(qr_chain *chain, qr_link *links, size_t stride, uint32_t where,
+                                   uint32_t index)
+{
+    qr_link *e = qr_link_at(links, stride, index);
+    uint32_t *behind = where == QR_NIL ? &chain->last : &qr_link_at(links, stride, where)->prev;
+    e->prev = *behind;
+    e->next = where;
+    *(e->prev == QR_NIL ? &chain->first : &qr_link_at(links, stride, e->prev)->next) = index;
+    *behind = index;
+}
+
+static inline void qr_chain_remove(qr_chain *chain, qr_link *links, size_t stride, uint32_t index)
+{
+    const qr_link *e = qr_link_at(links, stride, index);
+    *(e->prev == QR_NIL ? &chain->first : &qr_link_at(links, stride, e->prev)->next) = e->next;
+    *(e->next == QR_NIL ? &chain->last : &qr_link_at(links, stride, e->next)->prev) = e->prev;
+}
+
 #endif

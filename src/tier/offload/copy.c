@@ -5,7 +5,8 @@
 
 void qr_copy_init(quire_offload *o)
 {
-    o->free_job = o->first_due = o->last_due = QR_NIL;
+    o->free_job = QR_NIL;
+    o->due_loads = QR_CHAIN_EMPTY;
     for (uint32_t i = o->num_jobs; i-- > 0;) {
         o->jobs[i].next_free = o->free_job;
         o->jobs[i].is_out = o->jobs[i].is_late = false;
@@ -149,26 +150,12 @@ void qr_copy_expect_load(quire_offload *o, uint32_t index)
 {
     qr_offload_req *r = &o->reqs[index];
     r->load_due_ns = qr_now_ns(&o->hooks) + o->deadline_ns;
-    r->sooner = o->last_due;
-    r->later = QR_NIL;
-    if (o->last_due == QR_NIL)
-        o->first_due = index;
-    else
-        o->reqs[o->last_due].later = index;
-    o->last_due = index;
+    qr_chain_insert(&o->due_loads, &o->reqs->due_link, sizeof *r, QR_NIL, index);
 }
 
 void qr_copy_forget_load(quire_offload *o, uint32_t index)
 {
-    const qr_offload_req *r = &o->reqs[index];
-    if (r->sooner == QR_NIL)
-        o->first_due = r->later;
-    else
-        o->reqs[r->sooner].later = r->later;
-    if (r->later == QR_NIL)
-        o->last_due = r->sooner;
-    else
-        o->reqs[r->later].sooner = r->sooner;
+    qr_chain_remove(&o->due_loads, &o->reqs->due_link, sizeof *o->reqs, index);
 }
 
 /* The job keeps its blocks when the load gives its own users of them back. */
@@ -210,9 +197,9 @@ static void give_up_load(quire_offload *o, uint32_t index)
 
 static void give_up_late(quire_offload *o)
 {
-    uint64_t now_ns = o->first_due == QR_NIL ? 0 : qr_now_ns(&o->hooks);
-    while (o->first_due != QR_NIL && o->reqs[o->first_due].load_due_ns <= now_ns)
-        give_up_load(o, o->first_due);
+    uint64_t now_ns = o->due_loads.first == QR_NIL ? 0 : qr_now_ns(&o->hooks);
+    while (o->due_loads.first != QR_NIL && o->reqs[o->due_loads.first].load_due_ns <= now_ns)
+        give_up_load(o, o->due_loads.first);
 }
 
 /* ---- ends ------------------------------------------------------------------ */

@@ -52,7 +52,7 @@ static void offer_transfers(quire_offload *o, const qr_offload_event *event)
     for (uint32_t at = event->first; at != QR_NIL; at = o->transfers[at].next) {
         const qr_transfer_batch *batch = &o->transfers[at];
         const uint32_t *crcs = event->has_crcs ? batch->crcs : NULL;
-        qr_promote_stored(o->promote, batch->cpu, crcs, NULL, batch->count);
+        qr_promote_stored(o->promote, batch->cpu, crcs, batch->count);
     }
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/bits.h"
 #include "base/fork_guard.h"
+#include "base/list.h"
 #include "base/memory.h"
 #include "tier/offload/share.h"
 #include "tier/promote/promote.h"
@@ -58,8 +59,7 @@ typedef struct qr_offload_req {
     uint64_t load_step; /* in which it was decided */
     uint64_t load_mark;
     uint64_t load_due_ns; /* device: then the request goes on without */
-    uint32_t sooner;      /* requests whose loads are due before it and after it */
-    uint32_t later;
+    qr_link due_link;     /* loads that are due before it and after it */
     uint8_t load_state;
     bool is_fresh;  /* decided in this very step */
     bool is_loaded; /* since the last time that it got blocks */
@@ -265,8 +265,7 @@ struct quire_offload {
     uint32_t free_job;
     uint32_t num_jobs_out;
     uint64_t deadline_ns;
-    uint32_t first_due; /* of the loads that the device has */
-    uint32_t last_due;
+    qr_chain due_loads;      /* of the loads that the device has */
     uint32_t *unsent_events; /* places */
     uint32_t num_unsent;
 

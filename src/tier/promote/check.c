@@ -20,7 +20,7 @@ static uint32_t count_moves(const qr_promote *promote, bool *is_good)
         for (uint32_t q = 0; q < QR_QUEUE_COUNT; q++) {
             const qr_promote_queue *queue = &promote->tiers[t].queues[q];
             uint32_t n = 0;
-            for (uint32_t i = queue->first; i != QR_NIL; i = promote->moves[i].next) {
+            for (uint32_t i = queue->chain.first; i != QR_NIL; i = promote->moves[i].link.next) {
                 const qr_move *m = &promote->moves[i];
                 *is_good = *is_good && m->is_used && m->queue == q && m->tier == t &&
                            m->is_store == (q == QR_QUEUE_STORE) && n <= promote->num_moves;

@@ -25,16 +25,15 @@ void qr_promote_jobs_init(qr_promote *promote)
             qr_promote_job *job = &promote->jobs[first + i];
             bool is_last = i + 1 == QR_LOWER_JOBS || i + 1 == num_tier_jobs();
             job->tier = (uint8_t)t;
-            job->next = is_last ? QR_NIL : first + i + 1;
+            job->link.next = is_last ? QR_NIL : first + i + 1;
         }
         tier->free_job = first;
         tier->free_find = first + QR_LOWER_JOBS;
         tier->stalled = QR_NIL;
-        tier->first_out = QR_NIL;
-        tier->last_out = QR_NIL;
+        tier->out = QR_CHAIN_EMPTY;
         tier->most_store_bytes = UINT64_MAX;
         for (uint32_t q = 0; q < QR_QUEUE_COUNT; q++)
-            tier->queues[q] = (qr_promote_queue){.first = QR_NIL, .last = QR_NIL};
+            tier->queues[q] = (qr_promote_queue){.chain = QR_CHAIN_EMPTY};
     }
 }
 
@@ -53,7 +52,7 @@ static uint32_t *free_list_of(qr_promote *promote, const qr_promote_job *job)
 static void give_back_job(qr_promote *promote, qr_promote_job *job)
 {
     uint32_t *list = free_list_of(promote, job);
-    job->next = *list;
+    job->link.next = *list;
     *list = id_of(promote, job);
 }
 
@@ -62,15 +61,8 @@ static void give_back_job(qr_promote *promote, qr_promote_job *job)
 static void put_out(qr_promote *promote, qr_promote_job *job)
 {
     qr_promote_tier *tier = &promote->tiers[job->tier];
-    uint32_t id = id_of(promote, job);
     job->is_out = true;
-    job->prev = tier->last_out;
-    job->next = QR_NIL;
-    if (tier->last_out == QR_NIL)
-        tier->first_out = id;
-    else
-        promote->jobs[tier->last_out].next = id;
-    tier->last_out = id;
+    qr_chain_insert(&tier->out, &promote->jobs->link, sizeof *job, QR_NIL, id_of(promote, job));
     tier->num_on_time++;
     if (job->job.op == QUIRE_TIER_LOAD)
         tier->loads_on_time += job->job.num_ios;
@@ -79,14 +71,7 @@ static void put_out(qr_promote *promote, qr_promote_job *job)
 static void take_in(qr_promote *promote, qr_promote_job *job)
 {
     qr_promote_tier *tier = &promote->tiers[job->tier];
-    if (job->prev == QR_NIL)
-        tier->first_out = job->next;
-    else
-        promote->jobs[job->prev].next = job->next;
-    if (job->next == QR_NIL)
-        tier->last_out = job->prev;
-    else
-        promote->jobs[job->next].prev = job->prev;
+    qr_chain_remove(&tier->out, &promote->jobs->link, sizeof *job, id_of(promote, job));
     tier->num_on_time--;
     if (job->job.op == QUIRE_TIER_LOAD)
         tier->loads_on_time -= job->job.num_ios;
@@ -164,8 +149,8 @@ static void fail_queues(qr_promote *promote, uint32_t t,
     tier->stalled = QR_NIL;
     qr_promote_tally(&tier->counters.dropped_blocks, tier->queues[QR_QUEUE_STORE].count);
     for (uint32_t q = 0; q < QR_QUEUE_COUNT; q++)
-        while (tier->queues[q].first != QR_NIL)
-            how(promote, tier->queues[q].first);
+        while (tier->queues[q].chain.first != QR_NIL)
+            how(promote, tier->queues[q].chain.first);
 }
 
 /* ---- making jobs ----------------------------------------------------------- */
@@ -173,7 +158,7 @@ static void fail_queues(qr_promote *promote, uint32_t t,
 static qr_promote_job *begin_job(qr_promote *promote, uint32_t *list, quire_tier_op op)
 {
     qr_promote_job *job = &promote->jobs[*list];
-    *list = job->next;
+    *list = job->link.next;
     job->job.op = op;
     job->job.num_ios = 0;
     job->is_late = false;
@@ -217,8 +202,9 @@ static qr_promote_job *make_find(qr_promote *promote, uint32_t t)
         return NULL;
     qr_promote_job *job = begin_job(promote, &tier->free_find, QUIRE_TIER_FIND);
     job->job.is_prefix = 1;
-    while (job->job.num_ios < QR_LOWER_FIND_IOS && tier->queues[QR_QUEUE_FIND].first != QR_NIL) {
-        uint32_t move = tier->queues[QR_QUEUE_FIND].first;
+    while (job->job.num_ios < QR_LOWER_FIND_IOS &&
+           tier->queues[QR_QUEUE_FIND].chain.first != QR_NIL) {
+        uint32_t move = tier->queues[QR_QUEUE_FIND].chain.first;
         if (!qr_promote_move_is_wanted(promote, move)) {
             qr_promote_move_end(promote, move, false);
             continue;
@@ -255,9 +241,9 @@ static uint32_t take_blocks(qr_promote *promote, const qr_promote_tier *tier, ui
 /* What nobody needs any more is not fetched. */
 static uint32_t next_wanted(qr_promote *promote, qr_promote_queue *queue)
 {
-    while (queue->first != QR_NIL && !qr_promote_move_is_wanted(promote, queue->first))
-        qr_promote_move_end(promote, queue->first, false);
-    return queue->first;
+    while (queue->chain.first != QR_NIL && !qr_promote_move_is_wanted(promote, queue->chain.first))
+        qr_promote_move_end(promote, queue->chain.first, false);
+    return queue->chain.first;
 }
 
 static qr_promote_job *make_load(qr_promote *promote, uint32_t t)
@@ -312,9 +298,9 @@ static qr_promote_job *make_store(qr_promote *promote, uint32_t t)
     if (most == 0)
         return NULL;
     qr_promote_job *job = begin_job(promote, &tier->free_job, QUIRE_TIER_STORE);
-    job->job.has_crcs = promote->moves[queue->first].has_crc;
-    while (queue->first != QR_NIL && job->job.num_ios < most) {
-        uint32_t move = queue->first;
+    job->job.has_crcs = promote->moves[queue->chain.first].has_crc;
+    while (queue->chain.first != QR_NIL && job->job.num_ios < most) {
+        uint32_t move = queue->chain.first;
         const qr_move *m = &promote->moves[move];
         if (m->has_crc != (job->job.has_crcs != 0))
             break;
@@ -558,9 +544,9 @@ void qr_promote_jobs_poll(qr_promote *promote, uint32_t t)
         for (uint32_t i = 0; i < n; i++)
             end_job(promote, (qr_promote_job *)(void *)jobs[i]);
     }
-    while (tier->first_out != QR_NIL &&
-           quire_tier_is_late(tier->tier, &promote->jobs[tier->first_out].job))
-        make_late(promote, &promote->jobs[tier->first_out]);
+    while (tier->out.first != QR_NIL &&
+           quire_tier_is_late(tier->tier, &promote->jobs[tier->out.first].job))
+        make_late(promote, &promote->jobs[tier->out.first]);
 }
 
 void qr_promote_jobs_drop(qr_promote *promote, uint32_t t)

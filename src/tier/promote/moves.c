@@ -6,7 +6,7 @@
 void qr_promote_moves_init(qr_promote *promote)
 {
     for (uint32_t i = 0; i < promote->num_moves; i++) {
-        promote->moves[i] = (qr_move){.next = i + 1 < promote->num_moves ? i + 1 : QR_NIL};
+        promote->moves[i] = (qr_move){.link.next = i + 1 < promote->num_moves ? i + 1 : QR_NIL};
         promote->moves[i].queue = QR_QUEUE_NONE;
     }
     promote->free_move = 0;
@@ -39,7 +39,7 @@ static uint32_t take_move(qr_promote *promote, const quire_tier_key *key, bool i
 {
     uint32_t move = promote->free_move;
     qr_move *m = &promote->moves[move];
-    promote->free_move = m->next;
+    promote->free_move = m->link.next;
     m->key = *key;
     m->first_waiter = QR_NIL;
     m->block = QUIRE_NULL_BLOCK;
@@ -133,7 +133,7 @@ void qr_promote_move_end(qr_promote *promote, uint32_t move, bool has_failed)
         promote->num_loads--;
     }
     m->is_used = false;
-    m->next = promote->free_move;
+    m->link.next = promote->free_move;
     promote->free_move = move;
 }
 
@@ -227,48 +227,31 @@ void qr_promote_move_fail(qr_promote *promote, uint32_t move)
 
 /* ---- queues ---------------------------------------------------------------- */
 
-void qr_promote_queue_push(qr_promote *promote, uint32_t move, qr_promote_queue_id queue)
+static void push(qr_promote *promote, uint32_t move, qr_promote_queue_id queue, bool is_first)
 {
     qr_move *m = &promote->moves[move];
     qr_promote_queue *q = &promote->tiers[m->tier].queues[queue];
+    uint32_t where = is_first ? q->chain.first : QR_NIL;
     m->queue = (uint8_t)queue;
-    m->prev = q->last;
-    m->next = QR_NIL;
-    if (q->last == QR_NIL)
-        q->first = move;
-    else
-        promote->moves[q->last].next = move;
-    q->last = move;
+    qr_chain_insert(&q->chain, &promote->moves->link, sizeof *m, where, move);
     q->count++;
+}
+
+void qr_promote_queue_push(qr_promote *promote, uint32_t move, qr_promote_queue_id queue)
+{
+    push(promote, move, queue, false);
 }
 
 void qr_promote_queue_push_first(qr_promote *promote, uint32_t move, qr_promote_queue_id queue)
 {
-    qr_move *m = &promote->moves[move];
-    qr_promote_queue *q = &promote->tiers[m->tier].queues[queue];
-    m->queue = (uint8_t)queue;
-    m->prev = QR_NIL;
-    m->next = q->first;
-    if (q->first == QR_NIL)
-        q->last = move;
-    else
-        promote->moves[q->first].prev = move;
-    q->first = move;
-    q->count++;
+    push(promote, move, queue, true);
 }
 
 void qr_promote_queue_remove(qr_promote *promote, uint32_t move)
 {
     qr_move *m = &promote->moves[move];
     qr_promote_queue *q = &promote->tiers[m->tier].queues[m->queue];
-    if (m->prev == QR_NIL)
-        q->first = m->next;
-    else
-        promote->moves[m->prev].next = m->next;
-    if (m->next == QR_NIL)
-        q->last = m->prev;
-    else
-        promote->moves[m->next].prev = m->prev;
+    qr_chain_remove(&q->chain, &promote->moves->link, sizeof *m, move);
     q->count--;
     m->queue = QR_QUEUE_NONE;
 }

@@ -26,6 +26,7 @@
 #define QR_TIER_PROMOTE_PARTS_H
 
 #include "base/bits.h"
+#include "base/list.h"
 #include "tier/core/key.h"
 #include "tier/offload/share.h"
 #include "tier/promote/costs.h"
@@ -55,8 +56,7 @@ typedef enum qr_promote_queue_id {
 typedef struct qr_move {
     quire_tier_key key;
     uint32_t tag;
-    uint32_t next; /* in its queue, or of the free ones */
-    uint32_t prev;
+    qr_link link; /* in its queue; of the free ones: next alone */
     uint32_t first_waiter;
     quire_block block; /* STORE: from here */
     uint32_t crc;
@@ -105,8 +105,7 @@ typedef struct qr_record {
 } qr_record;
 
 typedef struct qr_promote_queue {
-    uint32_t first;
-    uint32_t last;
+    qr_chain chain;
     uint32_t count;
 } qr_promote_queue;
 
@@ -114,8 +113,7 @@ typedef struct qr_promote_job {
     quire_tier_job job; /* first: the tier gives this back */
     uint32_t *moves;    /* QR_NIL: no longer of interest */
     quire_block *blocks;
-    uint32_t next;
-    uint32_t prev;
+    qr_link link; /* among those that are out; of the free ones: next alone */
     uint8_t tier;
     bool is_out;
     bool has_blocks; /* one user more for each of its CPU blocks */
@@ -155,9 +153,8 @@ typedef struct qr_promote_tier {
     qr_promote_queue queues[QR_QUEUE_COUNT];
     uint32_t free_job; /* of loads and stores */
     uint32_t free_find;
-    uint32_t stalled;   /* a job that is ready and was not taken; QR_NIL */
-    uint32_t first_out; /* jobs that are not late, oldest first */
-    uint32_t last_out;
+    uint32_t stalled; /* a job that is ready and was not taken; QR_NIL */
+    qr_chain out;     /* jobs that are not late, oldest first */
     uint32_t num_on_time;
     uint32_t num_late;
     uint32_t num_stale;     /* stores from before a reset: the tier is not used until they ended */
@@ -298,8 +295,6 @@ void qr_promote_queue_remove(qr_promote *promote, uint32_t move);
 /* The key of a request's block in a group. */
 void qr_promote_plan_key(const qr_promote *promote, const qr_promote_request *request,
                          uint32_t group, uint32_t block, quire_tier_key *key);
-/* With one group: whether the block behind those that were found is somewhere. */
-bool qr_promote_plan_has_next(qr_promote *promote, const qr_promote_request *request);
 /* Puts what the record needs, and is worth it, into queues; returns how many moves it awaits. */
 uint32_t qr_promote_plan_fetch(qr_promote *promote, const qr_promote_request *request,
                                uint32_t record);
@@ -318,13 +313,5 @@ void qr_promote_jobs_pump(qr_promote *promote, uint32_t tier);
 void qr_promote_jobs_poll(qr_promote *promote, uint32_t tier);
 /* Nothing of it counts any more. */
 void qr_promote_jobs_drop(qr_promote *promote, uint32_t tier);
-
-/* ---- store.c ----------------------------------------------------------- */
-
-/* Blocks that are new in the CPU pool: lengths as in qr_promote_stored. */
-void qr_promote_offer(qr_promote *promote, const quire_block *blocks, const uint32_t *crcs,
-                      const uint32_t *lengths, uint32_t num_blocks);
-/* Blocks that were a hit. */
-void qr_promote_offer_hits(qr_promote *promote, const quire_block *blocks, uint32_t num_blocks);
 
 #endif

@@ -326,7 +326,8 @@ static uint32_t longest_target(const qr_promote *promote, const qr_promote_reque
     return (uint32_t)(target / promote->alignment * promote->alignment);
 }
 
-bool qr_promote_plan_has_next(qr_promote *promote, const qr_promote_request *request)
+/* With one group: whether the block behind those that were found is somewhere. */
+bool qr_promote_has_next(qr_promote *promote, const qr_promote_request *request)
 {
     const qr_promote_group *g = &promote->groups[0];
     uint32_t next = request->num_found / g->block_size;

@@ -393,11 +393,6 @@ bool qr_promote_needs_all(const qr_promote *promote)
     return !promote->is_single || promote->looks_ahead;
 }
 
-bool qr_promote_has_next(qr_promote *promote, const qr_promote_request *request)
-{
-    return qr_promote_plan_has_next(promote, request);
-}
-
 void qr_promote_forget(qr_promote *promote, quire_req req)
 {
     uint32_t index = quire_req_index(req);
@@ -412,17 +407,6 @@ void qr_promote_forget(qr_promote *promote, quire_req req)
 }
 
 /* ---- the rest ---------------------------------------------------------------- */
-
-void qr_promote_stored(qr_promote *promote, const quire_block *cpu_blocks, const uint32_t *crcs,
-                       const uint32_t *lengths, uint32_t num_blocks)
-{
-    qr_promote_offer(promote, cpu_blocks, crcs, lengths, num_blocks);
-}
-
-void qr_promote_reused(qr_promote *promote, const quire_block *cpu_blocks, uint32_t num_blocks)
-{
-    qr_promote_offer_hits(promote, cpu_blocks, num_blocks);
-}
 
 static bool has_jobs(const qr_promote_tier *tier)
 {

@@ -62,10 +62,9 @@ bool qr_promote_has_next(qr_promote *promote, const qr_promote_request *request)
 void qr_promote_forget(qr_promote *promote, quire_req req);
 
 /* These CPU blocks have their content and their keys now. crcs NULL: the tier's thread makes them.
- * lengths, for QUIRE_ADMIT_LONG: tokens of the request that each was stored for; NULL: long. They
- * go their way in qr_promote_poll. */
+ * They go their way in qr_promote_poll. */
 void qr_promote_stored(qr_promote *promote, const quire_block *cpu_blocks, const uint32_t *crcs,
-                       const uint32_t *lengths, uint32_t num_blocks);
+                       uint32_t num_blocks);
 /* These were written over, and what came is not good: stores of what they had are void. */
 void qr_promote_forget_content(qr_promote *promote, const quire_block *blocks, uint32_t num_blocks);
 /* The blocks were a hit; null blocks are passed over. Hits of a tier are those of blocks that came

@@ -12,17 +12,15 @@ typedef struct offer {
     quire_tier_key keys[QR_LOWER_BATCH];
     quire_block blocks[QR_LOWER_BATCH];
     uint32_t crcs[QR_LOWER_BATCH];
-    uint32_t lengths[QR_LOWER_BATCH];
     uint32_t n;
     bool has_crcs;
     bool was_hit;
 } offer;
 
-static inline void add_block(offer *o, quire_block block, uint32_t crc, uint32_t length)
+static inline void add_block(offer *o, quire_block block, uint32_t crc)
 {
     o->blocks[o->n] = block;
     o->crcs[o->n] = crc;
-    o->lengths[o->n] = length;
     o->n++;
 }
 
@@ -41,7 +39,7 @@ static void find_keys(qr_promote *promote, offer *o)
         if (keys[i].hash.data == NULL || group >= promote->num_groups)
             continue;
         qr_key_make(keys[i].hash, group, promote->rank, &o->keys[o->n]);
-        add_block(o, block, o->crcs[i], o->lengths[i]);
+        add_block(o, block, o->crcs[i]);
         uint32_t origin = promote->blocks[block].origin;
         promote->blocks[block].origin = 0;
         if (origin > 0 && group == promote->count_group)
@@ -77,15 +75,14 @@ static void queue_store(qr_promote *promote, const offer *o, uint32_t i, uint32_
 static uint32_t admit(qr_promote *promote, const offer *o, uint32_t t, uint8_t *at)
 {
     qr_promote_tier *tier = &promote->tiers[t];
-    uint32_t least = 0;
-    if (tier->admit == QUIRE_ADMIT_LONG) {
-        double tokens = promote->groups[promote->count_group].block_size;
-        least = qr_costs_least_tokens(&promote->costs, t, (double)promote->block_bytes / tokens);
-    }
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < o->n; i++)
-        if (o->lengths[i] >= least && (tier->admit != QUIRE_ADMIT_REUSED || o->was_hit))
-            at[n++] = (uint8_t)i;
+    double tokens = promote->groups[promote->count_group].block_size;
+    bool is_admitted = tier->admit != QUIRE_ADMIT_REUSED || o->was_hit;
+    if (tier->admit == QUIRE_ADMIT_LONG) /* all prefixes count as long */
+        is_admitted = qr_costs_least_tokens(&promote->costs, t,
+                                            (double)promote->block_bytes / tokens) < UINT32_MAX;
+    uint32_t n = is_admitted ? o->n : 0;
+    for (uint32_t i = 0; i < n; i++)
+        at[i] = (uint8_t)i;
     if (!o->was_hit)
         qr_promote_tally(&tier->counters.not_admitted, o->n - n);
     return n;
@@ -208,8 +205,8 @@ static inline bool is_ours(const qr_promote *promote, quire_block block)
     return block != QUIRE_NULL_BLOCK && block < promote->num_cpu_blocks;
 }
 
-void qr_promote_offer(qr_promote *promote, const quire_block *blocks, const uint32_t *crcs,
-                      const uint32_t *lengths, uint32_t num_blocks)
+void qr_promote_stored(qr_promote *promote, const quire_block *blocks, const uint32_t *crcs,
+                       uint32_t num_blocks)
 {
     offer o;
     o.n = 0;
@@ -220,8 +217,7 @@ void qr_promote_offer(qr_promote *promote, const quire_block *blocks, const uint
     uint32_t i = 0;
     for (; i < num_blocks && room > 0; i++) {
         if (is_ours(promote, blocks[i]))
-            add_block(&o, blocks[i], crcs != NULL ? crcs[i] : 0,
-                      lengths != NULL ? lengths[i] : UINT32_MAX);
+            add_block(&o, blocks[i], crcs != NULL ? crcs[i] : 0);
         if (o.n < QR_LOWER_BATCH && o.n < room && i + 1 < num_blocks)
             continue;
         offer_all(promote, &o);
@@ -231,7 +227,7 @@ void qr_promote_offer(qr_promote *promote, const quire_block *blocks, const uint
 }
 
 /* Without room only what a tier has had is of interest: it is kept there longer. */
-void qr_promote_offer_hits(qr_promote *promote, const quire_block *blocks, uint32_t num_blocks)
+void qr_promote_reused(qr_promote *promote, const quire_block *blocks, uint32_t num_blocks)
 {
     offer o;
     o.n = 0;
@@ -246,7 +242,7 @@ void qr_promote_offer_hits(qr_promote *promote, const quire_block *blocks, uint3
             num_left++;
             continue;
         }
-        add_block(&o, blocks[i], 0, UINT32_MAX);
+        add_block(&o, blocks[i], 0);
         if (o.n < QR_LOWER_BATCH)
             continue;
         offer_all(promote, &o);

@@ -6,16 +6,16 @@ static bool list_is_valid(const quire_slots *slots, uint32_t which)
     uint32_t count = 0;
     uint32_t num_idle = 0;
     uint32_t prev = QR_NIL;
-    for (uint32_t id = list->oldest; id != QR_NIL; id = slots->nodes[id].next) {
+    for (uint32_t id = list->chain.first; id != QR_NIL; id = slots->nodes[id].link.next) {
         if (id >= slots->num_fresh_nodes || ++count > list->count)
             return false;
         const qr_slots_node *node = &slots->nodes[id];
-        if (node->prev != prev || node->list != which || !node->is_known)
+        if (node->link.prev != prev || node->list != which || !node->is_known)
             return false;
         num_idle += qr_slots_is_idle(node);
         prev = id;
     }
-    return list->newest == prev && list->count == count && list->num_idle == num_idle;
+    return list->chain.last == prev && list->count == count && list->num_idle == num_idle;
 }
 
 /* Found by its key; a user or READY only with a slot; one with a slot is in a list. */
@@ -62,7 +62,7 @@ static bool nodes_are_valid(const quire_slots *slots)
 static bool free_nodes_are_valid(const quire_slots *slots)
 {
     uint32_t count = 0;
-    for (uint32_t id = slots->free_nodes; id != QR_NIL; id = slots->nodes[id].next) {
+    for (uint32_t id = slots->free_nodes; id != QR_NIL; id = slots->nodes[id].link.next) {
         if (id >= slots->num_fresh_nodes || slots->nodes[id].is_known || ++count > slots->num_nodes)
             return false;
     }

@@ -32,7 +32,7 @@ static uint32_t take_node(quire_slots *slots)
         qr_assert(slots->num_fresh_nodes < slots->num_nodes);
         return slots->num_fresh_nodes++;
     }
-    slots->free_nodes = slots->nodes[node].next;
+    slots->free_nodes = slots->nodes[node].link.next;
     return node;
 }
 
@@ -62,7 +62,7 @@ void qr_slots_forget(quire_slots *slots, uint32_t id)
         return;
     qr_slots_index_remove(&slots->index, node->tag, id);
     node->is_known = false;
-    node->next = slots->free_nodes;
+    node->link.next = slots->free_nodes;
     slots->free_nodes = id;
 }
 

@@ -92,19 +92,19 @@ static void arc_remember(quire_slots *slots, uint32_t ghosts, uint32_t node)
     qr_slots_list_add(slots, ghosts, node);
     if (slots->lists[ghosts].count <= slots->num_slots)
         return;
-    uint32_t oldest = slots->lists[ghosts].oldest;
+    uint32_t oldest = slots->lists[ghosts].chain.first;
     qr_slots_list_remove(slots, oldest);
     qr_slots_forget(slots, oldest);
 }
 
 static void arc_evict(quire_slots *slots, uint32_t n)
 {
-    uint32_t at[2] = {slots->lists[T1].oldest, slots->lists[T2].oldest};
+    uint32_t at[2] = {slots->lists[T1].chain.first, slots->lists[T2].chain.first};
     for (; n > 0; n--) {
         uint32_t t1_size = slots->lists[T1].count;
         uint32_t from = arc_takes_t1(slots, t1_size, slots->lists[T1].num_idle) ? T1 : T2;
         uint32_t node = qr_slots_next_idle(slots, at[from]);
-        at[from] = slots->nodes[node].next;
+        at[from] = slots->nodes[node].link.next;
         qr_slots_list_remove(slots, node);
         qr_slots_vacate(slots, node);
         arc_remember(slots, from == T1 ? B1 : B2, node);

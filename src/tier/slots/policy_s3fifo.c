@@ -54,7 +54,7 @@ static void s3_remember(quire_slots *slots, uint32_t node)
     qr_slots_list_add(slots, GHOSTS, node);
     if (slots->lists[GHOSTS].count <= slots->num_nodes - slots->num_slots)
         return;
-    uint32_t oldest = slots->lists[GHOSTS].oldest;
+    uint32_t oldest = slots->lists[GHOSTS].chain.first;
     qr_slots_list_remove(slots, oldest);
     qr_slots_forget(slots, oldest);
 }
@@ -62,7 +62,7 @@ static void s3_remember(quire_slots *slots, uint32_t node)
 /* The oldest newcomer goes to the main queue, to the end of its own, or away. */
 static bool s3_turn_small(quire_slots *slots)
 {
-    uint32_t node = slots->lists[SMALL].oldest;
+    uint32_t node = slots->lists[SMALL].chain.first;
     bool is_idle = qr_slots_is_idle(&slots->nodes[node]);
     qr_slots_list_remove(slots, node);
     if (slots->nodes[node].uses > 1) {
@@ -81,7 +81,7 @@ static bool s3_turn_small(quire_slots *slots)
 
 static bool s3_turn_main(quire_slots *slots)
 {
-    uint32_t id = slots->lists[MAIN].oldest;
+    uint32_t id = slots->lists[MAIN].chain.first;
     qr_slots_node *node = &slots->nodes[id];
     bool is_idle = qr_slots_is_idle(node);
     qr_slots_list_remove(slots, id);

@@ -56,7 +56,7 @@ static void init_slots(quire_slots *slots, const uint64_t secret[2])
     qr_buckets_init(&slots->index, slots->num_nodes, secret);
     slots->free_nodes = QR_NIL;
     for (uint32_t i = 0; i < QR_SLOTS_LISTS; i++)
-        slots->lists[i] = (qr_slots_list){.oldest = QR_NIL, .newest = QR_NIL};
+        slots->lists[i] = (qr_slots_list){.chain = QR_CHAIN_EMPTY};
     if (slots->policy->init != NULL)
         slots->policy->init(slots);
 }
@@ -511,8 +511,8 @@ uint32_t quire_slots_reset(quire_slots *slots)
         return 0;
     for (uint32_t list = 0; list < QR_SLOTS_LISTS; list++) {
         uint32_t next;
-        for (uint32_t node = slots->lists[list].oldest; node != QR_NIL; node = next) {
-            next = slots->nodes[node].next;
+        for (uint32_t node = slots->lists[list].chain.first; node != QR_NIL; node = next) {
+            next = slots->nodes[node].link.next;
             bool is_remembered = slots->nodes[node].slot == QR_NIL;
             if (!is_remembered && !qr_slots_is_idle(&slots->nodes[node]))
                 continue;

@@ -23,6 +23,7 @@
 #include "tier/slots/policy.h"
 
 #include "base/assert.h"
+#include "base/list.h"
 
 #include <quire/slots.h>
 
@@ -33,8 +34,7 @@
 enum { QR_SLOTS_LISTS = 4, QR_NO_LIST = QR_SLOTS_LISTS };
 
 typedef struct qr_slots_node {
-    uint32_t prev; /* in its list; QR_NIL at the ends */
-    uint32_t next; /* of a free node: the next free one */
+    qr_link link; /* in its list; of a free node: the next free one */
     quire_tier_key key;
     uint32_t tag;          /* of the key, to take it out of the index */
     uint32_t slot;         /* QR_NIL: none */
@@ -49,8 +49,7 @@ typedef struct qr_slots_node {
 _Static_assert(sizeof(qr_slots_node) == 64, "a node is one cache line");
 
 typedef struct qr_slots_list {
-    uint32_t oldest;
-    uint32_t newest;
+    qr_chain chain; /* from the oldest to the newest */
     uint32_t count;
     uint32_t num_idle;
 } qr_slots_list;
@@ -127,13 +126,7 @@ static inline void qr_slots_list_add(quire_slots *slots, uint32_t which, uint32_
     qr_slots_node *node = &slots->nodes[id];
     qr_assert_internal(node->list == QR_NO_LIST);
     node->list = which & 7;
-    node->prev = list->newest;
-    node->next = QR_NIL;
-    if (list->newest == QR_NIL)
-        list->oldest = id;
-    else
-        slots->nodes[list->newest].next = id;
-    list->newest = id;
+    qr_chain_insert(&list->chain, &slots->nodes->link, sizeof *node, QR_NIL, id);
     list->count++;
     list->num_idle += qr_slots_is_idle(node);
 }
@@ -143,14 +136,7 @@ static inline void qr_slots_list_remove(quire_slots *slots, uint32_t id)
     qr_slots_node *node = &slots->nodes[id];
     qr_assert_internal(node->list < QR_SLOTS_LISTS);
     qr_slots_list *list = &slots->lists[node->list];
-    if (node->prev == QR_NIL)
-        list->oldest = node->next;
-    else
-        slots->nodes[node->prev].next = node->next;
-    if (node->next == QR_NIL)
-        list->newest = node->prev;
-    else
-        slots->nodes[node->next].prev = node->prev;
+    qr_chain_remove(&list->chain, &slots->nodes->link, sizeof *node, id);
     list->count--;
     list->num_idle -= qr_slots_is_idle(node);
     node->list = QR_NO_LIST;
@@ -168,8 +154,8 @@ static inline void qr_slots_list_renew(quire_slots *slots, uint32_t id)
 static inline uint32_t qr_slots_next_idle(const quire_slots *slots, uint32_t id)
 {
     while (!qr_slots_is_idle(&slots->nodes[id]))
-        id = slots->nodes[id].next;
-    uint32_t next = slots->nodes[id].next;
+        id = slots->nodes[id].link.next;
+    uint32_t next = slots->nodes[id].link.next;
     if (next != QR_NIL)
         qr_prefetch_write(qr_slots_index_home(&slots->index, slots->nodes[next].tag));
     return id;

@@ -341,7 +341,7 @@ static void store_computed(world *w, const world_request *r, uint32_t group, uin
         assert_int_equal(quire_pool_free_blocks(w->pool, &block, 1), QUIRE_OK);
         uint32_t crc = quire_crc32c(0, bytes_of(w, block), WORLD_BYTES);
         if (w->promote != NULL)
-            qr_promote_stored(w->promote, &block, i % 2 == 0 ? &crc : NULL, &r->num_tokens, 1);
+            qr_promote_stored(w->promote, &block, i % 2 == 0 ? &crc : NULL, 1);
     }
 }
 

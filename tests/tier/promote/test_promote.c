@@ -413,7 +413,7 @@ static void test_computed_again_before_its_turn(void **state)
         uint32_t crc = quire_crc32c(0, bytes, WORLD_BYTES) + (i == 0 ? 1 : 0);
         assert_int_equal(quire_pool_evict_blocks(w->pool, &block, 1), QUIRE_OK);
         assert_int_equal(quire_pool_cache_full_blocks(w->pool, &params), QUIRE_OK);
-        qr_promote_stored(w->promote, &block, &crc, NULL, 1);
+        qr_promote_stored(w->promote, &block, &crc, 1);
         world_step(w);
     }
     assert_int_equal(quire_pool_free_blocks(w->pool, &block, 1), QUIRE_OK);
@@ -494,7 +494,7 @@ static void test_written_over_before_its_turn(void **state)
         quire_tier_key key; /* the bytes have come */
         quire_tier_key_of(hash, 0, WORLD_RANK, &key);
         faulty_pattern(&key, w->memory + (size_t)block * WORLD_BYTES, WORLD_BYTES);
-        qr_promote_stored(w->promote, &block, NULL, NULL, 1);
+        qr_promote_stored(w->promote, &block, NULL, 1);
         world_drain(w);
         assert_true(world_tier_has(w, 0, &prompt, 0, 0));
         world_close(w);
