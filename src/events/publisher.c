@@ -9,6 +9,7 @@
 #include <quire/events.h>
 
 #include "base/config.h"
+#include "base/count.h"
 #include "base/fork_guard.h"
 #include "base/hooks.h"
 #include "base/memory.h"
@@ -80,17 +81,6 @@ typedef struct publisher_message {
 
 /* ---- the thread ------------------------------------------------------------ */
 
-/* A statistic has one writer. */
-static void set_stat(_Atomic uint64_t *stat, uint64_t value)
-{
-    atomic_store_explicit(stat, value, memory_order_relaxed);
-}
-
-static void add_stat(_Atomic uint64_t *stat, uint64_t more)
-{
-    set_stat(stat, atomic_load_explicit(stat, memory_order_relaxed) + more);
-}
-
 /* PUB never waits: a subscriber whose queue is full misses the batch. */
 static bool send_live(quire_publisher *p, qr_payload *payload)
 {
@@ -119,11 +109,11 @@ static void publish(quire_publisher *p, quire_bytes bytes, uint32_t num_events)
         return;
     }
     if (!send_live(p, payload))
-        add_stat(&p->num_unsent, 1);
+        qr_count_add(&p->num_unsent, 1);
     qr_replay_buffer_push(&p->buffer, payload);
-    add_stat(&p->num_batches, 1);
-    add_stat(&p->num_events, num_events);
-    add_stat(&p->num_bytes, bytes.len);
+    qr_count_add(&p->num_batches, 1);
+    qr_count_add(&p->num_events, num_events);
+    qr_count_add(&p->num_bytes, bytes.len);
 }
 
 /* Whether there was anything. */
@@ -137,9 +127,9 @@ static bool publish_news(quire_publisher *p)
         publish(p, bytes, num_events);
         count++;
     }
-    set_stat(&p->num_lost, qr_batches_num_lost(p->batches));
-    set_stat(&p->num_blocks, qr_mirror_num_keys(qr_batches_mirror(p->batches)));
-    set_stat(&p->is_whole, qr_batches_is_whole(p->batches));
+    qr_count_set(&p->num_lost, qr_batches_num_lost(p->batches));
+    qr_count_set(&p->num_blocks, qr_mirror_num_keys(qr_batches_mirror(p->batches)));
+    qr_count_set(&p->is_whole, qr_batches_is_whole(p->batches));
     return count > 0;
 }
 
@@ -170,9 +160,9 @@ static bool answer_requests(quire_publisher *p)
     if (p->router == NULL)
         return false;
     bool has_moved = qr_answers_serve(&p->answers, qr_now_ms());
-    set_stat(&p->num_replays, p->answers.num_replays);
-    set_stat(&p->num_snapshots, p->answers.num_snapshots);
-    set_stat(&p->num_refused, p->answers.num_refused);
+    qr_count_set(&p->num_replays, p->answers.num_replays);
+    qr_count_set(&p->num_snapshots, p->answers.num_snapshots);
+    qr_count_set(&p->num_refused, p->answers.num_refused);
     return has_moved;
 }
 
@@ -450,20 +440,15 @@ QUIRE_API void quire_publisher_destroy(quire_publisher *p)
 
 /* ---- looking --------------------------------------------------------------- */
 
-static uint64_t get_stat(const _Atomic uint64_t *stat)
-{
-    return atomic_load_explicit(stat, memory_order_relaxed);
-}
-
 QUIRE_API quire_publisher_stats quire_publisher_get_stats(const quire_publisher *p)
 {
     quire_publisher_stats stats = {0};
     if (p == NULL)
         return stats;
-#define QR_X(field) stats.field = get_stat(&p->field);
+#define QR_X(field) stats.field = qr_count_get(&p->field);
     PUBLISHER_STATS(QR_X)
 #undef QR_X
-    stats.is_whole = (uint32_t)get_stat(&p->is_whole);
+    stats.is_whole = (uint32_t)qr_count_get(&p->is_whole);
     return stats;
 }
 

@@ -1,25 +1,11 @@
 #include "tier/core/tier.h"
 
+#include "base/count.h"
 #include "base/hooks.h"
 
 #include <time.h>
 
 /* ---- counting -------------------------------------------------------------- */
-
-static void set_count(_Atomic uint64_t *count, uint64_t value)
-{
-    atomic_store_explicit(count, value, memory_order_relaxed);
-}
-
-static uint64_t get_count(const _Atomic uint64_t *count)
-{
-    return atomic_load_explicit(count, memory_order_relaxed);
-}
-
-static void add_count(_Atomic uint64_t *count, uint64_t more)
-{
-    set_count(count, get_count(count) + more);
-}
 
 static void count_ios(quire_tier *tier, const quire_tier_job *job)
 {
@@ -32,11 +18,11 @@ static void count_ios(quire_tier *tier, const quire_tier_job *job)
     }
     for (uint32_t status = 0; status < QR_TIER_STATUSES; status++)
         if (counts[status] > 0)
-            add_count(&tier->counts.keys[job->op][status], counts[status]);
+            qr_count_add(&tier->counts.keys[job->op][status], counts[status]);
     if (job->op == QUIRE_TIER_LOAD)
-        add_count(&tier->counts.bytes_loaded, bytes_done);
+        qr_count_add(&tier->counts.bytes_loaded, bytes_done);
     else if (job->op == QUIRE_TIER_STORE)
-        add_count(&tier->counts.bytes_stored, bytes_done);
+        qr_count_add(&tier->counts.bytes_stored, bytes_done);
 }
 
 /* ---- the breaker ----------------------------------------------------------- */
@@ -46,7 +32,7 @@ static bool is_let_through(quire_tier *tier, uint64_t now_ns)
     if (!qr_breaker_let(&tier->breaker, now_ns))
         return false;
     atomic_store_explicit(&tier->runner.epoch, tier->breaker.epoch, memory_order_relaxed);
-    set_count(&tier->counts.health, tier->breaker.health);
+    qr_count_set(&tier->counts.health, tier->breaker.health);
     return true;
 }
 
@@ -58,8 +44,8 @@ static void tell_breaker(quire_tier *tier, uint32_t epoch, qr_outcome outcome, u
     if (before == after)
         return;
     atomic_store_explicit(&tier->runner.epoch, tier->breaker.epoch, memory_order_relaxed);
-    set_count(&tier->counts.health, after);
-    set_count(&tier->counts.breaker_opened, tier->breaker.num_opened);
+    qr_count_set(&tier->counts.health, after);
+    qr_count_set(&tier->counts.breaker_opened, tier->breaker.num_opened);
     if (after == QUIRE_TIER_CLOSED)
         qr_log(&tier->hooks, QUIRE_LOG_INFO, "tier %s works again", tier->label);
     else
@@ -100,7 +86,7 @@ static int check_job(const quire_tier *tier, const quire_tier_job *job, uint64_t
 
 static bool has_room(const quire_tier *tier, uint64_t bytes)
 {
-    uint64_t in_flight = get_count(&tier->counts.bytes_in_flight);
+    uint64_t in_flight = qr_count_get(&tier->counts.bytes_in_flight);
     return tier->num_free > 0 && (in_flight == 0 || in_flight + bytes <= tier->max_bytes);
 }
 
@@ -136,9 +122,9 @@ static uint32_t prepare_job(quire_tier *tier, quire_tier_job *job)
 
 static void count_submitted(quire_tier *tier, const quire_tier_job *job, uint64_t bytes)
 {
-    add_count(&tier->counts.jobs, 1);
-    add_count(&tier->counts.jobs_in_flight, 1);
-    add_count(&tier->counts.bytes_in_flight, bytes);
+    qr_count_add(&tier->counts.jobs, 1);
+    qr_count_add(&tier->counts.jobs_in_flight, 1);
+    qr_count_add(&tier->counts.bytes_in_flight, bytes);
     if (job->due_ns < tier->earliest_due_ns)
         tier->earliest_due_ns = job->due_ns;
 }
@@ -183,8 +169,8 @@ QUIRE_API int quire_tier_submit(quire_tier *tier, quire_tier_job *job)
 static void count_late(quire_tier *tier, qr_flight *f, uint64_t now_ns)
 {
     f->is_late = true;
-    add_count(&tier->counts.late, 1);
-    add_count(&tier->counts.bytes_late, f->bytes);
+    qr_count_add(&tier->counts.late, 1);
+    qr_count_add(&tier->counts.bytes_late, f->bytes);
     tell_breaker(tier, f->epoch, QR_OUTCOME_BAD, now_ns);
 }
 
@@ -205,11 +191,11 @@ quire_tier_job *qr_tier_take_back(quire_tier *tier, uint32_t slot)
     if (!f->is_late && job->ended_ns > job->due_ns)
         count_late(tier, f, job->ended_ns);
     if (f->is_late) /* the breaker knows of it */
-        add_count(&tier->counts.bytes_late, UINT64_C(0) - f->bytes);
+        qr_count_add(&tier->counts.bytes_late, UINT64_C(0) - f->bytes);
     else
         tell_breaker(tier, f->epoch, outcome_of(f), job->ended_ns);
-    add_count(&tier->counts.jobs_in_flight, UINT64_MAX);
-    add_count(&tier->counts.bytes_in_flight, UINT64_C(0) - f->bytes);
+    qr_count_add(&tier->counts.jobs_in_flight, UINT64_MAX);
+    qr_count_add(&tier->counts.bytes_in_flight, UINT64_C(0) - f->bytes);
     f->job = NULL;
     tier->free_slots[tier->num_free++] = slot;
     job->state = 0;
@@ -247,7 +233,7 @@ QUIRE_API uint32_t quire_tier_poll(quire_tier *tier, quire_tier_job **jobs, uint
     uint32_t slot;
     if (tier == NULL || jobs == NULL || qr_fork_guard_is_child(&tier->guard))
         return 0;
-    if (get_count(&tier->counts.jobs_in_flight) == 0 && !tier->is_inline)
+    if (qr_count_get(&tier->counts.jobs_in_flight) == 0 && !tier->is_inline)
         return 0;
     if (tier->is_inline)
         qr_runner_turn(&tier->runner);
@@ -377,7 +363,7 @@ QUIRE_API int quire_tier_set_identity(quire_tier *tier, const unsigned char *fin
         return QUIRE_E_ARGUMENT;
     if (qr_fork_guard_is_child(&tier->guard))
         return QUIRE_E_SYSTEM;
-    if (tier->is_closing || get_count(&tier->counts.jobs_in_flight) > 0)
+    if (tier->is_closing || qr_count_get(&tier->counts.jobs_in_flight) > 0)
         return QUIRE_BUSY;
     if (tier->runner.ops.set_identity == NULL)
         return quire_tier_reset(tier);
@@ -407,23 +393,23 @@ QUIRE_API int quire_tier_get_stats(const quire_tier *tier, quire_tier_stats *sta
         return QUIRE_E_ARGUMENT;
     const qr_tier_counts *counts = &tier->counts;
     memset(stats, 0, sizeof *stats);
-    stats->health = (quire_tier_health)get_count(&counts->health);
+    stats->health = (quire_tier_health)qr_count_get(&counts->health);
     if (tier->runner.ops.usage != NULL)
         stats->usage = tier->runner.ops.usage(tier->runner.self);
     stats->space.capacity_bytes = tier->runner.caps.capacity_bytes;
     if (tier->runner.ops.space != NULL)
         stats->space = tier->runner.ops.space(tier->runner.self);
-    stats->jobs = get_count(&counts->jobs);
-    stats->jobs_in_flight = get_count(&counts->jobs_in_flight);
-    stats->bytes_in_flight = get_count(&counts->bytes_in_flight);
-    stats->bytes_late = get_count(&counts->bytes_late);
+    stats->jobs = qr_count_get(&counts->jobs);
+    stats->jobs_in_flight = qr_count_get(&counts->jobs_in_flight);
+    stats->bytes_in_flight = qr_count_get(&counts->bytes_in_flight);
+    stats->bytes_late = qr_count_get(&counts->bytes_late);
     for (size_t op = 0; op < QR_TIER_OPS; op++)
         for (size_t status = 0; status < QR_TIER_STATUSES; status++)
-            stats->keys[op][status] = get_count(&counts->keys[op][status]);
-    stats->bytes_loaded = get_count(&counts->bytes_loaded);
-    stats->bytes_stored = get_count(&counts->bytes_stored);
-    stats->late = get_count(&counts->late);
-    stats->breaker_opened = get_count(&counts->breaker_opened);
-    stats->bad_ends = get_count(&tier->runner.bad_ends);
+            stats->keys[op][status] = qr_count_get(&counts->keys[op][status]);
+    stats->bytes_loaded = qr_count_get(&counts->bytes_loaded);
+    stats->bytes_stored = qr_count_get(&counts->bytes_stored);
+    stats->late = qr_count_get(&counts->late);
+    stats->breaker_opened = qr_count_get(&counts->breaker_opened);
+    stats->bad_ends = qr_count_get(&tier->runner.bad_ends);
     return QUIRE_OK;
 }

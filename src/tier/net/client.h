@@ -13,6 +13,8 @@
 #include "tier/net/secret.h"
 #include "tier/net/socket.h"
 
+#include "base/count.h"
+
 #include <quire/slots.h>
 
 #include <stdatomic.h>

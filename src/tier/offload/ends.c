@@ -97,8 +97,8 @@ static uint32_t finish_blocks(quire_offload *o, const qr_offload_event *event)
         if (is_good)
             qr_share_offer(&o->share, batch->cpu, event->has_crcs ? batch->crcs : NULL, n);
         o->num_flight -= n;
-        qr_count(&o->counters.stores_in_flight, 0 - (uint64_t)n);
-        qr_count(is_good ? &o->counters.stored_blocks : &o->counters.failed_stores, n);
+        qr_count_add(&o->counters.stores_in_flight, 0 - (uint64_t)n);
+        qr_count_add(is_good ? &o->counters.stored_blocks : &o->counters.failed_stores, n);
         qr_transfers_return(o, at);
         at = next;
     }

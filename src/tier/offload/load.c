@@ -77,8 +77,8 @@ void qr_load_begin(quire_offload *o, quire_req req, const quire_block_span *bloc
     m->req = 0;
     r->load_state = QR_LOAD_WAITS;
     o->new_loads[o->num_new_loads++] = quire_req_index(req);
-    qr_count(&o->counters.hit_tokens, num_external);
-    qr_count(&o->counters.loads_in_flight, r->load_count);
+    qr_count_add(&o->counters.hit_tokens, num_external);
+    qr_count_add(&o->counters.loads_in_flight, r->load_count);
 }
 
 void qr_load_refuse(quire_offload *o)
@@ -209,11 +209,11 @@ static void finish_load(quire_offload *o, qr_offload_req *r)
         at = next;
     }
     r->load_first = r->load_last = QR_NIL;
-    qr_count(&o->counters.loads_in_flight, 0 - (uint64_t)num_cpu);
+    qr_count_add(&o->counters.loads_in_flight, 0 - (uint64_t)num_cpu);
     r->is_loaded = !r->has_failed;
     if (r->has_failed)
-        qr_count(&o->counters.failed_loads, 1);
-    qr_count(r->has_failed ? &o->counters.failed_load_blocks : &o->counters.loaded_blocks, n);
+        qr_count_add(&o->counters.failed_loads, 1);
+    qr_count_add(r->has_failed ? &o->counters.failed_load_blocks : &o->counters.loaded_blocks, n);
     r->load_state = QR_LOAD_NONE;
     r->load_count = 0;
     if (r->has_ended)

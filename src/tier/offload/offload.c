@@ -429,26 +429,21 @@ int quire_offload_set_identity(quire_offload *offload, const unsigned char *fing
 
 /* ---- looking --------------------------------------------------------------- */
 
-static uint64_t counted(const _Atomic uint64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
 int quire_offload_get_stats(const quire_offload *offload, quire_offload_stats *stats)
 {
     if (!is_offload(offload) || stats == NULL)
         return QUIRE_E_ARGUMENT;
     const qr_offload_counters *c = &offload->counters;
     *stats = (quire_offload_stats){.cpu = quire_pool_usage(offload->cpu),
-                                   .stored_blocks = counted(&c->stored_blocks),
-                                   .loaded_blocks = counted(&c->loaded_blocks),
-                                   .failed_loads = counted(&c->failed_loads),
-                                   .failed_stores = counted(&c->failed_stores),
-                                   .no_room = counted(&c->no_room),
-                                   .hit_tokens = counted(&c->hit_tokens),
-                                   .expected_blocks = counted(&c->expected_blocks),
-                                   .stores_in_flight = counted(&c->stores_in_flight),
-                                   .loads_in_flight = counted(&c->loads_in_flight)};
+                                   .stored_blocks = qr_count_get(&c->stored_blocks),
+                                   .loaded_blocks = qr_count_get(&c->loaded_blocks),
+                                   .failed_loads = qr_count_get(&c->failed_loads),
+                                   .failed_stores = qr_count_get(&c->failed_stores),
+                                   .no_room = qr_count_get(&c->no_room),
+                                   .hit_tokens = qr_count_get(&c->hit_tokens),
+                                   .expected_blocks = qr_count_get(&c->expected_blocks),
+                                   .stores_in_flight = qr_count_get(&c->stores_in_flight),
+                                   .loads_in_flight = qr_count_get(&c->loads_in_flight)};
     if (offload->promote != NULL)
         qr_promote_add_stats(offload->promote, stats);
     return QUIRE_OK;

@@ -16,6 +16,7 @@
 #define QR_TIER_OFFLOAD_OFFLOAD_H
 
 #include "base/bits.h"
+#include "base/count.h"
 #include "base/fork_guard.h"
 #include "base/list.h"
 #include "base/memory.h"
@@ -304,12 +305,6 @@ struct quire_offload {
 };
 
 /* ---- small things ----------------------------------------------------------- */
-
-static inline void qr_count(_Atomic uint64_t *counter, uint64_t n)
-{
-    uint64_t now = atomic_load_explicit(counter, memory_order_relaxed);
-    atomic_store_explicit(counter, now + n, memory_order_relaxed);
-}
 
 /* The request is not known here any more. */
 static inline void qr_offload_leave(quire_offload *o, qr_offload_req *r)

@@ -76,7 +76,7 @@ void qr_protect_list(const quire_offload *o, quire_req req, quire_block *blocks)
 static void free_protected(quire_offload *o, qr_offload_req *r)
 {
     quire_block blocks[QR_COPIES_IN_JOB];
-    qr_count(&o->counters.expected_blocks, 0 - (uint64_t)r->num_protected);
+    qr_count_add(&o->counters.expected_blocks, 0 - (uint64_t)r->num_protected);
     if (r->num_protected > 0 && o->match.num_known > 0 && o->match.req == r->ahead)
         qr_match_release(o); /* it relies on them */
     while (r->num_protected > 0) {
@@ -92,7 +92,7 @@ void qr_protect_hand_over(quire_offload *o, quire_req req, uint32_t first)
     qr_offload_req *r = &o->reqs[quire_req_index(req)];
     if (r->ahead != req || r->num_protected <= first)
         return;
-    qr_count(&o->counters.expected_blocks, 0 - (uint64_t)(r->num_protected - first));
+    qr_count_add(&o->counters.expected_blocks, 0 - (uint64_t)(r->num_protected - first));
     while (r->num_protected > first)
         (void)take_protected(o, r);
 }
@@ -215,7 +215,7 @@ static void expect(quire_offload *o, quire_req req, uint32_t place)
     r->num_expected = num_hit;
     if (num_hit > 0)
         protect(o, r, spans);
-    qr_count(&o->counters.expected_blocks, r->num_protected);
+    qr_count_add(&o->counters.expected_blocks, r->num_protected);
     if (o->promote != NULL && !info.is_offloaded) /* an offloaded request asks when it resumes */
         expect_of_tiers(o, req, info.num_tokens, num_hit);
 }

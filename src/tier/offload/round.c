@@ -25,7 +25,7 @@ void qr_round_count_missing(quire_offload *o, const quire_block *gpu, uint32_t n
         if (gpu[i] != QUIRE_NULL_BLOCK)
             quire_pool_find_same(o->cpu, o->gpu, &gpu[i], 1, &found);
         if (found == QUIRE_NULL_BLOCK && !qr_bit_get(o->is_storing, gpu[i]))
-            qr_count(&o->counters.no_room, 1);
+            qr_count_add(&o->counters.no_room, 1);
     }
 }
 
@@ -49,7 +49,7 @@ uint32_t qr_round_take_missing(quire_offload *o, const quire_block *gpu, uint32_
         round->count += same.num_taken;
         round->num_left -= same.num_taken;
         o->num_flight += same.num_taken;
-        qr_count(&o->counters.stores_in_flight, same.num_taken);
+        qr_count_add(&o->counters.stores_in_flight, same.num_taken);
         round->num_free = quire_pool_get_num_free_blocks(o->cpu);
         if (done < n && !qr_round_has_room(o, round))
             break;

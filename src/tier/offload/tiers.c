@@ -1,11 +1,6 @@
 /* tier/offload/tiers.c - how full the CPU pool and the tiers are. */
 #include "tier/offload/offload.h"
 
-static uint64_t counted(const _Atomic uint64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
 static uint64_t bytes_of(const quire_offload *o, uint64_t num_blocks)
 {
     return o->block_bytes == 0 ? QUIRE_UNKNOWN_BYTES : num_blocks * o->block_bytes;
@@ -14,7 +9,7 @@ static uint64_t bytes_of(const quire_offload *o, uint64_t num_blocks)
 /* Tokens that came from a lower tier are that tier's, although they pass through the CPU pool. */
 static uint64_t count_host_hits(quire_offload *o, const quire_tier_usage *promote, uint32_t n)
 {
-    uint64_t hits = counted(&o->counters.hit_tokens);
+    uint64_t hits = qr_count_get(&o->counters.hit_tokens);
     for (uint32_t i = 0; i < n; i++)
         hits -= promote[i].hit_tokens < hits ? promote[i].hit_tokens : hits;
     if (hits > o->host_hits)
@@ -26,8 +21,8 @@ uint32_t qr_offload_get_tiers(void *user, quire_tier_usage *tiers, uint32_t capa
 {
     quire_offload *o = user;
     const qr_offload_counters *c = &o->counters;
-    uint64_t stored = counted(&c->stored_blocks);
-    uint64_t loaded = counted(&c->loaded_blocks);
+    uint64_t stored = qr_count_get(&c->stored_blocks);
+    uint64_t loaded = qr_count_get(&c->loaded_blocks);
     uint32_t n = 0;
     if (capacity == 0)
         return 0;
@@ -42,8 +37,8 @@ uint32_t qr_offload_get_tiers(void *user, quire_tier_usage *tiers, uint32_t capa
                                   .hit_tokens = count_host_hits(o, tiers + 1, n),
                                   .stored_bytes = bytes_of(o, stored),
                                   .loaded_bytes = bytes_of(o, loaded),
-                                  .failed_blocks =
-                                      counted(&c->failed_stores) + counted(&c->failed_load_blocks),
+                                  .failed_blocks = qr_count_get(&c->failed_stores) +
+                                                   qr_count_get(&c->failed_load_blocks),
                                   .used_bytes = bytes_of(o, usage.cached + usage.active),
                                   .capacity_bytes = bytes_of(o, usage.total - usage.null_blocks)};
     return 1 + n;

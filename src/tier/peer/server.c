@@ -400,8 +400,7 @@ QUIRE_API int quire_peer_server_get_stats(const quire_peer_server *server,
 {
     if (server == NULL || stats == NULL)
         return QUIRE_E_ARGUMENT;
-#define QR_X(name, field)                                                                          \
-    stats->field = atomic_load_explicit(&server->counts[QR_SERVED_##name], memory_order_relaxed);
+#define QR_X(name, field) stats->field = qr_count_get(&server->counts[QR_SERVED_##name]);
     QR_SERVED_COUNTS(QR_X)
 #undef QR_X
     stats->offered = atomic_load_explicit(&server->table.num_offered, memory_order_relaxed);

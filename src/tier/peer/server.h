@@ -13,6 +13,7 @@
 #ifndef QR_TIER_PEER_SERVER_H
 #define QR_TIER_PEER_SERVER_H
 
+#include "base/count.h"
 #include "base/fork_guard.h"
 #include "tier/net/secret.h"
 #include "tier/net/socket.h"

@@ -308,8 +308,7 @@ QUIRE_API int quire_tier_peer_get_stats(const quire_tier_peer *peer, quire_tier_
 {
     if (peer == NULL || stats == NULL)
         return QUIRE_E_ARGUMENT;
-#define QR_X(name, field)                                                                          \
-    stats->field = atomic_load_explicit(&peer->net.counts[QR_NET_##name], memory_order_relaxed);
+#define QR_X(name, field) stats->field = qr_count_get(&peer->net.counts[QR_NET_##name]);
     QR_PEER_COUNTS(QR_X)
 #undef QR_X
     stats->hints = atomic_load_explicit(&peer->hints.num, memory_order_relaxed);

@@ -85,7 +85,7 @@ static void count_blocks(qr_promote *promote, qr_promote_job *job, bool is_start
     qr_promote_tier *tier = &promote->tiers[job->tier];
     uint32_t n = job->job.num_ios;
     uint64_t bytes = n * promote->block_bytes;
-    qr_promote_tally(&tier->counters.in_flight, is_start ? n : UINT64_C(0) - n);
+    qr_count_add(&tier->counters.in_flight, is_start ? n : UINT64_C(0) - n);
     tier->bytes_out += is_start ? bytes : UINT64_C(0) - bytes;
     if (job->job.op == QUIRE_TIER_LOAD) {
         tier->num_loading += is_start ? n : UINT32_C(0) - n;
@@ -133,7 +133,7 @@ static void dissolve(qr_promote *promote, qr_promote_job *job,
                      void (*how)(qr_promote *promote, uint32_t move))
 {
     if (job->job.op == QUIRE_TIER_STORE)
-        qr_promote_tally(&promote->tiers[job->tier].counters.dropped_blocks, job->job.num_ios);
+        qr_count_add(&promote->tiers[job->tier].counters.dropped_blocks, job->job.num_ios);
     fail_moves(promote, job, how);
     release_blocks(promote, job);
     give_back_job(promote, job);
@@ -147,7 +147,7 @@ static void fail_queues(qr_promote *promote, uint32_t t,
     if (tier->stalled != QR_NIL)
         dissolve(promote, &promote->jobs[tier->stalled], how);
     tier->stalled = QR_NIL;
-    qr_promote_tally(&tier->counters.dropped_blocks, tier->queues[QR_QUEUE_STORE].count);
+    qr_count_add(&tier->counters.dropped_blocks, tier->queues[QR_QUEUE_STORE].count);
     for (uint32_t q = 0; q < QR_QUEUE_COUNT; q++)
         while (tier->queues[q].chain.first != QR_NIL)
             how(promote, tier->queues[q].chain.first);
@@ -305,7 +305,7 @@ static qr_promote_job *make_store(qr_promote *promote, uint32_t t)
         if (m->has_crc != (job->job.has_crcs != 0))
             break;
         if (!has_content(promote, m)) {
-            qr_promote_tally(&tier->counters.dropped_blocks, 1);
+            qr_count_add(&tier->counters.dropped_blocks, 1);
             qr_promote_move_end(promote, move, false); /* the block is another's */
             continue;
         }
@@ -451,8 +451,8 @@ static void end_load(qr_promote *promote, qr_promote_job *job)
             qr_promote_move_end(promote, job->moves[i], false);
         else
             qr_promote_move_fail(promote, job->moves[i]);
-    qr_promote_tally(&tier->counters.promoted_blocks, num_done);
-    qr_promote_tally(&tier->counters.failed_blocks, num_ios - num_done);
+    qr_count_add(&tier->counters.promoted_blocks, num_done);
+    qr_count_add(&tier->counters.failed_blocks, num_ios - num_done);
 }
 
 static void end_find(qr_promote *promote, qr_promote_job *job)
@@ -480,8 +480,8 @@ static void end_store(qr_promote *promote, qr_promote_job *job)
     release_blocks(promote, job);
     if (tier->most_store_bytes < UINT64_MAX / 2) /* there may be more room than there was once */
         tier->most_store_bytes += tier->most_store_bytes / 8 + promote->block_bytes;
-    qr_promote_tally(&tier->counters.stored_blocks, num_done);
-    qr_promote_tally(&tier->counters.failed_blocks, job->job.num_ios - num_done);
+    qr_count_add(&tier->counters.stored_blocks, num_done);
+    qr_count_add(&tier->counters.failed_blocks, job->job.num_ios - num_done);
 }
 
 /* Its user goes on; a store is still what it was, only nobody waits for its end. */
@@ -494,7 +494,7 @@ static void make_late(qr_promote *promote, qr_promote_job *job)
     if (job->job.op == QUIRE_TIER_STORE)
         return;
     if (job->job.op == QUIRE_TIER_LOAD)
-        qr_promote_tally(&tier->counters.late_blocks, job->job.num_ios);
+        qr_count_add(&tier->counters.late_blocks, job->job.num_ios);
     if (!job->is_stale)
         fail_moves(promote, job, end_move);
 }

@@ -163,8 +163,8 @@ static bool await_tier(qr_promote *promote, qr_record *r, uint32_t t)
         tier->queues[QR_QUEUE_LOAD].count + tier->queues[QR_QUEUE_FIND].count + tier->loads_on_time;
     double bytes = (double)(before + r->pending) * (double)promote->block_bytes;
     if (r->is_urgent && !qr_costs_try(&promote->costs, t, bytes, (double)r->pending * tokens)) {
-        qr_promote_tally(&promote->tiers[t].counters.skipped_tokens,
-                         (uint64_t)((double)r->pending * tokens));
+        qr_count_add(&promote->tiers[t].counters.skipped_tokens,
+                     (uint64_t)((double)r->pending * tokens));
         r->skipped_tiers |= bit;
         return false;
     }

@@ -26,6 +26,7 @@
 #define QR_TIER_PROMOTE_PARTS_H
 
 #include "base/bits.h"
+#include "base/count.h"
 #include "base/list.h"
 #include "tier/core/key.h"
 #include "tier/offload/share.h"
@@ -251,12 +252,6 @@ static inline void qr_promote_set_block(qr_promote *promote, quire_block block, 
 static inline bool qr_promote_is_out(const qr_promote_tier *tier)
 {
     return tier->num_stale > 0 || tier->is_void;
-}
-
-static inline void qr_promote_tally(_Atomic uint64_t *counter, uint64_t n)
-{
-    uint64_t now = atomic_load_explicit(counter, memory_order_relaxed);
-    atomic_store_explicit(counter, now + n, memory_order_relaxed);
 }
 
 /* ---- moves.c ---------------------------------------------------------- */

@@ -196,8 +196,8 @@ static void count_skipped(qr_promote *promote, const qr_cost_run *run, uint32_t 
 {
     for (uint32_t i = first; i < run->num_blocks; i++)
         if (run->sources[i] != QR_COSTS_FREE)
-            qr_promote_tally(&promote->tiers[run->sources[i]].counters.skipped_tokens,
-                             (uint64_t)run->block_tokens);
+            qr_count_add(&promote->tiers[run->sources[i]].counters.skipped_tokens,
+                         (uint64_t)run->block_tokens);
 }
 
 /* How far of the target is worth it: with one group any block, else all or nothing, since another

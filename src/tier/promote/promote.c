@@ -502,24 +502,19 @@ bool qr_promote_is_idle(const qr_promote *promote)
     return true;
 }
 
-static uint64_t get_tally(const _Atomic uint64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
 void qr_promote_add_stats(const qr_promote *promote, quire_offload_stats *stats)
 {
     for (uint32_t t = 0; t < promote->num_tiers; t++) {
         const qr_promote_counters *c = &promote->tiers[t].counters;
-        stats->tiers[t].hit_tokens += get_tally(&c->hit_tokens);
-        stats->tiers[t].promoted_blocks += get_tally(&c->promoted_blocks);
-        stats->tiers[t].stored_blocks += get_tally(&c->stored_blocks);
-        stats->tiers[t].failed_blocks += get_tally(&c->failed_blocks);
-        stats->tiers[t].late_blocks += get_tally(&c->late_blocks);
-        stats->tiers[t].skipped_tokens += get_tally(&c->skipped_tokens);
-        stats->tiers[t].not_admitted += get_tally(&c->not_admitted);
-        stats->tiers[t].dropped_blocks += get_tally(&c->dropped_blocks);
-        stats->tiers[t].in_flight += get_tally(&c->in_flight);
+        stats->tiers[t].hit_tokens += qr_count_get(&c->hit_tokens);
+        stats->tiers[t].promoted_blocks += qr_count_get(&c->promoted_blocks);
+        stats->tiers[t].stored_blocks += qr_count_get(&c->stored_blocks);
+        stats->tiers[t].failed_blocks += qr_count_get(&c->failed_blocks);
+        stats->tiers[t].late_blocks += qr_count_get(&c->late_blocks);
+        stats->tiers[t].skipped_tokens += qr_count_get(&c->skipped_tokens);
+        stats->tiers[t].not_admitted += qr_count_get(&c->not_admitted);
+        stats->tiers[t].dropped_blocks += qr_count_get(&c->dropped_blocks);
+        stats->tiers[t].in_flight += qr_count_get(&c->in_flight);
         stats->tiers[t].bytes_per_s = atomic_load_explicit(&c->bytes_per_s, memory_order_relaxed);
         stats->tiers[t].latency_ns = atomic_load_explicit(&c->latency_ns, memory_order_relaxed);
     }
@@ -558,7 +553,7 @@ uint32_t qr_promote_get_tiers(const qr_promote *promote, quire_tier_usage *tiers
             .blocks = stats.usage,
             .stored_blocks = stats.keys[QUIRE_TIER_STORE][QUIRE_TIER_DONE],
             .loaded_blocks = stats.keys[QUIRE_TIER_LOAD][QUIRE_TIER_DONE],
-            .hit_tokens = get_tally(&tier->counters.hit_tokens),
+            .hit_tokens = qr_count_get(&tier->counters.hit_tokens),
             .stored_bytes = stats.bytes_stored,
             .loaded_bytes = stats.bytes_loaded,
             .failed_blocks = count_failed(&stats),

@@ -43,8 +43,8 @@ static void find_keys(qr_promote *promote, offer *o)
         uint32_t origin = promote->blocks[block].origin;
         promote->blocks[block].origin = 0;
         if (origin > 0 && group == promote->count_group)
-            qr_promote_tally(&promote->tiers[origin - 1].counters.hit_tokens,
-                             promote->groups[group].block_size);
+            qr_count_add(&promote->tiers[origin - 1].counters.hit_tokens,
+                         promote->groups[group].block_size);
     }
 }
 
@@ -59,7 +59,7 @@ static void queue_store(qr_promote *promote, const offer *o, uint32_t i, uint32_
 {
     uint32_t move = qr_promote_move_new_store(promote, &o->keys[i], t);
     if (move == QR_NIL) {
-        qr_promote_tally(&promote->tiers[t].counters.dropped_blocks, 1);
+        qr_count_add(&promote->tiers[t].counters.dropped_blocks, 1);
         return;
     }
     qr_move *m = &promote->moves[move];
@@ -84,7 +84,7 @@ static uint32_t admit(qr_promote *promote, const offer *o, uint32_t t, uint8_t *
     for (uint32_t i = 0; i < n; i++)
         at[i] = (uint8_t)i;
     if (!o->was_hit)
-        qr_promote_tally(&tier->counters.not_admitted, o->n - n);
+        qr_count_add(&tier->counters.not_admitted, o->n - n);
     return n;
 }
 
@@ -132,7 +132,7 @@ static void offer_tier(qr_promote *promote, const offer *o, uint32_t t)
     }
     uint32_t room = qr_promote_is_out(tier) ? 0 : promote->max_stores - tier->num_queued;
     if (n > room) {
-        qr_promote_tally(&tier->counters.dropped_blocks, n - room);
+        qr_count_add(&tier->counters.dropped_blocks, n - room);
         n = room;
     }
     const quire_tier_key *asked = n < o->n ? keys : o->keys; /* mostly it is all of them */
@@ -186,9 +186,8 @@ static void turn_away(qr_promote *promote, uint32_t num_blocks, bool was_hit)
         if (tier->is_read_only)
             continue;
         bool is_admitted = was_hit || tier->admit != QUIRE_ADMIT_REUSED;
-        qr_promote_tally(is_admitted ? &tier->counters.dropped_blocks
-                                     : &tier->counters.not_admitted,
-                         num_blocks);
+        qr_count_add(is_admitted ? &tier->counters.dropped_blocks : &tier->counters.not_admitted,
+                     num_blocks);
     }
 }
 

@@ -30,7 +30,7 @@ static void mark_nodes(quire_tier_redis *redis)
     redis->node_share = QR_REDIS_CALLS / (num_nodes == 0 ? 1 : num_nodes);
     if (redis->node_share < LEAST_SHARE)
         redis->node_share = LEAST_SHARE;
-    atomic_store_explicit(&redis->net.counts[QR_NET_SLOTS], num_slots, memory_order_relaxed);
+    qr_count_set(&redis->net.counts[QR_NET_SLOTS], num_slots);
 }
 
 static void accept_map(quire_tier_redis *redis)

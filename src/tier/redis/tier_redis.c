@@ -266,25 +266,20 @@ static quire_tier_caps get_caps(void *self)
                              .checks_crc = 1};
 }
 
-static uint64_t get_gauge(const _Atomic uint64_t *gauge)
-{
-    return atomic_load_explicit(gauge, memory_order_relaxed);
-}
-
 /* A server does not say which of its keys are in use: all of them are cached ones. */
 static quire_usage get_usage(void *self)
 {
     const quire_tier_redis *redis = self;
-    uint64_t num_keys = get_gauge(&redis->num_keys);
-    uint64_t room = get_gauge(&redis->room_keys);
+    uint64_t num_keys = qr_count_get(&redis->num_keys);
+    uint64_t room = qr_count_get(&redis->room_keys);
     return (quire_usage){.total = num_keys + room, .empty = room, .cached = num_keys};
 }
 
 static quire_tier_space get_space(void *self)
 {
     const quire_tier_redis *redis = self;
-    return (quire_tier_space){.used_bytes = get_gauge(&redis->used_bytes),
-                              .capacity_bytes = get_gauge(&redis->max_bytes)};
+    return (quire_tier_space){.used_bytes = qr_count_get(&redis->used_bytes),
+                              .capacity_bytes = qr_count_get(&redis->max_bytes)};
 }
 
 /* Without jobs nothing on the tier's thread looks at the namespace; the next job brings it. */
@@ -373,8 +368,7 @@ QUIRE_API int quire_tier_redis_get_stats(const quire_tier_redis *redis,
 {
     if (redis == NULL || stats == NULL)
         return QUIRE_E_ARGUMENT;
-#define QR_X(name, field)                                                                          \
-    stats->field = atomic_load_explicit(&redis->net.counts[QR_NET_##name], memory_order_relaxed);
+#define QR_X(name, field) stats->field = qr_count_get(&redis->net.counts[QR_NET_##name]);
     QR_REDIS_COUNTS(QR_X)
 #undef QR_X
     return QUIRE_OK;

@@ -138,11 +138,6 @@ bool qr_usage_take(quire_tier_redis *redis, qr_node *node, const qr_call *call,
 
 /* ---- telling --------------------------------------------------------------- */
 
-static void set(_Atomic uint64_t *to, uint64_t value)
-{
-    atomic_store_explicit(to, value, memory_order_relaxed);
-}
-
 /* Blocks that fit into the rest, as large as the last one that was moved. */
 static uint64_t count_room(const quire_tier_redis *redis, const qr_redis_usage *usage)
 {
@@ -166,8 +161,8 @@ void qr_usage_publish(quire_tier_redis *redis)
         is_limited = is_limited && node->usage.max_bytes > 0;
         room += count_room(redis, &node->usage);
     }
-    set(&redis->num_keys, sum.keys);
-    set(&redis->used_bytes, sum.used_bytes);
-    set(&redis->max_bytes, is_limited ? sum.max_bytes : 0);
-    set(&redis->room_keys, is_limited ? room : 0);
+    qr_count_set(&redis->num_keys, sum.keys);
+    qr_count_set(&redis->used_bytes, sum.used_bytes);
+    qr_count_set(&redis->max_bytes, is_limited ? sum.max_bytes : 0);
+    qr_count_set(&redis->room_keys, is_limited ? room : 0);
 }
