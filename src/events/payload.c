@@ -3,18 +3,18 @@
 #include "base/bits.h"
 #include "base/memory.h"
 
-qr_payload *qr_payload_create(qr_purse *purse, uint64_t number, quire_bytes bytes)
+qr_payload *qr_payload_create(qr_budget *budget, uint64_t number, quire_bytes bytes)
 {
     qr_payload *payload = qr_alloc_raw(sizeof *payload + bytes.len);
     if (payload == NULL)
         return NULL;
     atomic_init(&payload->refs, 1);
     payload->number = number;
-    payload->purse = purse;
+    payload->budget = budget;
     payload->len = bytes.len;
     if (bytes.len > 0)
         memcpy(payload->bytes, bytes.data, bytes.len);
-    atomic_fetch_add_explicit(&purse->bytes, qr_payload_bytes(payload), memory_order_relaxed);
+    atomic_fetch_add_explicit(&budget->bytes, qr_payload_bytes(payload), memory_order_relaxed);
     return payload;
 }
 
@@ -28,7 +28,7 @@ void qr_payload_drop(qr_payload *payload)
 {
     if (atomic_fetch_sub_explicit(&payload->refs, 1, memory_order_acq_rel) != 1)
         return;
-    atomic_fetch_sub_explicit(&payload->purse->bytes, qr_payload_bytes(payload),
+    atomic_fetch_sub_explicit(&payload->budget->bytes, qr_payload_bytes(payload),
                               memory_order_relaxed);
     qr_free(payload);
 }

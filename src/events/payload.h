@@ -8,8 +8,8 @@
  * (and a subscriber that lags costs no copy of its own). The last to let go may be a thread of
  * ZeroMQ's: hence the atomic count.
  *
- * purse     counts the bytes of all payloads that somebody still has; it must outlive them. What is
- *           stuck in queues is bounded by looking at it before sending.
+ * budget    counts the bytes of all payloads that somebody still has; it must outlive them. What
+ *           is stuck in queues is bounded by looking at it before sending.
  */
 #ifndef QR_EVENTS_PAYLOAD_H
 #define QR_EVENTS_PAYLOAD_H
@@ -20,20 +20,20 @@
 #include <stdbool.h>
 #include <zmq.h>
 
-typedef struct qr_purse {
+typedef struct qr_budget {
     _Atomic uint64_t bytes;
-} qr_purse;
+} qr_budget;
 
 typedef struct qr_payload {
     _Atomic uint32_t refs;
     uint64_t number;
-    qr_purse *purse;
+    qr_budget *budget;
     size_t len;
     unsigned char bytes[];
 } qr_payload;
 
 /* A copy of bytes, with one reference, the caller's; NULL: no memory. */
-qr_payload *qr_payload_create(qr_purse *purse, uint64_t number, quire_bytes bytes);
+qr_payload *qr_payload_create(qr_budget *budget, uint64_t number, quire_bytes bytes);
 void qr_payload_keep(qr_payload *payload);
 void qr_payload_drop(qr_payload *payload);
 

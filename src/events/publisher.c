@@ -14,9 +14,9 @@
 #include "base/hooks.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "events/answers.h"
 #include "events/endpoint.h"
 #include "events/frames.h"
+#include "events/replay_server.h"
 #include "events/zap.h"
 
 #include <errno.h>
@@ -60,9 +60,9 @@ struct quire_publisher {
     size_t topic_len;
     qr_batches *batches;
     qr_replay_buffer buffer;
-    qr_answers answers;
-    qr_purse purse;
-    uint64_t max_bytes; /* of the purse */
+    qr_replay_server answers;
+    qr_budget budget;
+    uint64_t max_bytes; /* of the budget */
 
     pthread_t thread;
     bool has_thread;
@@ -86,7 +86,7 @@ static bool send_live(quire_publisher *p, qr_payload *payload)
 {
     zmq_msg_t last;
     unsigned char number[8];
-    if (atomic_load_explicit(&p->purse.bytes, memory_order_relaxed) > p->max_bytes)
+    if (atomic_load_explicit(&p->budget.bytes, memory_order_relaxed) > p->max_bytes)
         return false;
     if (!qr_payload_wrap(payload, &last))
         return false;
@@ -103,7 +103,7 @@ static bool send_live(quire_publisher *p, qr_payload *payload)
 
 static void publish(quire_publisher *p, quire_bytes bytes, uint32_t num_events)
 {
-    qr_payload *payload = qr_payload_create(&p->purse, p->buffer.next, bytes);
+    qr_payload *payload = qr_payload_create(&p->budget, p->buffer.next, bytes);
     if (payload == NULL) {
         qr_batches_lose(p->batches);
         return;
@@ -138,7 +138,7 @@ static void wait_and_read(quire_publisher *p, long wait_ms)
 {
     zmq_pollitem_t items[2];
     int count = 0;
-    bool takes_requests = p->router != NULL && qr_answers_has_room(&p->answers);
+    bool takes_requests = p->router != NULL && qr_replay_server_has_room(&p->answers);
     if (takes_requests)
         items[count++] = (zmq_pollitem_t){.socket = p->router, .events = ZMQ_POLLIN};
     if (p->zap.socket != NULL)
@@ -150,7 +150,7 @@ static void wait_and_read(quire_publisher *p, long wait_ms)
     (void)zmq_getsockopt(p->pub, ZMQ_EVENTS, &events, &events_bytes);
     (void)zmq_poll(items, count, wait_ms);
     if (takes_requests)
-        qr_answers_read(&p->answers, qr_now_ms());
+        qr_replay_server_read(&p->answers, qr_now_ms());
     if (p->zap.socket != NULL)
         qr_zap_answer(&p->zap);
 }
@@ -159,7 +159,7 @@ static bool answer_requests(quire_publisher *p)
 {
     if (p->router == NULL)
         return false;
-    bool has_moved = qr_answers_serve(&p->answers, qr_now_ms());
+    bool has_moved = qr_replay_server_serve(&p->answers, qr_now_ms());
     qr_count_set(&p->num_replays, p->answers.num_replays);
     qr_count_set(&p->num_snapshots, p->answers.num_snapshots);
     qr_count_set(&p->num_refused, p->answers.num_refused);
@@ -299,7 +299,7 @@ static int open_sockets(quire_publisher *p, const quire_publisher_config *config
 }
 
 /* Of the tiers whose events are told. */
-static void set_mediums(qr_whole_maker *maker, const quire_monitor *monitor)
+static void set_mediums(qr_snapshot_maker *maker, const quire_monitor *monitor)
 {
     quire_tier_usage tiers[QUIRE_MAX_TIERS];
     quire_monitor_info info = quire_monitor_get_info(monitor);
@@ -325,13 +325,13 @@ static int create_contents(quire_publisher *p, const quire_publisher_config *con
     if (status == QUIRE_OK)
         status = qr_batches_create(&batches, &p->batches);
     if (status == QUIRE_OK)
-        status = qr_whole_maker_init(&p->answers.maker, config->as_maps);
+        status = qr_snapshot_maker_init(&p->answers.maker, config->as_maps);
     if (status != QUIRE_OK)
         return status;
     p->answers.router = p->router;
     p->answers.batches = p->batches;
     p->answers.buffer = &p->buffer;
-    p->answers.purse = &p->purse;
+    p->answers.budget = &p->budget;
     p->answers.max_bytes = p->max_bytes + config->queue_bytes; /* more than what live ones may */
     p->answers.maker.num_groups = quire_monitor_get_info(config->monitor).num_groups;
     set_mediums(&p->answers.maker, config->monitor);
@@ -419,7 +419,7 @@ static void stop_publisher(quire_publisher *p)
         qr_socket_set(p->pub, ZMQ_LINGER, spent_ms < CLOSING_MS ? CLOSING_MS - (int)spent_ms : 0);
         (void)zmq_close(p->pub);
     }
-    qr_answers_release(&p->answers);
+    qr_replay_server_release(&p->answers);
     qr_replay_buffer_release(&p->buffer);
     qr_batches_destroy(p->batches);
     if (p->context != NULL)

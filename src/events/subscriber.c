@@ -199,7 +199,7 @@ static void close_subscriber(quire_subscriber *s)
 {
     qr_message_close(&s->held);
     qr_message_close(&s->current);
-    qr_asker_close(&s->asker);
+    qr_replay_client_close(&s->asker);
     if (s->sub != NULL)
         (void)zmq_close(s->sub);
     if (s->breaks != NULL)

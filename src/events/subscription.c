@@ -95,7 +95,7 @@ static void ask_replay(quire_subscriber *s, uint64_t from)
     qr_payload_write_number(from, request);
     s->mode = QR_MODE_REPLAY;
     s->asked_at = s->expected;
-    (void)qr_asker_ask(&s->asker, request); /* a failure looks like a late answer */
+    (void)qr_replay_client_ask(&s->asker, request); /* a failure looks like a late answer */
 }
 
 static void ask_missing(quire_subscriber *s)
@@ -118,7 +118,7 @@ static void ask_whole(quire_subscriber *s)
     s->mode = QR_MODE_WHOLE;
     s->num_pieces = 0;
     s->is_checking = false;
-    (void)qr_asker_ask(&s->asker, QR_ASKER_WHOLE);
+    (void)qr_replay_client_ask(&s->asker, QR_REPLAY_SNAPSHOT);
 }
 
 /* The publisher began anew, so all that it has told since is missing. */
@@ -308,12 +308,12 @@ static qr_outcome give_up(quire_subscriber *s, quire_delivery *delivery)
 
 static qr_outcome next_replayed(quire_subscriber *s, long wait_ms, quire_delivery *delivery)
 {
-    switch (qr_asker_next(&s->asker, wait_ms, &s->current.number, &s->current.payload)) {
-    case QR_ASKER_BATCH:
+    switch (qr_replay_client_next(&s->asker, wait_ms, &s->current.number, &s->current.payload)) {
+    case QR_REPLAY_BATCH:
         return take_replayed(s, delivery);
-    case QR_ASKER_END:
+    case QR_REPLAY_END:
         return end_replay(s, delivery);
-    case QR_ASKER_LATE:
+    case QR_REPLAY_LATE:
         if (!has_advanced(s))
             return give_up(s, delivery);
         ask_missing(s);
@@ -343,14 +343,14 @@ static qr_outcome end_whole(quire_subscriber *s, quire_delivery *delivery)
 
 static qr_outcome next_of_whole(quire_subscriber *s, long wait_ms, quire_delivery *delivery)
 {
-    switch (qr_asker_next(&s->asker, wait_ms, &s->current.number, &s->current.payload)) {
-    case QR_ASKER_BATCH:
+    switch (qr_replay_client_next(&s->asker, wait_ms, &s->current.number, &s->current.payload)) {
+    case QR_REPLAY_BATCH:
         s->num_pieces++;
         s->whole_number = s->current.number;
         return give_batch(s, QUIRE_DELIVERY_SNAPSHOT, delivery);
-    case QR_ASKER_END:
+    case QR_REPLAY_END:
         return end_whole(s, delivery);
-    case QR_ASKER_LATE:
+    case QR_REPLAY_LATE:
         return give_up(s, delivery);
     default:
         return QR_OUTCOME_NOTHING;

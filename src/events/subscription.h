@@ -17,7 +17,7 @@
 #define QR_EVENTS_SUBSCRIPTION_H
 
 #include "base/fork_guard.h"
-#include "events/asker.h"
+#include "events/replay_client.h"
 
 #include <quire/events.h>
 
@@ -41,7 +41,7 @@ struct quire_subscriber {
     void *breaks;   /* tells of connections that broke; NULL: nobody does */
     bool is_broken; /* since a live batch came */
     bool has_replay;
-    qr_asker asker;
+    qr_replay_client asker;
     qr_curve_keys keys;
     quire_wire_reader *reader;
 

@@ -157,7 +157,7 @@ static void buffer_keeps_the_newest(void **state)
 {
     (void)state;
     unsigned char bytes[1000] = {0};
-    qr_purse purse = {0};
+    qr_budget budget = {0};
     qr_replay_buffer buffer;
     uint64_t random = seed;
     assert_int_equal(qr_replay_buffer_init(&buffer, 7, 3000), QUIRE_OK);
@@ -165,7 +165,7 @@ static void buffer_keeps_the_newest(void **state)
     uint64_t lens[2000];
     for (uint64_t number = 0; number < COUNT(lens); number++) {
         size_t len = unit_random_below(&random, 50) == 0 ? 1000 : unit_random_below(&random, 600);
-        qr_payload *payload = qr_payload_create(&purse, number, (quire_bytes){bytes, len});
+        qr_payload *payload = qr_payload_create(&budget, number, (quire_bytes){bytes, len});
         assert_non_null(payload);
         lens[number] = qr_payload_bytes(payload);
         qr_replay_buffer_push(&buffer, payload);
@@ -175,7 +175,7 @@ static void buffer_keeps_the_newest(void **state)
             sum += lens[number - count++];
         assert_int_equal(buffer.count, count);
         assert_int_equal(buffer.bytes, sum);
-        assert_int_equal(purse.bytes, sum);
+        assert_int_equal(budget.bytes, sum);
         for (uint64_t n = 0; n <= number + 1; n += 1 + number / 10) {
             const qr_payload *found = qr_replay_buffer_find(&buffer, n);
             uint64_t oldest = number + 1 - count;
@@ -186,7 +186,7 @@ static void buffer_keeps_the_newest(void **state)
         }
     }
     qr_replay_buffer_release(&buffer);
-    assert_int_equal(purse.bytes, 0);
+    assert_int_equal(budget.bytes, 0);
 }
 
 /* One that alone has more bytes than the buffer may have stays until the next. */
@@ -194,11 +194,12 @@ static void buffer_keeps_a_huge_one(void **state)
 {
     (void)state;
     unsigned char bytes[1000] = {0};
-    qr_purse purse = {0};
+    qr_budget budget = {0};
     qr_replay_buffer buffer;
     assert_int_equal(qr_replay_buffer_init(&buffer, 4, 100), QUIRE_OK);
     for (uint64_t number = 0; number < 3; number++) {
-        qr_payload *payload = qr_payload_create(&purse, number, (quire_bytes){bytes, sizeof bytes});
+        qr_payload *payload =
+            qr_payload_create(&budget, number, (quire_bytes){bytes, sizeof bytes});
         assert_non_null(payload);
         qr_replay_buffer_push(&buffer, payload);
         assert_int_equal(buffer.count, 1);

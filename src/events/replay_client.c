@@ -1,4 +1,4 @@
-#include "events/asker.h"
+#include "events/replay_client.h"
 
 #include "base/hooks.h"
 #include "events/frames.h"
@@ -6,7 +6,7 @@
 
 enum { ANSWERS_HWM = 1000, FRAMES = 4, NUMBER_BYTES = 8, KEY_TEXT_BYTES = 40 };
 
-const unsigned char QR_ASKER_WHOLE[8] = {'s', 'n', 'a', 'p', 's', 'h', 'o', 't'};
+const unsigned char QR_REPLAY_SNAPSHOT[8] = {'s', 'n', 'a', 'p', 's', 'h', 'o', 't'};
 
 bool qr_curve_keys_apply(const qr_curve_keys *keys, void *socket)
 {
@@ -16,14 +16,14 @@ bool qr_curve_keys_apply(const qr_curve_keys *keys, void *socket)
             zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, keys->own_secret, KEY_TEXT_BYTES) == 0);
 }
 
-void qr_asker_close(qr_asker *asker)
+void qr_replay_client_close(qr_replay_client *asker)
 {
     if (asker->dealer != NULL)
         (void)zmq_close(asker->dealer);
     asker->dealer = NULL;
 }
 
-static bool open_dealer(qr_asker *asker)
+static bool open_dealer(qr_replay_client *asker)
 {
     char message[1] = "";
     void *dealer = zmq_socket(asker->context, ZMQ_DEALER);
@@ -41,20 +41,20 @@ static bool open_dealer(qr_asker *asker)
 
 /* A socket for each request: what is left of an answer that was given up cannot be taken for a part
  * of the next one. */
-bool qr_asker_ask(qr_asker *asker, const unsigned char request[8])
+bool qr_replay_client_ask(qr_replay_client *asker, const unsigned char request[8])
 {
-    qr_asker_close(asker);
+    qr_replay_client_close(asker);
     bool is_sent = open_dealer(asker) &&
                    zmq_send(asker->dealer, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) == 0 &&
                    zmq_send(asker->dealer, request, NUMBER_BYTES, ZMQ_DONTWAIT) == NUMBER_BYTES;
     asker->deadline_ms = qr_now_ms() + asker->timeout_ms;
     if (!is_sent)
-        qr_asker_close(asker);
+        qr_replay_client_close(asker);
     return is_sent;
 }
 
 /* ["", number, batch]; newer vLLM has its topic before the number. */
-static bool read_answer(qr_asker *asker, uint64_t *number, zmq_msg_t *payload)
+static bool read_answer(qr_replay_client *asker, uint64_t *number, zmq_msg_t *payload)
 {
     qr_frames frames;
     bool is_good = qr_frames_receive(&frames, asker->dealer) && frames.count >= 3 &&
@@ -69,21 +69,22 @@ static bool read_answer(qr_asker *asker, uint64_t *number, zmq_msg_t *payload)
 }
 
 /* What has come counts, however late one looks: a subscriber may have been stopped meanwhile. */
-qr_asker_answer qr_asker_next(qr_asker *asker, long wait_ms, uint64_t *number, zmq_msg_t *payload)
+qr_replay_outcome qr_replay_client_next(qr_replay_client *asker, long wait_ms, uint64_t *number,
+                                        zmq_msg_t *payload)
 {
     if (asker->dealer == NULL)
-        return QR_ASKER_LATE;
+        return QR_REPLAY_LATE;
     uint64_t now_ms = qr_now_ms();
     long left_ms = now_ms < asker->deadline_ms ? (long)(asker->deadline_ms - now_ms) : 0;
     zmq_pollitem_t item = {.socket = asker->dealer, .events = ZMQ_POLLIN};
     bool is_there = zmq_poll(&item, 1, wait_ms < 0 || wait_ms > left_ms ? left_ms : wait_ms) > 0 &&
                     read_answer(asker, number, payload);
     if (!is_there && qr_now_ms() < asker->deadline_ms)
-        return QR_ASKER_NOTHING;
+        return QR_REPLAY_NOTHING;
     if (is_there && *number != UINT64_MAX) {
         asker->deadline_ms = qr_now_ms() + asker->timeout_ms;
-        return QR_ASKER_BATCH;
+        return QR_REPLAY_BATCH;
     }
-    qr_asker_close(asker);
-    return is_there ? QR_ASKER_END : QR_ASKER_LATE;
+    qr_replay_client_close(asker);
+    return is_there ? QR_REPLAY_END : QR_REPLAY_LATE;
 }

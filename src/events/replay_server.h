@@ -1,4 +1,4 @@
-/* events/answers.h - the replay socket: requests of those who missed something, and answers.
+/* events/replay_server.h - the replay socket: requests of those who missed something, and answers.
  *
  *      request   [id, "", number]       batches from that number on, as far as they are kept
  *                [id, "", "snapshot"]   the whole index. (As a number this is one that never comes,
@@ -12,49 +12,49 @@
  *
  * The whole index is made at most about every tenth of a second, and shared by all who ask.
  */
-#ifndef QR_EVENTS_ANSWERS_H
-#define QR_EVENTS_ANSWERS_H
+#ifndef QR_EVENTS_REPLAY_SERVER_H
+#define QR_EVENTS_REPLAY_SERVER_H
 
 #include "events/batches.h"
 #include "events/replay_buffer.h"
-#include "events/whole.h"
+#include "events/snapshot.h"
 
-enum { QR_ANSWERS_MOST = 64, QR_ANSWERS_ID_BYTES = 255, QR_ANSWERS_MOST_WHOLES = 4 };
+enum { QR_REPLAY_SERVER_MOST = 64, QR_REPLAY_SERVER_ID_BYTES = 255, QR_REPLAY_MOST_SNAPSHOTS = 4 };
 
-typedef struct qr_answer {
-    unsigned char id[QR_ANSWERS_ID_BYTES];
+typedef struct qr_replay_answer {
+    unsigned char id[QR_REPLAY_SERVER_ID_BYTES];
     size_t id_len;
     bool wants_whole;
-    qr_whole *whole; /* once it is made */
-    uint64_t next;   /* number of a batch, or place of a piece */
+    qr_snapshot *whole; /* once it is made */
+    uint64_t next;      /* number of a batch, or place of a piece */
     uint64_t asked_ms;
     uint64_t moved_ms; /* when something last went out */
-} qr_answer;
+} qr_replay_answer;
 
-typedef struct qr_answers {
+typedef struct qr_replay_server {
     void *router;
     qr_batches *batches;
     const qr_replay_buffer *buffer;
-    qr_purse *purse;
-    uint64_t max_bytes; /* of the purse: beyond it answers wait */
-    qr_whole_maker maker;
-    qr_whole *last; /* the whole index as it was last made, or NULL */
+    qr_budget *budget;
+    uint64_t max_bytes; /* of the budget: beyond it answers wait */
+    qr_snapshot_maker maker;
+    qr_snapshot *last; /* the whole index as it was last made, or NULL */
     uint64_t last_until_ms;
     uint32_t num_wholes; /* that are still held by somebody */
     uint32_t count;
-    qr_answer list[QR_ANSWERS_MOST];
+    qr_replay_answer list[QR_REPLAY_SERVER_MOST];
 
     uint64_t num_replays;
     uint64_t num_snapshots;
     uint64_t num_refused;
-} qr_answers;
+} qr_replay_server;
 
-void qr_answers_release(qr_answers *answers);
+void qr_replay_server_release(qr_replay_server *answers);
 
-bool qr_answers_has_room(const qr_answers *answers);
+bool qr_replay_server_has_room(const qr_replay_server *answers);
 /* Reads some requests, those that are there. */
-void qr_answers_read(qr_answers *answers, uint64_t now_ms);
+void qr_replay_server_read(qr_replay_server *answers, uint64_t now_ms);
 /* Sends what can be sent now, within bounds; whether anything was. */
-bool qr_answers_serve(qr_answers *answers, uint64_t now_ms);
+bool qr_replay_server_serve(qr_replay_server *answers, uint64_t now_ms);
 
 #endif

@@ -1,4 +1,4 @@
-#include "events/answers.h"
+#include "events/replay_server.h"
 
 #include "base/hooks.h"
 #include "events/frames.h"
@@ -22,16 +22,16 @@ typedef enum answer_state { ANSWER_MOVED, ANSWER_WAITS, ANSWER_DONE, ANSWER_GONE
 
 /* ---- the whole index, shared ----------------------------------------------- */
 
-static void leave_whole(qr_answers *a, qr_whole *whole)
+static void leave_whole(qr_replay_server *a, qr_snapshot *whole)
 {
     if (whole == NULL || --whole->users > 0)
         return;
-    qr_whole_destroy(whole);
+    qr_snapshot_destroy(whole);
     a->num_wholes--;
 }
 
 /* Whether who starts with the last one made can be caught up from there. */
-static bool is_last_fresh(const qr_answers *a, uint64_t now_ms)
+static bool is_last_fresh(const qr_replay_server *a, uint64_t now_ms)
 {
     if (a->last == NULL || now_ms >= a->last_until_ms)
         return false;
@@ -39,14 +39,14 @@ static bool is_last_fresh(const qr_answers *a, uint64_t now_ms)
     return a->last->number + 1 >= oldest;
 }
 
-static qr_whole *take_whole(qr_answers *a, uint64_t now_ms)
+static qr_snapshot *take_whole(qr_replay_server *a, uint64_t now_ms)
 {
     if (!is_last_fresh(a, now_ms)) {
-        if (a->num_wholes >= QR_ANSWERS_MOST_WHOLES)
+        if (a->num_wholes >= QR_REPLAY_MOST_SNAPSHOTS)
             return NULL;
         uint64_t number = a->buffer->next - 1;
-        qr_whole *made = qr_whole_make(&a->maker, qr_batches_mirror(a->batches), number,
-                                       qr_batches_time(a->batches), a->purse);
+        qr_snapshot *made = qr_snapshot_make(&a->maker, qr_batches_mirror(a->batches), number,
+                                             qr_batches_time(a->batches), a->budget);
         if (made == NULL)
             return NULL;
         leave_whole(a, a->last);
@@ -62,12 +62,12 @@ static qr_whole *take_whole(qr_answers *a, uint64_t now_ms)
 
 /* ---- requests -------------------------------------------------------------- */
 
-bool qr_answers_has_room(const qr_answers *a)
+bool qr_replay_server_has_room(const qr_replay_server *a)
 {
-    return a->count < QR_ANSWERS_MOST;
+    return a->count < QR_REPLAY_SERVER_MOST;
 }
 
-static bool has_answer(const qr_answers *a, const void *id, size_t id_len)
+static bool has_answer(const qr_replay_server *a, const void *id, size_t id_len)
 {
     for (uint32_t i = 0; i < a->count; i++)
         if (a->list[i].id_len == id_len && memcmp(a->list[i].id, id, id_len) == 0)
@@ -76,16 +76,17 @@ static bool has_answer(const qr_answers *a, const void *id, size_t id_len)
 }
 
 /* A request has three frames: [id, "", number or "snapshot"]. */
-static bool accept_request(qr_answers *a, qr_frames *frames, uint64_t now_ms)
+static bool accept_request(qr_replay_server *a, qr_frames *frames, uint64_t now_ms)
 {
     const void *id = zmq_msg_data(&frames->all[0]);
     size_t id_len = zmq_msg_size(&frames->all[0]);
     const void *body = zmq_msg_data(&frames->all[2]);
-    if (frames->count != 3 || id_len > QR_ANSWERS_ID_BYTES || zmq_msg_size(&frames->all[1]) != 0 ||
-        zmq_msg_size(&frames->all[2]) != NUMBER_BYTES || has_answer(a, id, id_len))
+    if (frames->count != 3 || id_len > QR_REPLAY_SERVER_ID_BYTES ||
+        zmq_msg_size(&frames->all[1]) != 0 || zmq_msg_size(&frames->all[2]) != NUMBER_BYTES ||
+        has_answer(a, id, id_len))
         return false;
-    qr_answer *answer = &a->list[a->count++];
-    *answer = (qr_answer){.id_len = id_len, .asked_ms = now_ms, .moved_ms = now_ms};
+    qr_replay_answer *answer = &a->list[a->count++];
+    *answer = (qr_replay_answer){.id_len = id_len, .asked_ms = now_ms, .moved_ms = now_ms};
     memcpy(answer->id, id, id_len);
     answer->wants_whole = memcmp(body, WHOLE_REQUEST, NUMBER_BYTES) == 0;
     if (!answer->wants_whole)
@@ -93,10 +94,10 @@ static bool accept_request(qr_answers *a, qr_frames *frames, uint64_t now_ms)
     return true;
 }
 
-void qr_answers_read(qr_answers *a, uint64_t now_ms)
+void qr_replay_server_read(qr_replay_server *a, uint64_t now_ms)
 {
     bool is_there = true;
-    for (int i = 0; i < READ_AT_ONCE && is_there && qr_answers_has_room(a); i++) {
+    for (int i = 0; i < READ_AT_ONCE && is_there && qr_replay_server_has_room(a); i++) {
         qr_frames frames;
         is_there = qr_frames_receive(&frames, a->router);
         a->num_refused += is_there && !accept_request(a, &frames, now_ms);
@@ -108,7 +109,8 @@ void qr_answers_read(qr_answers *a, uint64_t now_ms)
 
 /* One message, the end where payload is NULL. After the first frame has gone nothing can fail, so
  * what can is done before. */
-static answer_state send_message(qr_answers *a, const qr_answer *answer, qr_payload *payload)
+static answer_state send_message(qr_replay_server *a, const qr_replay_answer *answer,
+                                 qr_payload *payload)
 {
     zmq_msg_t last;
     unsigned char number[NUMBER_BYTES];
@@ -129,7 +131,7 @@ static answer_state send_message(qr_answers *a, const qr_answer *answer, qr_payl
     return payload == NULL ? ANSWER_DONE : ANSWER_MOVED;
 }
 
-static qr_payload *next_payload(const qr_answers *a, const qr_answer *answer)
+static qr_payload *next_payload(const qr_replay_server *a, const qr_replay_answer *answer)
 {
     if (!answer->wants_whole)
         return qr_replay_buffer_find(a->buffer, answer->next);
@@ -139,7 +141,7 @@ static qr_payload *next_payload(const qr_answers *a, const qr_answer *answer)
 }
 
 /* Before the first batch there is nothing to be whole: just the end, and all numbers follow. */
-static bool can_begin(qr_answers *a, qr_answer *answer, uint64_t now_ms)
+static bool can_begin(qr_replay_server *a, qr_replay_answer *answer, uint64_t now_ms)
 {
     if (!answer->wants_whole || answer->whole != NULL || a->buffer->next == 0)
         return true;
@@ -149,7 +151,7 @@ static bool can_begin(qr_answers *a, qr_answer *answer, uint64_t now_ms)
     return answer->whole != NULL;
 }
 
-static answer_state move_answer(qr_answers *a, qr_answer *answer, uint64_t now_ms)
+static answer_state move_answer(qr_replay_server *a, qr_replay_answer *answer, uint64_t now_ms)
 {
     if (!can_begin(a, answer, now_ms))
         return ANSWER_WAITS;
@@ -166,9 +168,9 @@ static answer_state move_answer(qr_answers *a, qr_answer *answer, uint64_t now_m
     return state;
 }
 
-static void end_answer(qr_answers *a, uint32_t i, bool is_answered)
+static void end_answer(qr_replay_server *a, uint32_t i, bool is_answered)
 {
-    qr_answer *answer = &a->list[i];
+    qr_replay_answer *answer = &a->list[i];
     if (!is_answered)
         a->num_refused++;
     else if (answer->wants_whole)
@@ -179,12 +181,12 @@ static void end_answer(qr_answers *a, uint32_t i, bool is_answered)
     *answer = a->list[--a->count];
 }
 
-bool qr_answers_serve(qr_answers *a, uint64_t now_ms)
+bool qr_replay_server_serve(qr_replay_server *a, uint64_t now_ms)
 {
     bool has_moved = false;
-    bool is_full = atomic_load_explicit(&a->purse->bytes, memory_order_relaxed) > a->max_bytes;
+    bool is_full = atomic_load_explicit(&a->budget->bytes, memory_order_relaxed) > a->max_bytes;
     for (uint32_t i = a->count; i-- > 0;) {
-        qr_answer *answer = &a->list[i];
+        qr_replay_answer *answer = &a->list[i];
         answer_state state = is_full ? ANSWER_WAITS : move_answer(a, answer, now_ms);
         bool is_late =
             now_ms > answer->moved_ms + STUCK_MS || now_ms > answer->asked_ms + LONGEST_MS;
@@ -195,11 +197,11 @@ bool qr_answers_serve(qr_answers *a, uint64_t now_ms)
     return has_moved;
 }
 
-void qr_answers_release(qr_answers *a)
+void qr_replay_server_release(qr_replay_server *a)
 {
     while (a->count > 0)
         end_answer(a, a->count - 1, false);
     leave_whole(a, a->last);
     a->last = NULL;
-    qr_whole_maker_release(&a->maker);
+    qr_snapshot_maker_release(&a->maker);
 }

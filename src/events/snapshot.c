@@ -1,4 +1,4 @@
-#include "events/whole.h"
+#include "events/snapshot.h"
 
 #include "base/memory.h"
 
@@ -11,7 +11,7 @@ typedef struct whole_place {
     quire_block block;
 } whole_place;
 
-int qr_whole_maker_init(qr_whole_maker *maker, uint32_t as_maps)
+int qr_snapshot_maker_init(qr_snapshot_maker *maker, uint32_t as_maps)
 {
     quire_wire_options options = {.size = sizeof options, .as_maps = as_maps};
     maker->hashes = qr_alloc(PIECE_KEYS, sizeof *maker->hashes);
@@ -20,14 +20,14 @@ int qr_whole_maker_init(qr_whole_maker *maker, uint32_t as_maps)
     return quire_wire_writer_create(&options, &maker->writer);
 }
 
-void qr_whole_maker_release(qr_whole_maker *maker)
+void qr_snapshot_maker_release(qr_snapshot_maker *maker)
 {
     quire_wire_writer_destroy(maker->writer);
     qr_free(maker->hashes);
 }
 
 /* Takes up to PIECE_KEYS keys of one group. */
-static quire_wire_event stored_piece(qr_whole_maker *maker, const qr_mirror *mirror,
+static quire_wire_event stored_piece(qr_snapshot_maker *maker, const qr_mirror *mirror,
                                      whole_place *place)
 {
     quire_wire_event event = {.kind = QUIRE_WIRE_STORED,
@@ -53,8 +53,8 @@ static quire_wire_event stored_piece(qr_whole_maker *maker, const qr_mirror *mir
 }
 
 /* The next batch; the first one also has AllBlocksCleared. */
-static int add_piece(qr_whole_maker *maker, qr_whole *whole, const quire_wire_event *stored,
-                     double time, qr_purse *purse)
+static int add_piece(qr_snapshot_maker *maker, qr_snapshot *whole, const quire_wire_event *stored,
+                     double time, qr_budget *budget)
 {
     quire_wire_event cleared = {.kind = QUIRE_WIRE_CLEARED};
     quire_bytes bytes;
@@ -65,19 +65,19 @@ static int add_piece(qr_whole_maker *maker, qr_whole *whole, const quire_wire_ev
         status = quire_wire_add(maker->writer, stored);
     if (status == QUIRE_OK)
         status = quire_wire_end(maker->writer, time, maker->rank, &bytes);
-    qr_payload *piece = status == QUIRE_OK ? qr_payload_create(purse, whole->number, bytes) : NULL;
+    qr_payload *piece = status == QUIRE_OK ? qr_payload_create(budget, whole->number, bytes) : NULL;
     if (piece == NULL)
         return QUIRE_E_NOMEM;
     whole->pieces[whole->num_pieces++] = piece;
     return QUIRE_OK;
 }
 
-qr_whole *qr_whole_make(qr_whole_maker *maker, const qr_mirror *mirror, uint64_t number,
-                        double time, qr_purse *purse)
+qr_snapshot *qr_snapshot_make(qr_snapshot_maker *maker, const qr_mirror *mirror, uint64_t number,
+                              double time, qr_budget *budget)
 {
     uint32_t num_groups = maker->num_groups * maker->num_tiers;
     size_t most = qr_mirror_num_blocks(mirror) / PIECE_KEYS + num_groups + 1;
-    qr_whole *whole = qr_alloc(1, sizeof *whole + most * sizeof(void *));
+    qr_snapshot *whole = qr_alloc(1, sizeof *whole + most * sizeof(void *));
     if (whole == NULL)
         return NULL;
     whole->number = number;
@@ -86,15 +86,15 @@ qr_whole *qr_whole_make(qr_whole_maker *maker, const qr_mirror *mirror, uint64_t
         quire_wire_event stored = stored_piece(maker, mirror, &place);
         if (stored.num_hashes == 0 && whole->num_pieces > 0)
             continue;
-        if (add_piece(maker, whole, &stored, time, purse) != QUIRE_OK) {
-            qr_whole_destroy(whole);
+        if (add_piece(maker, whole, &stored, time, budget) != QUIRE_OK) {
+            qr_snapshot_destroy(whole);
             return NULL;
         }
     }
     return whole;
 }
 
-void qr_whole_destroy(qr_whole *whole)
+void qr_snapshot_destroy(qr_snapshot *whole)
 {
     if (whole == NULL)
         return;
