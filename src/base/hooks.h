@@ -21,9 +21,18 @@ int qr_random_bytes(const quire_hooks *hooks, void *out, size_t bytes);
 /* Does nothing without a log hook. */
 void qr_log(const quire_hooks *hooks, quire_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Writes a sentence where there is room for one. */
-void qr_say(char *message, size_t message_bytes, const char *format, ...)
+/* Where a caller gets a sentence; nowhere with NULL or without bytes. */
+typedef struct qr_sentence {
+    char *text;
+    size_t bytes;
+} qr_sentence;
+
+void qr_say(qr_sentence message, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same, and returns the status. */
+int qr_fail(qr_sentence message, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* The status's own sentence, where there is no other yet. */
+int qr_fail_plain(qr_sentence message, int status, const char *what);
 
 /* All bits that this library has: 0 to the last one, without a gap. */
 #define QR_QUIRK_OR(bit, name, sentence) | QUIRE_QUIRK(name)

@@ -10,6 +10,8 @@
 #ifndef QR_EVENTS_ENDPOINT_H
 #define QR_EVENTS_ENDPOINT_H
 
+#include "base/hooks.h"
+
 #include <quire/config.h>
 
 #include <stdbool.h>
@@ -26,11 +28,10 @@ typedef struct qr_endpoint {
 } qr_endpoint;
 
 /* QUIRE_OK, or QUIRE_E_ARGUMENT with a sentence. */
-int qr_endpoint_read(const char *text, uint32_t rank, qr_endpoint *endpoint, char *message,
-                     size_t message_bytes);
+int qr_endpoint_read(const char *text, uint32_t rank, qr_endpoint *endpoint, qr_sentence message);
 
 /* Binds or connects a socket, and notes the address with the port that the system chose.
  * QUIRE_E_SYSTEM with a sentence. */
-int qr_endpoint_attach(qr_endpoint *endpoint, void *socket, char *message, size_t message_bytes);
+int qr_endpoint_attach(qr_endpoint *endpoint, void *socket, qr_sentence message);
 
 #endif

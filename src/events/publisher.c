@@ -73,12 +73,6 @@ struct quire_publisher {
     _Atomic uint64_t is_whole;
 };
 
-/* Where a sentence goes when something cannot be made. */
-typedef struct publisher_message {
-    char *text;
-    size_t bytes;
-} publisher_message;
-
 /* ---- the thread ------------------------------------------------------------ */
 
 /* PUB never waits: a subscriber whose queue is full misses the batch. */
@@ -192,31 +186,29 @@ static int start_thread(quire_publisher *p)
 
 /* ---- making ---------------------------------------------------------------- */
 
-static int say_refused(publisher_message message, int status, const char *what, const char *value)
+static int say_refused(qr_sentence message, int status, const char *what, const char *value)
 {
-    qr_say(message.text, message.bytes, "%s '%s': %s", what, value, quire_strerror(status));
+    qr_say(message, "%s '%s': %s", what, value, quire_strerror(status));
     return status;
 }
 
 static int read_endpoints(quire_publisher *p, const quire_publisher_config *config,
-                          publisher_message message)
+                          qr_sentence message)
 {
     const char *texts[2] = {config->endpoint, config->replay_endpoint};
     qr_endpoint *endpoints[2] = {&p->endpoint, &p->replay_endpoint};
     for (int i = 0; i < 2 && texts[i] != NULL; i++) {
-        int status =
-            qr_endpoint_read(texts[i], config->rank, endpoints[i], message.text, message.bytes);
+        int status = qr_endpoint_read(texts[i], config->rank, endpoints[i], message);
         if (status != QUIRE_OK)
             return status;
         if (!endpoints[i]->is_local && config->curve_secret_key == NULL &&
-            config->allow_strangers_to_read_prompts_and_stall_us == 0) {
-            qr_say(message.text, message.bytes,
-                   "'%s' is open to other machines: set curve_secret_key (and curve_clients), or "
-                   "use tcp://127.0.0.1:PORT or ipc://FILE; if the network is trusted, set "
-                   "allow_strangers_to_read_prompts_and_stall_us",
-                   texts[i]);
-            return QUIRE_E_UNSAFE;
-        }
+            config->allow_strangers_to_read_prompts_and_stall_us == 0)
+            return qr_fail(
+                message, QUIRE_E_UNSAFE,
+                "'%s' is open to other machines: set curve_secret_key (and curve_clients), or "
+                "use tcp://127.0.0.1:PORT or ipc://FILE; if the network is trusted, set "
+                "allow_strangers_to_read_prompts_and_stall_us",
+                texts[i]);
     }
     if (config->listen != QUIRE_DEFAULT)
         p->endpoint.listens = config->listen == QUIRE_ON;
@@ -224,22 +216,17 @@ static int read_endpoints(quire_publisher *p, const quire_publisher_config *conf
     return QUIRE_OK;
 }
 
-static int guard_socket(void *socket, const quire_publisher_config *config,
-                        publisher_message message)
+static int guard_socket(void *socket, const quire_publisher_config *config, qr_sentence message)
 {
     unsigned char key[QR_KEY_BYTES];
     if (config->curve_secret_key == NULL)
         return QUIRE_OK;
-    if (zmq_has("curve") == 0) {
-        qr_say(message.text, message.bytes,
-               "curve_secret_key is set, but this libzmq was built without CURVE");
-        return QUIRE_E_SYSTEM;
-    }
-    if (qr_zap_read_key(config->curve_secret_key, key) != QUIRE_OK) {
-        qr_say(message.text, message.bytes,
-               "invalid curve_secret_key (expected 40 characters from zmq_curve_keypair)");
-        return QUIRE_E_ARGUMENT;
-    }
+    if (zmq_has("curve") == 0)
+        return qr_fail(message, QUIRE_E_SYSTEM,
+                       "curve_secret_key is set, but this libzmq was built without CURVE");
+    if (qr_zap_read_key(config->curve_secret_key, key) != QUIRE_OK)
+        return qr_fail(message, QUIRE_E_ARGUMENT,
+                       "invalid curve_secret_key (expected 40 characters from zmq_curve_keypair)");
     qr_socket_set(socket, ZMQ_CURVE_SERVER, 1);
     if (zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, config->curve_secret_key, QR_KEY_TEXT_BYTES) !=
             0 ||
@@ -248,8 +235,7 @@ static int guard_socket(void *socket, const quire_publisher_config *config,
     return QUIRE_OK;
 }
 
-static int open_pub(quire_publisher *p, const quire_publisher_config *config,
-                    publisher_message message)
+static int open_pub(quire_publisher *p, const quire_publisher_config *config, qr_sentence message)
 {
     p->pub = zmq_socket(p->context, ZMQ_PUB);
     if (p->pub == NULL)
@@ -258,13 +244,11 @@ static int open_pub(quire_publisher *p, const quire_publisher_config *config,
     qr_socket_set(p->pub, ZMQ_TCP_KEEPALIVE, 1);
     qr_socket_set_most(p->pub, REQUEST_BYTES);
     int status = guard_socket(p->pub, config, message);
-    return status == QUIRE_OK
-               ? qr_endpoint_attach(&p->endpoint, p->pub, message.text, message.bytes)
-               : status;
+    return status == QUIRE_OK ? qr_endpoint_attach(&p->endpoint, p->pub, message) : status;
 }
 
 static int open_router(quire_publisher *p, const quire_publisher_config *config,
-                       publisher_message message)
+                       qr_sentence message)
 {
     p->router = zmq_socket(p->context, ZMQ_ROUTER);
     if (p->router == NULL)
@@ -276,13 +260,12 @@ static int open_router(quire_publisher *p, const quire_publisher_config *config,
     qr_socket_set(p->router, ZMQ_TCP_KEEPALIVE, 1);
     qr_socket_set_most(p->router, REQUEST_BYTES);
     int status = guard_socket(p->router, config, message);
-    return status == QUIRE_OK
-               ? qr_endpoint_attach(&p->replay_endpoint, p->router, message.text, message.bytes)
-               : status;
+    return status == QUIRE_OK ? qr_endpoint_attach(&p->replay_endpoint, p->router, message)
+                              : status;
 }
 
 static int open_sockets(quire_publisher *p, const quire_publisher_config *config,
-                        publisher_message message)
+                        qr_sentence message)
 {
     p->context = zmq_ctx_new();
     if (p->context == NULL)
@@ -290,7 +273,7 @@ static int open_sockets(quire_publisher *p, const quire_publisher_config *config
     int status = QUIRE_OK;
     if (config->num_curve_clients > 0)
         status = qr_zap_init(&p->zap, p->context, config->curve_clients, config->num_curve_clients,
-                             message.text, message.bytes);
+                             message);
     if (status == QUIRE_OK)
         status = open_pub(p, config, message);
     if (status == QUIRE_OK && config->replay_endpoint != NULL)
@@ -353,7 +336,7 @@ static int check_publisher_config(const quire_publisher_config *config)
 
 /* Fills in the defaults. */
 static int read_publisher_config(const quire_publisher_config *callers,
-                                 quire_publisher_config *config, publisher_message message)
+                                 quire_publisher_config *config, qr_sentence message)
 {
     int status = qr_config_read(config, sizeof *config, callers);
     if (status == QUIRE_OK)
@@ -374,7 +357,7 @@ static int read_publisher_config(const quire_publisher_config *callers,
 QUIRE_API int quire_publisher_create(const quire_publisher_config *callers,
                                      quire_publisher **publisher, char *text, size_t text_bytes)
 {
-    publisher_message message = {text, text_bytes};
+    qr_sentence message = {text, text_bytes};
     quire_publisher_config config;
     if (publisher == NULL)
         return say_refused(message, QUIRE_E_ARGUMENT, "publisher", "NULL");

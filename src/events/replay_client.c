@@ -25,7 +25,6 @@ void qr_replay_client_close(qr_replay_client *asker)
 
 static bool open_dealer(qr_replay_client *asker)
 {
-    char message[1] = "";
     void *dealer = zmq_socket(asker->context, ZMQ_DEALER);
     if (dealer == NULL)
         return false;
@@ -36,7 +35,7 @@ static bool open_dealer(qr_replay_client *asker)
     qr_endpoint endpoint = asker->endpoint;
     endpoint.listens = false;
     return qr_curve_keys_apply(asker->keys, dealer) &&
-           qr_endpoint_attach(&endpoint, dealer, message, sizeof message) == QUIRE_OK;
+           qr_endpoint_attach(&endpoint, dealer, (qr_sentence){NULL, 0}) == QUIRE_OK;
 }
 
 /* A socket for each request: what is left of an answer that was given up cannot be taken for a part

@@ -55,8 +55,8 @@ QUIRE_API int quire_subscriber_next(quire_subscriber *s, int timeout_ms, quire_d
 
 /* ---- making ---------------------------------------------------------------- */
 
-static int read_keys(quire_subscriber *s, const quire_subscriber_config *config, char *text,
-                     size_t text_bytes)
+static int read_keys(quire_subscriber *s, const quire_subscriber_config *config,
+                     qr_sentence message)
 {
     unsigned char key[QR_KEY_BYTES];
     const char *given[3] = {config->curve_server_key, config->curve_public_key,
@@ -66,22 +66,20 @@ static int read_keys(quire_subscriber *s, const quire_subscriber_config *config,
                                          "curve_secret_key"};
     if (config->curve_server_key == NULL)
         return QUIRE_OK;
-    if (zmq_has("curve") == 0) {
-        qr_say(text, text_bytes, "%s is set, but this libzmq was built without CURVE", names[0]);
-        return QUIRE_E_SYSTEM;
-    }
+    if (zmq_has("curve") == 0)
+        return qr_fail(message, QUIRE_E_SYSTEM,
+                       "%s is set, but this libzmq was built without CURVE", names[0]);
     /* A publisher that lets in whoever knows its key needs none of ours in particular. */
     if (zmq_curve_keypair(s->keys.own_public, s->keys.own_secret) != 0)
         return QUIRE_E_SYSTEM;
     s->keys.is_used = true;
     for (int i = 0; i < 3; i++) {
         bool is_half = i == 2 && given[1] != NULL && given[2] == NULL;
-        if (is_half || (given[i] != NULL && qr_zap_read_key(given[i], key) != QUIRE_OK)) {
-            qr_say(text, text_bytes,
-                   "%s is missing or invalid (expected 40 characters from zmq_curve_keypair)",
-                   names[i]);
-            return QUIRE_E_ARGUMENT;
-        }
+        if (is_half || (given[i] != NULL && qr_zap_read_key(given[i], key) != QUIRE_OK))
+            return qr_fail(
+                message, QUIRE_E_ARGUMENT,
+                "%s is missing or invalid (expected 40 characters from zmq_curve_keypair)",
+                names[i]);
         if (given[i] != NULL)
             memcpy(kept[i], given[i], QR_KEY_TEXT_BYTES + 1);
     }
@@ -92,17 +90,15 @@ static int read_keys(quire_subscriber *s, const quire_subscriber_config *config,
 }
 
 static int open_sub(quire_subscriber *s, const quire_subscriber_config *config,
-                    qr_endpoint *endpoint, char *text, size_t text_bytes)
+                    qr_endpoint *endpoint, qr_sentence message)
 {
     const char *topic = config->topic == NULL ? "" : config->topic;
     s->context = zmq_ctx_new();
     s->sub = s->context == NULL ? NULL : zmq_socket(s->context, ZMQ_SUB);
     if (s->sub == NULL || zmq_setsockopt(s->sub, ZMQ_SUBSCRIBE, topic, strlen(topic)) != 0 ||
-        !qr_curve_keys_apply(&s->keys, s->sub)) {
-        qr_say(text, text_bytes, "no socket for '%s': %s", config->endpoint,
-               zmq_strerror(zmq_errno()));
-        return QUIRE_E_SYSTEM;
-    }
+        !qr_curve_keys_apply(&s->keys, s->sub))
+        return qr_fail(message, QUIRE_E_SYSTEM, "no socket for '%s': %s", config->endpoint,
+                       zmq_strerror(zmq_errno()));
     qr_socket_set(s->sub, ZMQ_LINGER, 0);
     qr_socket_set(s->sub, ZMQ_RCVHWM, config->hwm > INT32_MAX ? INT32_MAX : (int)config->hwm);
     qr_socket_set_most(s->sub, config->max_message_bytes);
@@ -116,14 +112,13 @@ static int open_sub(quire_subscriber *s, const quire_subscriber_config *config,
     endpoint->listens = config->listen == QUIRE_DEFAULT ? strchr(endpoint->text, '*') != NULL
                                                         : config->listen == QUIRE_ON;
     if (endpoint->listens && !endpoint->is_local && config->curve_server_key == NULL &&
-        config->allow_strangers_to_tell_us_lies == 0) {
-        qr_say(text, text_bytes,
-               "'%s' is open to other machines and unauthenticated: set curve_server_key, or "
-               "allow_strangers_to_tell_us_lies",
-               config->endpoint);
-        return QUIRE_E_UNSAFE;
-    }
-    return qr_endpoint_attach(endpoint, s->sub, text, text_bytes);
+        config->allow_strangers_to_tell_us_lies == 0)
+        return qr_fail(
+            message, QUIRE_E_UNSAFE,
+            "'%s' is open to other machines and unauthenticated: set curve_server_key, or "
+            "allow_strangers_to_tell_us_lies",
+            config->endpoint);
+    return qr_endpoint_attach(endpoint, s->sub, message);
 }
 
 /* Fills in the defaults. */
@@ -144,19 +139,19 @@ static int read_subscriber_config(const quire_subscriber_config *callers,
     return QUIRE_OK;
 }
 
-static int create_subscriber(quire_subscriber *s, const quire_subscriber_config *config, char *text,
-                             size_t text_bytes)
+static int create_subscriber(quire_subscriber *s, const quire_subscriber_config *config,
+                             qr_sentence message)
 {
     qr_endpoint endpoint;
-    int status = qr_endpoint_read(config->endpoint, 0, &endpoint, text, text_bytes);
+    int status = qr_endpoint_read(config->endpoint, 0, &endpoint, message);
     if (status == QUIRE_OK && config->replay_endpoint != NULL) {
         s->has_replay = true;
-        status = qr_endpoint_read(config->replay_endpoint, 0, &s->asker.endpoint, text, text_bytes);
+        status = qr_endpoint_read(config->replay_endpoint, 0, &s->asker.endpoint, message);
     }
     if (status == QUIRE_OK)
-        status = read_keys(s, config, text, text_bytes);
+        status = read_keys(s, config, message);
     if (status == QUIRE_OK)
-        status = open_sub(s, config, &endpoint, text, text_bytes);
+        status = open_sub(s, config, &endpoint, message);
     if (status != QUIRE_OK)
         return status;
     s->asker.context = s->context;
@@ -165,25 +160,26 @@ static int create_subscriber(quire_subscriber *s, const quire_subscriber_config 
     s->asker.timeout_ms = config->replay_timeout_ms;
     status = quire_wire_reader_create(&s->reader);
     if (status != QUIRE_OK)
-        qr_say(text, text_bytes, "subscriber: %s", quire_strerror(status));
+        qr_say(message, "subscriber: %s", quire_strerror(status));
     return status;
 }
 
 QUIRE_API int quire_subscriber_create(const quire_subscriber_config *callers,
                                       quire_subscriber **subscriber, char *text, size_t text_bytes)
 {
+    qr_sentence message = {text, text_bytes};
     quire_subscriber_config config = {0};
     int status = subscriber == NULL ? QUIRE_E_ARGUMENT : read_subscriber_config(callers, &config);
     quire_subscriber *s = status == QUIRE_OK ? qr_alloc(1, sizeof *s) : NULL;
     if (s == NULL) {
         status = status == QUIRE_OK ? QUIRE_E_NOMEM : status;
-        qr_say(text, text_bytes, "subscriber: %s", quire_strerror(status));
+        qr_say(message, "subscriber: %s", quire_strerror(status));
         return status;
     }
     qr_fork_guard_init(&s->guard);
-    qr_message_init(&s->held);
-    qr_message_init(&s->current);
-    status = create_subscriber(s, &config, text, text_bytes);
+    qr_live_message_init(&s->held);
+    qr_live_message_init(&s->current);
+    status = create_subscriber(s, &config, message);
     if (status != QUIRE_OK) {
         quire_subscriber_destroy(s);
         return status;
@@ -197,8 +193,8 @@ QUIRE_API int quire_subscriber_create(const quire_subscriber_config *callers,
 
 static void close_subscriber(quire_subscriber *s)
 {
-    qr_message_close(&s->held);
-    qr_message_close(&s->current);
+    qr_live_message_close(&s->held);
+    qr_live_message_close(&s->current);
     qr_replay_client_close(&s->asker);
     if (s->sub != NULL)
         (void)zmq_close(s->sub);

@@ -9,19 +9,19 @@ enum { LIVE_FRAMES = 3, NUMBER_BYTES = 8, MOST_PATIENCE = 16 };
 
 /* ---- messages -------------------------------------------------------------- */
 
-void qr_message_init(qr_message *m)
+void qr_live_message_init(qr_live_message *m)
 {
     (void)zmq_msg_init(&m->topic);
     (void)zmq_msg_init(&m->payload);
 }
 
-void qr_message_close(qr_message *m)
+void qr_live_message_close(qr_live_message *m)
 {
     (void)zmq_msg_close(&m->topic);
     (void)zmq_msg_close(&m->payload);
 }
 
-static void move_message(qr_message *to, qr_message *from)
+static void move_message(qr_live_message *to, qr_live_message *from)
 {
     to->number = from->number;
     (void)zmq_msg_move(&to->topic, &from->topic);
@@ -42,7 +42,7 @@ static uint64_t digest_of(zmq_msg_t *frame)
 }
 
 /* The live message that comes next, into *m. */
-static qr_outcome receive_live(quire_subscriber *s, long wait_ms, qr_message *m)
+static qr_outcome receive_live(quire_subscriber *s, long wait_ms, qr_live_message *m)
 {
     zmq_pollitem_t item = {.socket = s->sub, .events = ZMQ_POLLIN};
     qr_frames frames;
@@ -158,7 +158,7 @@ static qr_outcome settle(quire_subscriber *s, quire_delivery *delivery)
 
 /* ---- the three modes ------------------------------------------------------- */
 
-static void hold(quire_subscriber *s, qr_message *m)
+static void hold(quire_subscriber *s, qr_live_message *m)
 {
     move_message(&s->held, m);
     s->has_held = true;
@@ -172,7 +172,7 @@ static bool has_broken(quire_subscriber *s)
     return is_broken;
 }
 
-static qr_outcome take_live(quire_subscriber *s, qr_message *m, quire_delivery *delivery)
+static qr_outcome take_live(quire_subscriber *s, qr_live_message *m, quire_delivery *delivery)
 {
     bool is_back = s->has_live && m->number <= s->last_live;
     s->has_live = true;
@@ -209,7 +209,7 @@ static long live_wait_ms(const quire_subscriber *s, long wait_ms)
     return s->has_replay && s->has_expected && is_shorter ? (long)left_ms : wait_ms;
 }
 
-static qr_outcome listen_live(quire_subscriber *s, long wait_ms, qr_message *m)
+static qr_outcome listen_live(quire_subscriber *s, long wait_ms, qr_live_message *m)
 {
     qr_outcome result = receive_live(s, live_wait_ms(s, wait_ms), m);
     if (result != QR_OUTCOME_NOTHING) {
@@ -236,8 +236,8 @@ static qr_outcome next_live(quire_subscriber *s, long wait_ms, quire_delivery *d
         s->has_held = s->has_live = false; /* what came from the old one does not count */
         return restart(s, s->expected, delivery);
     }
-    qr_message m;
-    qr_message_init(&m);
+    qr_live_message m;
+    qr_live_message_init(&m);
     qr_outcome result = QR_OUTCOME_GO_ON;
     if (s->has_held) {
         move_message(&m, &s->held);
@@ -248,7 +248,7 @@ static qr_outcome next_live(quire_subscriber *s, long wait_ms, quire_delivery *d
     }
     if (result == QR_OUTCOME_GO_ON)
         result = take_live(s, &m, delivery);
-    qr_message_close(&m);
+    qr_live_message_close(&m);
     return result;
 }
 

@@ -28,11 +28,11 @@ typedef enum qr_subscription_mode {
 } qr_subscription_mode;
 
 /* A batch as it came. */
-typedef struct qr_message {
+typedef struct qr_live_message {
     uint64_t number;
     zmq_msg_t topic;
     zmq_msg_t payload;
-} qr_message;
+} qr_live_message;
 
 struct quire_subscriber {
     qr_fork_guard guard;
@@ -63,8 +63,8 @@ struct quire_subscriber {
     uint32_t num_pieces; /* of the whole index that came */
     uint64_t whole_number;
     bool has_held;
-    qr_message held;    /* a live one that waits until what is missing has come */
-    qr_message current; /* what the caller was given */
+    qr_live_message held;    /* a live one that waits until what is missing has come */
+    qr_live_message current; /* what the caller was given */
 };
 
 /* What a step of the machine leads to. */
@@ -76,8 +76,8 @@ typedef enum qr_outcome {
     QR_OUTCOME_BAD      /* no batch */
 } qr_outcome;
 
-void qr_message_init(qr_message *message);
-void qr_message_close(qr_message *message);
+void qr_live_message_init(qr_live_message *message);
+void qr_live_message_close(qr_live_message *message);
 
 /* From where on: see quire_subscriber_config. */
 void qr_subscription_begin(quire_subscriber *s, uint32_t start);

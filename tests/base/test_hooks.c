@@ -288,10 +288,10 @@ static void a_sentence_is_cut_where_room_ends(void **state)
 {
     (void)state;
     char message[8] = "before";
-    qr_say(message, 0, "%d", 7);
+    qr_say((qr_sentence){message, 0}, "%d", 7);
     assert_string_equal(message, "before");
-    qr_say(NULL, 8, "%d", 7);
-    qr_say(message, sizeof message, "%d of %d", 1234, 5678);
+    qr_say((qr_sentence){NULL, 8}, "%d", 7);
+    qr_say((qr_sentence){message, sizeof message}, "%d of %d", 1234, 5678);
     assert_string_equal(message, "1234 of");
 }
 

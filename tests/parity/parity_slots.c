@@ -209,7 +209,8 @@ static void add_list(slots_case *c, uint32_t which, bool has_slots)
 {
     const quire_slots *slots = c->slots;
     bool is_first = true;
-    for (uint32_t id = slots->lists[which].oldest; id != QR_NIL; id = slots->nodes[id].next) {
+    for (uint32_t id = slots->lists[which].chain.first; id != QR_NIL;
+         id = slots->nodes[id].link.next) {
         const qr_slots_node *node = &slots->nodes[id];
         text_add(&c->r.answer, "%s%u", is_first ? "" : ",", number_of(c, &node->key));
         if (has_slots)

@@ -16,22 +16,15 @@ enum { DEFAULT_JOBS = 256, MOST_JOBS = 65536, DEFAULT_STRIKES = 3 };
 #define DEFAULT_CLOSE_NS    UINT64_C(2000000000)
 #define MOST_NS             (UINT64_C(1) << 56) /* two years: sums of a few do not overflow */
 
-/* Where a sentence goes when something is wrong. */
-typedef struct tier_message {
-    char *text;
-    size_t bytes;
-} tier_message;
-
 /* ---- config ---------------------------------------------------------------- */
 
-static int say_config(tier_message message, const char *what)
+static int say_config(qr_sentence message, const char *what)
 {
-    qr_say(message.text, message.bytes, "the tier's config: %s", what);
-    return QUIRE_E_CONFIG;
+    return qr_fail(message, QUIRE_E_CONFIG, "the tier's config: %s", what);
 }
 
 /* The caller's may be older, and shorter, than ours. */
-static int read_ops(quire_tier_ops *own, const quire_tier_ops *callers, tier_message message)
+static int read_ops(quire_tier_ops *own, const quire_tier_ops *callers, qr_sentence message)
 {
     memset(own, 0, sizeof *own);
     if (callers == NULL || callers->abi != 1 || callers->size < 2 * sizeof(uint32_t))
@@ -41,7 +34,7 @@ static int read_ops(quire_tier_ops *own, const quire_tier_ops *callers, tier_mes
 }
 
 static int check_tier_config(const quire_tier_config *config, const quire_tier_ops *ops,
-                             tier_message message)
+                             qr_sentence message)
 {
     if (ops->begin == NULL)
         return say_config(message, "ops->begin is NULL");
@@ -132,7 +125,7 @@ static void set_names(quire_tier *tier, const char *label)
         *c = *c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c;
 }
 
-static int set_tier_up(quire_tier *tier, const quire_tier_config *config, tier_message message)
+static int set_tier_up(quire_tier *tier, const quire_tier_config *config, qr_sentence message)
 {
     uint64_t seed;
     qr_runner_init(&tier->runner);
@@ -142,11 +135,9 @@ static int set_tier_up(quire_tier *tier, const quire_tier_config *config, tier_m
     tier->deadline_ns = config->deadline_ns;
     tier->close_ns = config->close_ns;
     tier->is_inline = config->run_inline == QUIRE_ON;
-    if (qr_random_bytes(&config->hooks, &seed, sizeof seed) != 0) {
-        qr_say(message.text, message.bytes, "cannot get random bytes: %s",
-               quire_strerror(QUIRE_E_RANDOM));
-        return QUIRE_E_RANDOM;
-    }
+    if (qr_random_bytes(&config->hooks, &seed, sizeof seed) != 0)
+        return qr_fail(message, QUIRE_E_RANDOM, "cannot get random bytes: %s",
+                       quire_strerror(QUIRE_E_RANDOM));
     qr_breaker_init(&tier->breaker, config->breaker_strikes, config->breaker_ns, seed);
     tier->runner.hooks = &tier->hooks;
     set_names(tier, config->label);
@@ -165,41 +156,34 @@ static quire_tier_caps caps_of(const qr_runner *runner)
     return caps;
 }
 
-static int open_and_start(quire_tier *tier, const quire_tier_config *config, tier_message message)
+static int open_and_start(quire_tier *tier, const quire_tier_config *config, qr_sentence message)
 {
     qr_runner *r = &tier->runner;
     int status = QUIRE_OK;
-    if (message.text != NULL && message.bytes > 0)
-        message.text[0] = 0;
+    qr_say(message, "%s", "");
     if (r->ops.open != NULL)
         status =
             r->ops.open(r->self, config->memory, config->memory_bytes, message.text, message.bytes);
-    if (status != QUIRE_OK) {
-        if (message.text != NULL && message.bytes > 0 && message.text[0] == 0)
-            qr_say(message.text, message.bytes, "tier %s: %s", tier->label, quire_strerror(status));
-        return status;
-    }
+    if (status != QUIRE_OK)
+        return qr_fail_plain(message, status, tier->label);
     r->caps = caps_of(r);
-    if (!tier->is_inline && qr_runner_start(r) != QUIRE_OK) {
-        qr_say(message.text, message.bytes,
-               "tier %s: cannot create a thread or a descriptor; raise the limits of processes "
-               "(ulimit -u) and open files (ulimit -n)",
-               tier->label);
-        return QUIRE_E_SYSTEM;
-    }
+    if (!tier->is_inline && qr_runner_start(r) != QUIRE_OK)
+        return qr_fail(
+            message, QUIRE_E_SYSTEM,
+            "tier %s: cannot create a thread or a descriptor; raise the limits of processes "
+            "(ulimit -u) and open files (ulimit -n)",
+            tier->label);
     return QUIRE_OK;
 }
 
 /* On the way here self has become the tier's. */
 static int open_tier(const quire_tier_config *config, const quire_tier_ops *ops,
-                     const quire_allocator *allocator, quire_tier **out, tier_message message)
+                     const quire_allocator *allocator, quire_tier **out, qr_sentence message)
 {
     quire_tier *tier = create_tier(config->max_jobs, allocator);
-    if (tier == NULL) {
-        qr_say(message.text, message.bytes, "out of memory: %u jobs need %zu bytes",
-               config->max_jobs, bytes_of_tier(config->max_jobs));
-        return QUIRE_E_NOMEM;
-    }
+    if (tier == NULL)
+        return qr_fail(message, QUIRE_E_NOMEM, "out of memory: %u jobs need %zu bytes",
+                       config->max_jobs, bytes_of_tier(config->max_jobs));
     tier->runner.ops = *ops;
     tier->runner.self = config->self;
     int status = set_tier_up(tier, config, message);
@@ -217,21 +201,19 @@ static int open_tier(const quire_tier_config *config, const quire_tier_ops *ops,
 QUIRE_API int quire_tier_open(const quire_tier_config *callers, const quire_allocator *allocator,
                               quire_tier **tier, char *text, size_t text_bytes)
 {
-    tier_message message = {text, text_bytes};
+    qr_sentence message = {text, text_bytes};
     quire_tier_config config;
     quire_tier_ops ops;
     int status = qr_config_read(&config, sizeof config, callers);
-    if (status != QUIRE_OK) {
-        qr_say(text, text_bytes, "the tier's config: %s", quire_strerror(status));
-        return status;
-    }
+    if (status != QUIRE_OK)
+        return qr_fail(message, status, "the tier's config: %s", quire_strerror(status));
     status = read_ops(&ops, config.ops, message);
     if (status != QUIRE_OK)
         return status;
     status = check_tier_config(&config, &ops, message);
     if (status == QUIRE_OK && (tier == NULL || (allocator != NULL && (allocator->alloc == NULL ||
                                                                       allocator->free == NULL)))) {
-        qr_say(text, text_bytes, "tier or a function of the allocator is NULL");
+        qr_say(message, "tier or a function of the allocator is NULL");
         status = QUIRE_E_ARGUMENT;
     }
     if (status == QUIRE_OK) {
@@ -244,20 +226,20 @@ QUIRE_API int quire_tier_open(const quire_tier_config *callers, const quire_allo
 }
 
 int qr_tier_make(const qr_tier_kind *kind, const void *config, uint32_t max_jobs,
-                 const quire_hooks *hooks, void **self, char *message, size_t message_bytes)
+                 const quire_hooks *hooks, void **self, qr_sentence message)
 {
     void *read = qr_alloc(1, kind->config_bytes);
     void *own = qr_alloc(1, kind->self_bytes);
     *self = NULL;
-    qr_say(message, message_bytes, "%s", "");
+    qr_say(message, "%s", "");
     int status = read == NULL || own == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
     if (status == QUIRE_OK)
         status = qr_config_read(read, kind->config_bytes, config);
     if (status == QUIRE_OK)
-        status = kind->check(read, message, message_bytes);
+        status = kind->check(read, message);
     if (status == QUIRE_OK) {
         *self = own;
-        status = kind->init(own, read, max_jobs, hooks, message, message_bytes);
+        status = kind->init(own, read, max_jobs, hooks, message);
     }
     if (status != QUIRE_OK && *self != NULL)
         kind->ops->close(own);
@@ -267,14 +249,12 @@ int qr_tier_make(const qr_tier_kind *kind, const void *config, uint32_t max_jobs
     if (status == QUIRE_OK)
         return QUIRE_OK;
     *self = NULL;
-    if (message != NULL && message_bytes > 0 && message[0] == 0)
-        qr_say(message, message_bytes, "%s tier: %s", kind->ops->name, quire_strerror(status));
-    return status;
+    return qr_fail_plain(message, status, kind->ops->name);
 }
 
 int qr_tier_open_with(const qr_tier_kind *kind, const void *config, const quire_tier_config *common,
                       const quire_allocator *allocator, quire_tier **tier, void **self,
-                      char *message, size_t message_bytes)
+                      qr_sentence message)
 {
     quire_tier_config whole = QUIRE_TIER_CONFIG_INIT;
     if (self != NULL)
@@ -283,17 +263,14 @@ int qr_tier_open_with(const qr_tier_kind *kind, const void *config, const quire_
         return QUIRE_E_ARGUMENT;
     *tier = NULL;
     int status = common == NULL ? QUIRE_OK : qr_config_read(&whole, sizeof whole, common);
-    if (status == QUIRE_OK && (whole.ops != NULL || whole.self != NULL)) {
-        qr_say(message, message_bytes, "common.ops and common.self must be NULL");
-        return QUIRE_E_ARGUMENT;
-    }
+    if (status == QUIRE_OK && (whole.ops != NULL || whole.self != NULL))
+        return qr_fail(message, QUIRE_E_ARGUMENT, "common.ops and common.self must be NULL");
     whole.size = sizeof whole;
     whole.ops = kind->ops;
     if (status == QUIRE_OK)
-        status = qr_tier_make(kind, config, whole.max_jobs, &whole.hooks, &whole.self, message,
-                              message_bytes);
+        status = qr_tier_make(kind, config, whole.max_jobs, &whole.hooks, &whole.self, message);
     if (status == QUIRE_OK)
-        status = quire_tier_open(&whole, allocator, tier, message, message_bytes);
+        status = quire_tier_open(&whole, allocator, tier, message.text, message.bytes);
     if (status == QUIRE_OK && self != NULL)
         *self = whole.self;
     return status;

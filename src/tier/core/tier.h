@@ -12,6 +12,7 @@
 #define QR_TIER_CORE_TIER_H
 
 #include "base/fork_guard.h"
+#include "base/hooks.h"
 #include "base/memory.h"
 #include "tier/core/breaker.h"
 #include "tier/core/runner.h"
@@ -94,19 +95,19 @@ typedef struct qr_tier_kind {
     const quire_tier_ops *ops;
     size_t config_bytes;
     size_t self_bytes;
-    int (*check)(const void *config, char *message, size_t bytes);
+    int (*check)(const void *config, qr_sentence message);
     /* self is zeroed; if init fails, ops->close ends it. */
     int (*init)(void *self, const void *config, uint32_t max_jobs, const quire_hooks *hooks,
-                char *message, size_t bytes);
+                qr_sentence message);
 } qr_tier_kind;
 
 /* Makes the part: quire_tier_redis_create and others. An error has a message. */
 int qr_tier_make(const qr_tier_kind *kind, const void *config, uint32_t max_jobs,
-                 const quire_hooks *hooks, void **self, char *message, size_t message_bytes);
+                 const quire_hooks *hooks, void **self, qr_sentence message);
 /* Makes the part and opens a tier around it: quire_tier_redis_open and others. *self is set with
  * *tier alone; NULL is fine. */
 int qr_tier_open_with(const qr_tier_kind *kind, const void *config, const quire_tier_config *common,
                       const quire_allocator *allocator, quire_tier **tier, void **self,
-                      char *message, size_t message_bytes);
+                      qr_sentence message);
 
 #endif

@@ -395,36 +395,31 @@ static int start_threads(host_device *d)
 
 QUIRE_API int quire_device_host_open(const quire_device_host_config *callers,
                                      const quire_allocator *allocator, quire_device *device,
-                                     char *message, size_t message_bytes)
+                                     char *text, size_t text_bytes)
 {
+    qr_sentence message = {text, text_bytes};
     quire_device_host_config config;
     int status = qr_config_read(&config, sizeof config, callers);
     if (status == QUIRE_OK && (device == NULL || (allocator != NULL && (allocator->alloc == NULL ||
                                                                         allocator->free == NULL))))
         status = QUIRE_E_ARGUMENT;
-    if (status != QUIRE_OK) {
-        qr_say(message, message_bytes, "the host device's config: %s", quire_strerror(status));
-        return status;
-    }
+    if (status != QUIRE_OK)
+        return qr_fail(message, status, "the host device's config: %s", quire_strerror(status));
     const char *wrong = what_is_wrong(&config);
-    if (wrong != NULL) {
-        qr_say(message, message_bytes, "the host device's config: %s", wrong);
-        return QUIRE_E_CONFIG;
-    }
+    if (wrong != NULL)
+        return qr_fail(message, QUIRE_E_CONFIG, "the host device's config: %s", wrong);
     config.max_jobs = config.max_jobs == 0 ? DEFAULT_MANY : config.max_jobs;
     config.max_works = config.max_works == 0 ? DEFAULT_MANY : config.max_works;
     host_device *d = create_device(&config, allocator);
-    if (d == NULL) {
-        qr_say(message, message_bytes, "out of memory for a host device of %u jobs",
-               config.max_jobs);
-        return QUIRE_E_NOMEM;
-    }
+    if (d == NULL)
+        return qr_fail(message, QUIRE_E_NOMEM, "out of memory for a host device of %u jobs",
+                       config.max_jobs);
     if (start_threads(d) != QUIRE_OK) {
         host_close(d);
-        qr_say(message, message_bytes,
-               "cannot start the threads of the host device; raise the limit of processes (ulimit "
-               "-u)");
-        return QUIRE_E_SYSTEM;
+        return qr_fail(
+            message, QUIRE_E_SYSTEM,
+            "cannot start the threads of the host device; raise the limit of processes (ulimit "
+            "-u)");
     }
     *device = (quire_device){&HOST_OPS, d};
     return QUIRE_OK;

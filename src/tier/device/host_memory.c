@@ -33,11 +33,6 @@ struct quire_host_memory {
     size_t map_bytes;
 };
 
-typedef struct memory_message {
-    char *text;
-    size_t bytes;
-} memory_message;
-
 /* ---- pages ----------------------------------------------------------------- */
 
 static uint64_t round_to_pages(uint64_t bytes, uint64_t page_bytes)
@@ -79,24 +74,22 @@ static int map_ordinary(quire_host_memory *m, uint64_t bytes, bool is_transparen
 }
 
 static int map_pages(quire_host_memory *m, const quire_host_memory_config *config,
-                     memory_message message)
+                     qr_sentence message)
 {
     int status = QUIRE_E_NOMEM;
     if (config->hugepages != QUIRE_OFF)
         status = map_huge(m, config->bytes);
-    if (status != QUIRE_OK && config->hugepages == QUIRE_ON) {
-        qr_say(message.text, message.bytes,
-               "%llu huge pages of 2 MiB are not available: reserve them (sysctl "
-               "vm.nr_hugepages=%llu), or leave hugepages at its default",
-               (unsigned long long)((config->bytes + HUGE_BYTES - 1) / HUGE_BYTES),
-               (unsigned long long)((config->bytes + HUGE_BYTES - 1) / HUGE_BYTES));
-        return QUIRE_E_NOMEM;
-    }
+    if (status != QUIRE_OK && config->hugepages == QUIRE_ON)
+        return qr_fail(message, QUIRE_E_NOMEM,
+                       "%llu huge pages of 2 MiB are not available: reserve them (sysctl "
+                       "vm.nr_hugepages=%llu), or leave hugepages at its default",
+                       (unsigned long long)((config->bytes + HUGE_BYTES - 1) / HUGE_BYTES),
+                       (unsigned long long)((config->bytes + HUGE_BYTES - 1) / HUGE_BYTES));
     if (status != QUIRE_OK)
         status = map_ordinary(m, config->bytes,
                               config->hugepages != QUIRE_OFF && config->bytes >= HUGE_BYTES);
     if (status != QUIRE_OK)
-        qr_say(message.text, message.bytes,
+        qr_say(message,
                "cannot map %llu bytes of host memory: raise the limits of the process (ulimit -v, "
                "its cgroup), or use fewer slots",
                (unsigned long long)config->bytes);
@@ -116,7 +109,7 @@ static int prefer_node(quire_host_memory *m, uint32_t node)
 }
 
 static int place_pages(quire_host_memory *m, const quire_host_memory_config *config,
-                       memory_message message)
+                       qr_sentence message)
 {
     if (config->dump != QUIRE_ON)
         (void)madvise(m->info.data, (size_t)m->info.bytes, MADV_DONTDUMP);
@@ -126,7 +119,7 @@ static int place_pages(quire_host_memory *m, const quire_host_memory_config *con
     m->info.is_bound = status == QUIRE_OK;
     if (status != QUIRE_OK)
         qr_say(
-            message.text, message.bytes,
+            message,
             "cannot bind memory to node %u (%s): see /sys/devices/system/node, or leave bind off",
             config->numa_node,
             errno == ENOSYS ? "the kernel has no NUMA support" : "node not found");
@@ -137,16 +130,15 @@ static int place_pages(quire_host_memory *m, const quire_host_memory_config *con
 
 /* The kernel says when there is not enough; where it is too old to be asked, each page is
  * touched. */
-static int let_pages_be_there(quire_host_memory *m, memory_message message)
+static int let_pages_be_there(quire_host_memory *m, qr_sentence message)
 {
     if (madvise(m->info.data, (size_t)m->info.bytes, MADV_POPULATE_WRITE) != 0) {
-        if (errno != EINVAL) {
-            qr_say(message.text, message.bytes,
-                   "cannot map all %llu bytes of host memory: add memory to the machine or the "
-                   "cgroup, or use fewer slots",
-                   (unsigned long long)m->info.bytes);
-            return QUIRE_E_NOMEM;
-        }
+        if (errno != EINVAL)
+            return qr_fail(
+                message, QUIRE_E_NOMEM,
+                "cannot map all %llu bytes of host memory: add memory to the machine or the "
+                "cgroup, or use fewer slots",
+                (unsigned long long)m->info.bytes);
         volatile unsigned char *at = m->info.data;
         uint64_t step = (uint64_t)sysconf(_SC_PAGESIZE);
         for (uint64_t i = 0; i < m->info.bytes; i += step)
@@ -156,11 +148,11 @@ static int let_pages_be_there(quire_host_memory *m, memory_message message)
     return QUIRE_OK;
 }
 
-static int lock_pages(quire_host_memory *m, memory_message message)
+static int lock_pages(quire_host_memory *m, qr_sentence message)
 {
     if (mlock(m->info.data, (size_t)m->info.bytes) != 0) {
         qr_say(
-            message.text, message.bytes,
+            message,
             "cannot lock %llu bytes of host memory: raise the limit (ulimit -l), or leave lock off",
             (unsigned long long)m->info.bytes);
         return QUIRE_E_SYSTEM;
@@ -172,25 +164,23 @@ static int lock_pages(quire_host_memory *m, memory_message message)
 
 /* ---- opening --------------------------------------------------------------- */
 
-static int check_memory_config(const quire_host_memory_config *config, memory_message message)
+static int check_memory_config(const quire_host_memory_config *config, qr_sentence message)
 {
-    if (config->bytes == 0 || config->bytes > SIZE_MAX / 2) {
-        qr_say(message.text, message.bytes, "invalid bytes %llu of host memory (expected 1..%llu)",
-               (unsigned long long)config->bytes, (unsigned long long)(SIZE_MAX / 2));
-        return QUIRE_E_CONFIG;
-    }
+    if (config->bytes == 0 || config->bytes > SIZE_MAX / 2)
+        return qr_fail(message, QUIRE_E_CONFIG,
+                       "invalid bytes %llu of host memory (expected 1..%llu)",
+                       (unsigned long long)config->bytes, (unsigned long long)(SIZE_MAX / 2));
     if (config->hugepages > QUIRE_OFF || config->prefault > QUIRE_OFF || config->lock > QUIRE_OFF ||
-        config->bind > QUIRE_OFF || config->dump > QUIRE_OFF || config->numa_node >= MOST_NODES) {
-        qr_say(message.text, message.bytes,
-               "invalid switch of host memory (expected QUIRE_ON, QUIRE_OFF or 0), or numa_node is "
-               "above 1,023");
-        return QUIRE_E_CONFIG;
-    }
+        config->bind > QUIRE_OFF || config->dump > QUIRE_OFF || config->numa_node >= MOST_NODES)
+        return qr_fail(
+            message, QUIRE_E_CONFIG,
+            "invalid switch of host memory (expected QUIRE_ON, QUIRE_OFF or 0), or numa_node is "
+            "above 1,023");
     return QUIRE_OK;
 }
 
 static int open_memory(quire_host_memory *m, const quire_host_memory_config *config,
-                       memory_message message)
+                       qr_sentence message)
 {
     int status = map_pages(m, config, message);
     if (status == QUIRE_OK)
@@ -215,22 +205,18 @@ static void log_memory(const quire_hooks *hooks, const quire_host_memory_info *i
 QUIRE_API int quire_host_memory_open(const quire_host_memory_config *callers,
                                      quire_host_memory **memory, char *text, size_t text_bytes)
 {
-    memory_message message = {text, text_bytes};
+    qr_sentence message = {text, text_bytes};
     quire_host_memory_config config;
     int status =
         memory == NULL ? QUIRE_E_ARGUMENT : qr_config_read(&config, sizeof config, callers);
-    if (status != QUIRE_OK) {
-        qr_say(text, text_bytes, "host memory's config: %s", quire_strerror(status));
-        return status;
-    }
+    if (status != QUIRE_OK)
+        return qr_fail(message, status, "host memory's config: %s", quire_strerror(status));
     status = check_memory_config(&config, message);
     if (status != QUIRE_OK)
         return status;
     quire_host_memory *m = qr_alloc(1, sizeof *m);
-    if (m == NULL) {
-        qr_say(text, text_bytes, "host memory: %s", quire_strerror(QUIRE_E_NOMEM));
-        return QUIRE_E_NOMEM;
-    }
+    if (m == NULL)
+        return qr_fail(message, QUIRE_E_NOMEM, "host memory: %s", quire_strerror(QUIRE_E_NOMEM));
     status = open_memory(m, &config, message);
     if (status != QUIRE_OK) {
         quire_host_memory_close(m);

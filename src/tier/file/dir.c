@@ -125,31 +125,30 @@ static void plan_groups(qr_file_dir *dir)
     dir->max_aged = dir->max_aged > MOST_AGED ? MOST_AGED : dir->max_aged;
 }
 
-static void say_errno_of(const char *path, const char *what, char *message, size_t message_bytes)
+static void say_errno_of(const char *path, const char *what, qr_sentence message)
 {
-    qr_say(message, message_bytes, "%s: cannot %s: %s", path, what, strerror(errno));
+    qr_say(message, "%s: cannot %s: %s", path, what, strerror(errno));
 }
 
-int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint, char *message,
-                            size_t message_bytes)
+int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint, qr_sentence message)
 {
     char name[2 * QUIRE_FINGERPRINT_BYTES + 1];
     struct stat info;
     *qr_hex_write(name, fingerprint, QUIRE_FINGERPRINT_BYTES) = 0;
     int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (root < 0) {
-        say_errno_of(path, "be opened as a directory", message, message_bytes);
+        say_errno_of(path, "be opened as a directory", message);
         return -1;
     }
     int fd = -1;
     if (mkdirat(root, name, 0700) != 0 && errno != EEXIST) {
-        say_errno_of(path, "create a directory in it", message, message_bytes);
+        say_errno_of(path, "create a directory in it", message);
     } else {
         fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         bool is_open = fd >= 0 && fstat(fd, &info) == 0;
         if (!is_open)
-            say_errno_of(path, "open the directory of this model", message, message_bytes);
-        if (fd >= 0 && (!is_open || qr_file_say_owner(path, &info, message, message_bytes))) {
+            say_errno_of(path, "open the directory of this model", message);
+        if (fd >= 0 && (!is_open || qr_file_say_owner(path, &info, message))) {
             close(fd);
             fd = -1;
         }
@@ -158,7 +157,7 @@ int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint, 
     return fd;
 }
 
-int qr_file_dir_open(qr_file_dir *dir, const char *path, char *message, size_t message_bytes)
+int qr_file_dir_open(qr_file_dir *dir, const char *path, qr_sentence message)
 {
     dir->fd = -1;
     plan_groups(dir);
@@ -168,7 +167,7 @@ int qr_file_dir_open(qr_file_dir *dir, const char *path, char *message, size_t m
     if (qr_random_bytes(dir->hooks, dir->token, sizeof dir->token) != 0)
         return QUIRE_E_RANDOM;
     atomic_store(&dir->has_tmpfile, 1);
-    dir->fd = qr_file_dir_open_folder(path, dir->fingerprint, message, message_bytes);
+    dir->fd = qr_file_dir_open_folder(path, dir->fingerprint, message);
     return dir->fd < 0 ? QUIRE_E_SYSTEM : QUIRE_OK;
 }
 

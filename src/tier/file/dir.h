@@ -14,6 +14,7 @@
 #ifndef QR_TIER_FILE_DIR_H
 #define QR_TIER_FILE_DIR_H
 
+#include "base/hooks.h"
 #include "tier/file/format.h"
 
 #include <stdatomic.h>
@@ -57,12 +58,12 @@ typedef struct qr_file_dir {
 
 /* dir: fingerprint, hooks, capacity_bytes, block_bytes and leftover_ns are set. QUIRE_E_SYSTEM
  * with a message, QUIRE_E_NOMEM, QUIRE_E_RANDOM. */
-int qr_file_dir_open(qr_file_dir *dir, const char *path, char *message, size_t message_bytes);
+int qr_file_dir_open(qr_file_dir *dir, const char *path, qr_sentence message);
 void qr_file_dir_close(qr_file_dir *dir);
 /* The folder of a fingerprint in a directory, which is made if it is not there; -1 with a message:
  * the system refused. */
-int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint, char *message,
-                            size_t message_bytes);
+int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint,
+                            qr_sentence message);
 
 /* The key of a file of this name; false: it is no block's. */
 bool qr_file_dir_read_name(const char *name, quire_tier_key *key);

@@ -45,6 +45,6 @@ extern const qr_tier_kind qr_file_private_kind;
 
 /* As qr_tier_kind has it. The path is copied. */
 int qr_file_private_init(void *self, const void *config, uint32_t max_jobs,
-                         const quire_hooks *hooks, char *message, size_t bytes);
+                         const quire_hooks *hooks, qr_sentence message);
 
 #endif

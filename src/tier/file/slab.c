@@ -39,11 +39,9 @@ void qr_file_slab_put_super(qr_file_slab *slab)
     slab->op.offset = slab->super.seq % 2 * QR_FILE_PAGE;
 }
 
-static int say_io(const qr_file_slab *slab, const char *what, int error, char *message,
-                  size_t message_bytes)
+static int say_io(const qr_file_slab *slab, const char *what, int error, qr_sentence message)
 {
-    qr_say(message, message_bytes, "%s: cannot %s: %s", slab->path, what, strerror(error));
-    return QUIRE_E_SYSTEM;
+    return qr_fail(message, QUIRE_E_SYSTEM, "%s: cannot %s: %s", slab->path, what, strerror(error));
 }
 
 /* ---- whose file it is --------------------------------------------------- */
@@ -83,18 +81,17 @@ static file_kind judge_supers(const unsigned char *pages, uint64_t file_bytes, q
 
 /* What differs, as a message; false: nothing does. */
 static bool say_difference(const qr_file_slab *slab, const qr_file_super *super,
-                           const qr_file_want *want, char *message, size_t message_bytes)
+                           const qr_file_want *want, qr_sentence message)
 {
     static const char REMEDY[] = "use another path, remove the file, or recreate it (if_other)";
     if (memcmp(super->owner.fingerprint, want->fingerprint, QUIRE_FINGERPRINT_BYTES) != 0)
-        qr_say(message, message_bytes,
-               "%s holds blocks of another model or layout (its fingerprint differs); %s",
+        qr_say(message, "%s holds blocks of another model or layout (its fingerprint differs); %s",
                slab->path, REMEDY);
     else if (super->block_bytes != want->layout.block_bytes)
-        qr_say(message, message_bytes, "%s has blocks of %u bytes, not of %u; %s", slab->path,
-               super->block_bytes, want->layout.block_bytes, REMEDY);
+        qr_say(message, "%s has blocks of %u bytes, not of %u; %s", slab->path, super->block_bytes,
+               want->layout.block_bytes, REMEDY);
     else if (super->num_slots != want->layout.num_slots)
-        qr_say(message, message_bytes, "%s has room for %llu blocks, not for %u; %s", slab->path,
+        qr_say(message, "%s has room for %llu blocks, not for %u; %s", slab->path,
                (unsigned long long)super->num_slots, want->layout.num_slots, REMEDY);
     else
         return false;
@@ -103,19 +100,19 @@ static bool say_difference(const qr_file_slab *slab, const qr_file_super *super,
 
 /* QUIRE_OK: it may be used, or made. */
 static int settle_kind(const qr_file_slab *slab, file_kind kind, const qr_file_want *want,
-                       char *message, size_t message_bytes)
+                       qr_sentence message)
 {
     switch (kind) {
     case KIND_FOREIGN:
-        qr_say(message, message_bytes,
-               "%s is not a file of this tier and is not touched; use another path", slab->path);
-        return QUIRE_E_CORRUPT;
+        return qr_fail(message, QUIRE_E_CORRUPT,
+                       "%s is not a file of this tier and is not touched; use another path",
+                       slab->path);
     case KIND_NEWER:
-        qr_say(message, message_bytes,
-               "%s was made by a newer version; use that version, or another path", slab->path);
-        return QUIRE_E_CORRUPT;
+        return qr_fail(message, QUIRE_E_CORRUPT,
+                       "%s was made by a newer version; use that version, or another path",
+                       slab->path);
     case KIND_DAMAGED:
-        qr_say(message, message_bytes,
+        qr_say(message,
                "%s is corrupt: neither of its first two pages can be read; remove the file, or "
                "recreate it (if_other)",
                slab->path);
@@ -131,9 +128,9 @@ static int settle_kind(const qr_file_slab *slab, file_kind kind, const qr_file_w
 /* The first page says that the file is being made before anything else is there, so that one whose
  * making was cut short is known as ours. */
 static int make_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk,
-                     char *message, size_t message_bytes)
+                     qr_sentence message)
 {
-    int status = disk->empty(disk->user, message, message_bytes);
+    int status = disk->empty(disk->user, message);
     if (status != QUIRE_OK)
         return status;
     slab->super = (qr_file_super){.num_slots = want->layout.num_slots,
@@ -145,8 +142,8 @@ static int make_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk 
         return QUIRE_E_RANDOM;
     int error = write_super(slab, want->timeout_ms);
     if (error != 0)
-        return say_io(slab, "be written", error, message, message_bytes);
-    return disk->reserve(disk->user, want->layout.file_bytes, message, message_bytes);
+        return say_io(slab, "be written", error, message);
+    return disk->reserve(disk->user, want->layout.file_bytes, message);
 }
 
 /* ---- its index ---------------------------------------------------------- */
@@ -208,15 +205,15 @@ static uint32_t keep_sane(qr_file_slab *slab)
     return num_kept;
 }
 
-static int use_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk, char *message,
-                    size_t message_bytes)
+static int use_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk,
+                    qr_sentence message)
 {
     if (disk->bytes < slab->layout.file_bytes) {
         qr_log(slab->hooks, QUIRE_LOG_WARNING,
                "file tier: %s is truncated (%llu of %llu bytes); the missing blocks are lost",
                slab->path, (unsigned long long)disk->bytes,
                (unsigned long long)slab->layout.file_bytes);
-        int status = disk->reserve(disk->user, slab->layout.file_bytes, message, message_bytes);
+        int status = disk->reserve(disk->user, slab->layout.file_bytes, message);
         if (status != QUIRE_OK)
             return status;
     }
@@ -235,25 +232,25 @@ static int use_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *
 /* ---- opening ------------------------------------------------------------ */
 
 int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk,
-                      char *message, size_t message_bytes)
+                      qr_sentence message)
 {
     slab->layout = want->layout;
     slab->op.tag = QR_FILE_TAG_SLAB;
     int error = read_some(slab, 0, 2 * QR_FILE_PAGE, want->timeout_ms);
     if (error != 0)
-        return say_io(slab, "be read", error, message, message_bytes);
+        return say_io(slab, "be read", error, message);
     file_kind kind = judge_supers(slab->staging, disk->bytes, &slab->super);
-    if (kind == KIND_OURS && say_difference(slab, &slab->super, want, message, message_bytes))
+    if (kind == KIND_OURS && say_difference(slab, &slab->super, want, message))
         kind = KIND_OTHER;
-    int status = settle_kind(slab, kind, want, message, message_bytes);
+    int status = settle_kind(slab, kind, want, message);
     if (status != QUIRE_OK)
         return status;
     if (kind == KIND_OURS) {
-        status = use_file(slab, want, disk, message, message_bytes);
+        status = use_file(slab, want, disk, message);
     } else {
         if (kind != KIND_NEW)
             qr_log(slab->hooks, QUIRE_LOG_WARNING, "file tier: %s is recreated", slab->path);
-        status = make_file(slab, want, disk, message, message_bytes);
+        status = make_file(slab, want, disk, message);
     }
     if (status != QUIRE_OK)
         return status;
@@ -263,7 +260,7 @@ int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk
     for (int i = 0; i < 2 && error == 0; i++) /* both, so that one is enough */
         error = write_super(slab, want->timeout_ms);
     if (error != 0)
-        return say_io(slab, "be written", error, message, message_bytes);
+        return say_io(slab, "be written", error, message);
     slab->next_seq = slab->super.opens << SEQ_SHIFT;
     return QUIRE_OK;
 }

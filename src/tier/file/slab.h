@@ -13,6 +13,7 @@
 #define QR_TIER_FILE_SLAB_H
 
 #include "base/bits.h"
+#include "base/hooks.h"
 #include "tier/file/format.h"
 #include "tier/file/io.h"
 
@@ -32,8 +33,8 @@ typedef struct qr_file_disk {
     void *user;
     uint64_t bytes; /* that it has now */
     /* Both say what is wrong; QUIRE_OK or QUIRE_E_SYSTEM. */
-    int (*empty)(void *user, char *message, size_t message_bytes);
-    int (*reserve)(void *user, uint64_t bytes, char *message, size_t message_bytes);
+    int (*empty)(void *user, qr_sentence message);
+    int (*reserve)(void *user, uint64_t bytes, qr_sentence message);
 } qr_file_disk;
 
 typedef struct qr_file_want {
@@ -63,7 +64,7 @@ typedef struct qr_file_slab {
  * what the file is, makes it where it is none yet, reads its index. QUIRE_E_SYSTEM,
  * QUIRE_E_CORRUPT. */
 int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk,
-                      char *message, size_t message_bytes);
+                      qr_sentence message);
 
 /* Readies op for the next super page; the caller submits it. */
 void qr_file_slab_put_super(qr_file_slab *slab);

@@ -31,7 +31,7 @@ static const char *find_wrong(const quire_tier_file_config *config, uint32_t *va
     return NULL;
 }
 
-int qr_file_check_config(const void *callers, char *message, size_t message_bytes)
+int qr_file_check_config(const void *callers, qr_sentence message)
 {
     const quire_tier_file_config *config = callers;
     uint32_t value;
@@ -39,27 +39,24 @@ int qr_file_check_config(const void *callers, char *message, size_t message_byte
     const char *path = config->path == NULL ? "" : config->path;
     const char *wrong = find_wrong(config, &value, &most);
     if (path[0] == 0)
-        qr_say(message, message_bytes, "path is missing");
+        qr_say(message, "path is missing");
     else if (config->block_bytes == 0)
-        qr_say(message, message_bytes, "%s: invalid block_bytes 0 (expected 1 or more)", path);
+        qr_say(message, "%s: invalid block_bytes 0 (expected 1 or more)", path);
     else if (config->capacity_bytes == 0)
-        qr_say(message, message_bytes, "%s: invalid capacity_bytes 0 (expected 1 or more)", path);
+        qr_say(message, "%s: invalid capacity_bytes 0 (expected 1 or more)", path);
     else if (wrong != NULL)
-        qr_say(message, message_bytes, "%s: invalid %s %u (expected at most %u)", path, wrong,
-               value, most);
+        qr_say(message, "%s: invalid %s %u (expected at most %u)", path, wrong, value, most);
     else if (config->is_shared && (config->direct == QUIRE_ON || config->uring == QUIRE_ON))
-        qr_say(message, message_bytes,
+        qr_say(message,
                "%s: a shared directory uses the page cache and threads; leave direct and uring at "
                "their defaults",
                path);
     else if (config->is_shared &&
              config->capacity_bytes < (uint64_t)config->block_bytes + QR_FILE_PAGE)
-        qr_say(message, message_bytes,
-               "%s: capacity_bytes (%llu) is smaller than one block (%u) and its header", path,
-               (unsigned long long)config->capacity_bytes, config->block_bytes);
+        qr_say(message, "%s: capacity_bytes (%llu) is smaller than one block (%u) and its header",
+               path, (unsigned long long)config->capacity_bytes, config->block_bytes);
     else if (config->direct == QUIRE_ON && config->block_bytes % QR_FILE_PAGE != 0)
-        qr_say(message, message_bytes,
-               "%s: block_bytes %u is not a multiple of %d, which direct requires", path,
+        qr_say(message, "%s: block_bytes %u is not a multiple of %d, which direct requires", path,
                config->block_bytes, QR_FILE_PAGE);
     else
         return QUIRE_OK;
@@ -68,11 +65,12 @@ int qr_file_check_config(const void *callers, char *message, size_t message_byte
 
 QUIRE_API int quire_tier_file_open(const quire_tier_file_config *config,
                                    const quire_tier_config *common,
-                                   const quire_allocator *allocator, quire_tier **tier,
-                                   char *message, size_t message_bytes)
+                                   const quire_allocator *allocator, quire_tier **tier, char *text,
+                                   size_t text_bytes)
 {
+    qr_sentence message = {text, text_bytes};
     quire_tier_file_config own;
     bool is_shared = qr_config_read(&own, sizeof own, config) == QUIRE_OK && own.is_shared != 0;
     return qr_tier_open_with(is_shared ? &qr_file_shared_kind : &qr_file_private_kind, config,
-                             common, allocator, tier, NULL, message, message_bytes);
+                             common, allocator, tier, NULL, message);
 }

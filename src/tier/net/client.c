@@ -30,14 +30,14 @@ const char *qr_net_check(const qr_net_options *o)
 }
 
 int qr_net_check_trust(const qr_net_options *options, const qr_address *address, const char *field,
-                       const char *text, char *message, size_t bytes)
+                       const char *text, qr_sentence message)
 {
     if (options->has_tls || options->trusts_network || qr_address_is_local(address))
         return QUIRE_OK;
-    qr_say(message, bytes,
-           "%s: \"%s\" is beyond this machine: set tls, or trust_network if the network is trusted",
-           field, text);
-    return QUIRE_E_UNSAFE;
+    return qr_fail(
+        message, QUIRE_E_UNSAFE,
+        "%s: \"%s\" is beyond this machine: set tls, or trust_network if the network is trusted",
+        field, text);
 }
 
 static bool watch(qr_net_client *net, int fd, void *data)
@@ -65,7 +65,7 @@ static int open_batches(qr_net_client *net)
 }
 
 int qr_net_open(qr_net_client *net, const qr_net_options *o, const quire_hooks *hooks,
-                char *message, size_t bytes)
+                qr_sentence message)
 {
     net->epoll_fd = net->wake_fd = -1;
     if (hooks != NULL)
@@ -81,9 +81,9 @@ int qr_net_open(qr_net_client *net, const qr_net_options *o, const quire_hooks *
     if (status == QUIRE_OK)
         status = open_descriptors(net);
     if (status == QUIRE_OK)
-        status = qr_secret_open(&net->secret, &o->secret, message, bytes);
+        status = qr_secret_open(&net->secret, &o->secret, message);
     if (status == QUIRE_OK && o->has_tls)
-        status = qr_tls_open(&o->tls, &net->tls, message, bytes);
+        status = qr_tls_open(&o->tls, &net->tls, message);
     return status;
 }
 

@@ -126,10 +126,10 @@ static inline void qr_earlier(uint64_t *when, uint64_t ns)
 const char *qr_net_check(const qr_net_options *options);
 /* Without TLS a server beyond this machine needs the caller's word. QUIRE_OK, QUIRE_E_UNSAFE. */
 int qr_net_check_trust(const qr_net_options *options, const qr_address *address, const char *field,
-                       const char *text, char *message, size_t bytes);
+                       const char *text, qr_sentence message);
 /* Closed by the caller, also after an error. */
 int qr_net_open(qr_net_client *net, const qr_net_options *options, const quire_hooks *hooks,
-                char *message, size_t bytes);
+                qr_sentence message);
 void qr_net_close(qr_net_client *net);
 
 /* ---- jobs ------------------------------------------------------------------- */

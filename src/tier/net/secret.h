@@ -11,6 +11,8 @@
 #ifndef QR_TIER_NET_SECRET_H
 #define QR_TIER_NET_SECRET_H
 
+#include "base/hooks.h"
+
 #include <quire/tier.h>
 
 #include <stdbool.h>
@@ -39,8 +41,7 @@ typedef struct qr_secret_options {
 } qr_secret_options;
 
 /* QUIRE_OK, or an error with a message: the password is asked for once. */
-int qr_secret_open(qr_secret *secret, const qr_secret_options *options, char *message,
-                   size_t message_bytes);
+int qr_secret_open(qr_secret *secret, const qr_secret_options *options, qr_sentence message);
 /* The password of now, up to QR_SECRET_BYTES with a 0 at its end; good until the next call. */
 const char *qr_secret_get(qr_secret *secret);
 /* Writes the AUTH command with the password of now, up to QR_SECRET_AUTH bytes; returns its

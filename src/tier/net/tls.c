@@ -79,7 +79,7 @@ static BIO_METHOD *make_method(void)
 
 /* ---- what all connections share -------------------------------------------- */
 
-static int load_ca(const qr_tls *tls, const qr_tls_options *options, char *message, size_t bytes)
+static int load_ca(const qr_tls *tls, const qr_tls_options *options, qr_sentence message)
 {
     if (options->ca_file == NULL) {
         bool is_fine = tls->is_server || SSL_CTX_set_default_verify_paths(tls->context) == 1;
@@ -87,32 +87,29 @@ static int load_ca(const qr_tls *tls, const qr_tls_options *options, char *messa
     }
     STACK_OF(X509_NAME) *names = NULL;
     if (SSL_CTX_load_verify_locations(tls->context, options->ca_file, NULL) != 1 ||
-        (tls->is_server && (names = SSL_load_client_CA_file(options->ca_file)) == NULL)) {
-        qr_say(message, bytes, "tls_ca_file: cannot read %s, or it is not PEM", options->ca_file);
-        return QUIRE_E_CONFIG;
-    }
+        (tls->is_server && (names = SSL_load_client_CA_file(options->ca_file)) == NULL))
+        return qr_fail(message, QUIRE_E_CONFIG, "tls_ca_file: cannot read %s, or it is not PEM",
+                       options->ca_file);
     if (names != NULL)
         SSL_CTX_set_client_CA_list(tls->context, names);
     return QUIRE_OK;
 }
 
-static int load_files(const qr_tls *tls, const qr_tls_options *options, char *message, size_t bytes)
+static int load_files(const qr_tls *tls, const qr_tls_options *options, qr_sentence message)
 {
-    int status = load_ca(tls, options, message, bytes);
+    int status = load_ca(tls, options, message);
     if (status != QUIRE_OK)
         return status;
     bool has_both = options->cert_file != NULL && options->key_file != NULL;
-    if (!has_both && (tls->is_server || options->cert_file != options->key_file)) {
-        qr_say(message, bytes, "tls_cert_file and tls_key_file: set both%s",
-               tls->is_server ? "; a server requires them" : " or neither");
-        return QUIRE_E_CONFIG;
-    }
+    if (!has_both && (tls->is_server || options->cert_file != options->key_file))
+        return qr_fail(message, QUIRE_E_CONFIG, "tls_cert_file and tls_key_file: set both%s",
+                       tls->is_server ? "; a server requires them" : " or neither");
     if (has_both &&
         (SSL_CTX_use_certificate_chain_file(tls->context, options->cert_file) != 1 ||
          SSL_CTX_use_PrivateKey_file(tls->context, options->key_file, SSL_FILETYPE_PEM) != 1 ||
          SSL_CTX_check_private_key(tls->context) != 1)) {
         qr_say(
-            message, bytes,
+            message,
             "tls_cert_file %s and tls_key_file %s: cannot read them as PEM, or they do not match",
             options->cert_file, options->key_file);
         return QUIRE_E_CONFIG;
@@ -128,7 +125,7 @@ static int verify_mode(const qr_tls_options *options)
     return options->trusts_any ? SSL_VERIFY_NONE : SSL_VERIFY_PEER;
 }
 
-int qr_tls_open(const qr_tls_options *options, qr_tls **out, char *message, size_t bytes)
+int qr_tls_open(const qr_tls_options *options, qr_tls **out, qr_sentence message)
 {
     qr_tls *tls = qr_alloc(1, sizeof *tls);
     if (tls == NULL)
@@ -137,7 +134,7 @@ int qr_tls_open(const qr_tls_options *options, qr_tls **out, char *message, size
     tls->is_server = options->is_server;
     if (options->server_name != NULL) {
         if (strlen(options->server_name) >= sizeof tls->server_name) {
-            qr_say(message, bytes, "tls_server_name is too long");
+            qr_say(message, "tls_server_name is too long");
             qr_tls_close(tls);
             return QUIRE_E_CONFIG;
         }
@@ -153,7 +150,7 @@ int qr_tls_open(const qr_tls_options *options, qr_tls **out, char *message, size
         if (tls->is_server) /* nothing of a client outlives its connection */
             SSL_CTX_set_session_cache_mode(tls->context, SSL_SESS_CACHE_OFF);
         SSL_CTX_set_verify(tls->context, verify_mode(options), NULL);
-        status = load_files(tls, options, message, bytes);
+        status = load_files(tls, options, message);
     }
     ERR_clear_error();
     if (status != QUIRE_OK) {
@@ -285,12 +282,11 @@ bool qr_tls_is_built(void)
     return false;
 }
 
-int qr_tls_open(const qr_tls_options *options, qr_tls **out, char *message, size_t bytes)
+int qr_tls_open(const qr_tls_options *options, qr_tls **out, qr_sentence message)
 {
     (void)options;
     (void)out;
-    qr_say(message, bytes, "tls: this library was built without libssl");
-    return QUIRE_E_CONFIG;
+    return qr_fail(message, QUIRE_E_CONFIG, "tls: this library was built without libssl");
 }
 
 void qr_tls_close(qr_tls *tls)

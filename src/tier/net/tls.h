@@ -7,6 +7,8 @@
 #ifndef QR_TIER_NET_TLS_H
 #define QR_TIER_NET_TLS_H
 
+#include "base/hooks.h"
+
 #include <quire/tier.h>
 
 #include <stdbool.h>
@@ -24,7 +26,7 @@ typedef struct qr_tls_options {
 } qr_tls_options;
 
 /* QUIRE_OK, or an error with a sentence. */
-int qr_tls_open(const qr_tls_options *options, qr_tls **out, char *message, size_t bytes);
+int qr_tls_open(const qr_tls_options *options, qr_tls **out, qr_sentence message);
 void qr_tls_close(qr_tls *tls);
 bool qr_tls_is_built(void);
 

@@ -172,25 +172,21 @@ static const char *check_numbers(const quire_peer_server_config *c)
 }
 
 static int check_config(const quire_peer_server_config *c, qr_address *address,
-                        qr_endpoint *endpoint, char *message, size_t bytes)
+                        qr_endpoint *endpoint, qr_sentence message)
 {
     const char *wrong = check_numbers(c);
-    if (wrong != NULL) {
-        qr_say(message, bytes, "%s", wrong);
-        return QUIRE_E_CONFIG;
-    }
-    if (!parse_address(c->address, address, endpoint)) {
-        qr_say(message, bytes, "address: \"%s\" is not IPv4:PORT, [IPv6]:PORT or unix:PATH",
-               c->address == NULL ? "(null)" : c->address);
-        return QUIRE_E_CONFIG;
-    }
-    if (c->tls == 0 && c->trust_network == 0 && !qr_address_is_local(address)) {
-        qr_say(message, bytes,
-               "address: \"%s\" is reachable from other machines: set tls, or trust_network "
-               "if the network is trusted",
-               c->address);
-        return QUIRE_E_UNSAFE;
-    }
+    if (wrong != NULL)
+        return qr_fail(message, QUIRE_E_CONFIG, "%s", wrong);
+    if (!parse_address(c->address, address, endpoint))
+        return qr_fail(message, QUIRE_E_CONFIG,
+                       "address: \"%s\" is not IPv4:PORT, [IPv6]:PORT or unix:PATH",
+                       c->address == NULL ? "(null)" : c->address);
+    if (c->tls == 0 && c->trust_network == 0 && !qr_address_is_local(address))
+        return qr_fail(
+            message, QUIRE_E_UNSAFE,
+            "address: \"%s\" is reachable from other machines: set tls, or trust_network "
+            "if the network is trusted",
+            c->address);
     return QUIRE_OK;
 }
 
@@ -224,7 +220,7 @@ static void remove_old_socket(const char *path)
 }
 
 static int listen_at(quire_peer_server *server, const qr_address *address,
-                     const qr_endpoint *endpoint, char *message, size_t bytes)
+                     const qr_endpoint *endpoint, qr_sentence message)
 {
     int one = 1;
     struct sockaddr_storage bound;
@@ -238,10 +234,8 @@ static int listen_at(quire_peer_server *server, const qr_address *address,
     if (server->listener < 0 ||
         bind(server->listener, (const struct sockaddr *)&endpoint->address, endpoint->bytes) != 0 ||
         listen(server->listener, BACKLOG) != 0 ||
-        getsockname(server->listener, (struct sockaddr *)&bound, &bound_bytes) != 0) {
-        qr_say(message, bytes, "address: %s: %s", address->host, strerror(errno));
-        return QUIRE_E_SYSTEM;
-    }
+        getsockname(server->listener, (struct sockaddr *)&bound, &bound_bytes) != 0)
+        return qr_fail(message, QUIRE_E_SYSTEM, "address: %s: %s", address->host, strerror(errno));
     if (address->is_unix)
         (void)snprintf(server->path, sizeof server->path, "%s", address->host);
     else if (family == AF_INET)
@@ -258,8 +252,7 @@ static bool watch(quire_peer_server *server, int fd, void *data)
 }
 
 static int open_parts(quire_peer_server *server, const quire_peer_server_config *c,
-                      const qr_address *address, const qr_endpoint *endpoint, char *message,
-                      size_t bytes)
+                      const qr_address *address, const qr_endpoint *endpoint, qr_sentence message)
 {
     if (!qr_peer_table_open(&server->table, c->max_blocks, c->fingerprint, &c->hooks))
         return QUIRE_E_NOMEM;
@@ -273,11 +266,11 @@ static int open_parts(quire_peer_server *server, const quire_peer_server_config 
                           .cert_file = c->tls_cert_file,
                           .key_file = c->tls_key_file,
                           .is_server = true};
-    int status = qr_secret_open(&server->secret, &secret, message, bytes);
+    int status = qr_secret_open(&server->secret, &secret, message);
     if (status == QUIRE_OK && c->tls != 0)
-        status = qr_tls_open(&tls, &server->tls, message, bytes);
+        status = qr_tls_open(&tls, &server->tls, message);
     if (status == QUIRE_OK)
-        status = listen_at(server, address, endpoint, message, bytes);
+        status = listen_at(server, address, endpoint, message);
     if (status != QUIRE_OK)
         return status;
     server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -310,21 +303,22 @@ static quire_peer_server *make_server(const quire_peer_server_config *c)
 }
 
 QUIRE_API int quire_peer_server_open(const quire_peer_server_config *config,
-                                     quire_peer_server **out, char *message, size_t message_bytes)
+                                     quire_peer_server **out, char *text, size_t text_bytes)
 {
+    qr_sentence message = {text, text_bytes};
     quire_peer_server_config c;
     qr_address address;
     qr_endpoint endpoint;
     if (out == NULL)
         return QUIRE_E_ARGUMENT;
     *out = NULL;
-    qr_say(message, message_bytes, "%s", "");
+    qr_say(message, "%s", "");
     int status = qr_config_read(&c, sizeof c, config);
     if (status == QUIRE_OK)
-        status = check_config(&c, &address, &endpoint, message, message_bytes);
+        status = check_config(&c, &address, &endpoint, message);
     quire_peer_server *server = status == QUIRE_OK ? make_server(&c) : NULL;
     if (server != NULL)
-        status = open_parts(server, &c, &address, &endpoint, message, message_bytes);
+        status = open_parts(server, &c, &address, &endpoint, message);
     else if (status == QUIRE_OK)
         status = QUIRE_E_NOMEM;
     if (status == QUIRE_OK) {
@@ -333,9 +327,7 @@ QUIRE_API int quire_peer_server_open(const quire_peer_server_config *config,
     }
     if (server != NULL)
         free_server(server);
-    if (message != NULL && message_bytes > 0 && message[0] == 0)
-        qr_say(message, message_bytes, "%s", quire_strerror(status));
-    return status;
+    return qr_fail_plain(message, status, "peer server");
 }
 
 QUIRE_API int quire_peer_server_close(quire_peer_server *server)

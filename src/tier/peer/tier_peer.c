@@ -48,22 +48,19 @@ static const char *check_fields(const quire_tier_peer_config *c, const qr_net_op
     return qr_net_check(options);
 }
 
-static int check_config(const void *config, char *message, size_t bytes)
+static int check_config(const void *config, qr_sentence message)
 {
     const quire_tier_peer_config *c = config;
     qr_address address;
     qr_net_options options = options_of(c, 0);
     const char *wrong = check_fields(c, &options);
-    if (wrong != NULL) {
-        qr_say(message, bytes, "%s", wrong);
-        return QUIRE_E_CONFIG;
-    }
-    if (c->server == NULL || !qr_address_parse_or(&address, c->server, strlen(c->server), 0)) {
-        qr_say(message, bytes, "server: \"%s\" is not HOST:PORT, [IPv6]:PORT or unix:PATH",
-               c->server == NULL ? "(null)" : c->server);
-        return QUIRE_E_CONFIG;
-    }
-    return qr_net_check_trust(&options, &address, "server", c->server, message, bytes);
+    if (wrong != NULL)
+        return qr_fail(message, QUIRE_E_CONFIG, "%s", wrong);
+    if (c->server == NULL || !qr_address_parse_or(&address, c->server, strlen(c->server), 0))
+        return qr_fail(message, QUIRE_E_CONFIG,
+                       "server: \"%s\" is not HOST:PORT, [IPv6]:PORT or unix:PATH",
+                       c->server == NULL ? "(null)" : c->server);
+    return qr_net_check_trust(&options, &address, "server", c->server, message);
 }
 
 static void close_peer(void *self)
@@ -81,13 +78,13 @@ static void close_peer(void *self)
 }
 
 static int init_peer(void *self, const void *config, uint32_t max_jobs, const quire_hooks *hooks,
-                     char *message, size_t bytes)
+                     qr_sentence message)
 {
     quire_tier_peer *peer = self;
     const quire_tier_peer_config *c = config;
     qr_net_options options = options_of(c, max_jobs);
     uint64_t seed = 0;
-    int status = qr_net_open(&peer->net, &options, hooks, message, bytes);
+    int status = qr_net_open(&peer->net, &options, hooks, message);
     if (status != QUIRE_OK)
         return status;
     (void)qr_address_parse_or(&peer->target.address, c->server, strlen(c->server), 0);
@@ -108,9 +105,9 @@ static int init_peer(void *self, const void *config, uint32_t max_jobs, const qu
 
 /* ---- what a runner calls --------------------------------------------------- */
 
-static int open_peer(void *self, const void *memory, size_t bytes, char *message,
-                     size_t message_bytes)
+static int open_peer(void *self, const void *memory, size_t bytes, char *text, size_t text_bytes)
 {
+    qr_sentence message = {text, text_bytes};
     quire_tier_peer *peer = self;
     qr_net_client *net = &peer->net;
     (void)memory; /* sockets need no memory to be registered */
@@ -118,11 +115,9 @@ static int open_peer(void *self, const void *memory, size_t bytes, char *message
     uint64_t end = qr_now_ns(NULL) + net->wait_ns; /* a clock of the caller's may stand still */
     while (net->wait_ns > 0 && atomic_load(&net->counts[QR_NET_CONNECTED]) == 0) {
         enum { MOST_MS = 20 }; /* a peer that is down is tried again */
-        if (qr_now_ns(NULL) >= end) {
-            qr_say(message, message_bytes, "peer %s:%u: %s", peer->target.address.host,
-                   peer->target.address.port, peer->why[0] != 0 ? peer->why : "no reply");
-            return QUIRE_E_SYSTEM;
-        }
+        if (qr_now_ns(NULL) >= end)
+            return qr_fail(message, QUIRE_E_SYSTEM, "peer %s:%u: %s", peer->target.address.host,
+                           peer->target.address.port, peer->why[0] != 0 ? peer->why : "no reply");
         qr_peer_turn(peer, NULL, -1, MOST_MS);
     }
     return QUIRE_OK;
@@ -229,13 +224,14 @@ QUIRE_API const quire_tier_ops *quire_tier_peer_ops(void)
 }
 
 QUIRE_API int quire_tier_peer_create(const quire_tier_peer_config *config, uint32_t max_jobs,
-                                     const quire_hooks *hooks, quire_tier_peer **out, char *message,
-                                     size_t message_bytes)
+                                     const quire_hooks *hooks, quire_tier_peer **out, char *text,
+                                     size_t text_bytes)
 {
+    qr_sentence message = {text, text_bytes};
     void *self;
     if (out == NULL)
         return QUIRE_E_ARGUMENT;
-    int status = qr_tier_make(&kind, config, max_jobs, hooks, &self, message, message_bytes);
+    int status = qr_tier_make(&kind, config, max_jobs, hooks, &self, message);
     *out = self;
     return status;
 }
@@ -243,11 +239,11 @@ QUIRE_API int quire_tier_peer_create(const quire_tier_peer_config *config, uint3
 QUIRE_API int quire_tier_peer_open(const quire_tier_peer_config *config,
                                    const quire_tier_config *common,
                                    const quire_allocator *allocator, quire_tier **tier,
-                                   quire_tier_peer **peer, char *message, size_t message_bytes)
+                                   quire_tier_peer **peer, char *text, size_t text_bytes)
 {
+    qr_sentence message = {text, text_bytes};
     void *self;
-    int status =
-        qr_tier_open_with(&kind, config, common, allocator, tier, &self, message, message_bytes);
+    int status = qr_tier_open_with(&kind, config, common, allocator, tier, &self, message);
     if (peer != NULL)
         *peer = self;
     return status;

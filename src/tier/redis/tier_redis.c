@@ -60,23 +60,20 @@ static bool is_prefix(const char *prefix)
 }
 
 static int check_servers(const quire_tier_redis_config *c, const qr_net_options *options,
-                         char *message, size_t bytes)
+                         qr_sentence message)
 {
     int status = QUIRE_OK;
     if (c->servers == NULL || c->num_servers == 0 ||
-        c->num_servers > qr_or_default(c->max_nodes, NODES)) {
-        qr_say(message, bytes, "invalid num_servers (expected 1..max_nodes)");
-        return QUIRE_E_CONFIG;
-    }
+        c->num_servers > qr_or_default(c->max_nodes, NODES))
+        return qr_fail(message, QUIRE_E_CONFIG, "invalid num_servers (expected 1..max_nodes)");
     for (uint32_t i = 0; i < c->num_servers && status == QUIRE_OK; i++) {
         qr_address address;
         const char *text = c->servers[i];
-        if (text == NULL || !qr_address_parse(&address, text, strlen(text))) {
-            qr_say(message, bytes, "servers: \"%s\" is not HOST[:PORT], [IPv6]:PORT or unix:PATH",
-                   text == NULL ? "(null)" : text);
-            return QUIRE_E_CONFIG;
-        }
-        status = qr_net_check_trust(options, &address, "servers", text, message, bytes);
+        if (text == NULL || !qr_address_parse(&address, text, strlen(text)))
+            return qr_fail(message, QUIRE_E_CONFIG,
+                           "servers: \"%s\" is not HOST[:PORT], [IPv6]:PORT or unix:PATH",
+                           text == NULL ? "(null)" : text);
+        status = qr_net_check_trust(options, &address, "servers", text, message);
     }
     return status;
 }
@@ -110,15 +107,14 @@ static const char *check_fields(const quire_tier_redis_config *c, const qr_net_o
     return qr_net_check(options);
 }
 
-static int check_config(const void *config, char *message, size_t bytes)
+static int check_config(const void *config, qr_sentence message)
 {
     const quire_tier_redis_config *c = config;
     qr_net_options options = options_of(c, 0);
     const char *wrong = check_fields(c, &options);
     if (wrong == NULL)
-        return check_servers(c, &options, message, bytes);
-    qr_say(message, bytes, "%s", wrong);
-    return QUIRE_E_CONFIG;
+        return check_servers(c, &options, message);
+    return qr_fail(message, QUIRE_E_CONFIG, "%s", wrong);
 }
 
 /* ---- making ---------------------------------------------------------------- */
@@ -207,12 +203,12 @@ static void add_seeds(quire_tier_redis *redis, const quire_tier_redis_config *c)
 }
 
 static int init_redis(void *self, const void *config, uint32_t max_jobs, const quire_hooks *hooks,
-                      char *message, size_t bytes)
+                      qr_sentence message)
 {
     quire_tier_redis *redis = self;
     const quire_tier_redis_config *c = config;
     qr_net_options options = options_of(c, max_jobs);
-    int status = qr_net_open(&redis->net, &options, hooks, message, bytes);
+    int status = qr_net_open(&redis->net, &options, hooks, message);
     if (status != QUIRE_OK)
         return status;
     (void)snprintf(redis->prefix, sizeof redis->prefix, "%s",
@@ -236,9 +232,9 @@ static const char *find_reason(const quire_tier_redis *redis)
     return "no reply";
 }
 
-static int open_redis(void *self, const void *memory, size_t bytes, char *message,
-                      size_t message_bytes)
+static int open_redis(void *self, const void *memory, size_t bytes, char *text, size_t text_bytes)
 {
+    qr_sentence message = {text, text_bytes};
     quire_tier_redis *redis = self;
     (void)memory; /* sockets need no memory to be registered */
     (void)bytes;
@@ -246,11 +242,10 @@ static int open_redis(void *self, const void *memory, size_t bytes, char *messag
         qr_now_ns(NULL) + redis->net.wait_ns; /* a clock of the caller's may stand still */
     while (redis->net.wait_ns > 0 && !redis->has_map) {
         uint64_t now = qr_now_ns(NULL);
-        if (now >= end) {
-            qr_say(message, message_bytes, "redis %s:%u: %s", redis->nodes[0].target.address.host,
-                   redis->nodes[0].target.address.port, find_reason(redis));
-            return QUIRE_E_SYSTEM;
-        }
+        if (now >= end)
+            return qr_fail(message, QUIRE_E_SYSTEM, "redis %s:%u: %s",
+                           redis->nodes[0].target.address.host, redis->nodes[0].target.address.port,
+                           find_reason(redis));
         qr_redis_turn(redis, NULL, -1, (int)((end - now) / 1000000 + 1));
     }
     return QUIRE_OK;
@@ -340,12 +335,13 @@ QUIRE_API const quire_tier_ops *quire_tier_redis_ops(void)
 
 QUIRE_API int quire_tier_redis_create(const quire_tier_redis_config *config, uint32_t max_jobs,
                                       const quire_hooks *hooks, quire_tier_redis **redis,
-                                      char *message, size_t message_bytes)
+                                      char *text, size_t text_bytes)
 {
+    qr_sentence message = {text, text_bytes};
     void *self;
     if (redis == NULL)
         return QUIRE_E_ARGUMENT;
-    int status = qr_tier_make(&kind, config, max_jobs, hooks, &self, message, message_bytes);
+    int status = qr_tier_make(&kind, config, max_jobs, hooks, &self, message);
     *redis = self;
     return status;
 }
@@ -353,11 +349,11 @@ QUIRE_API int quire_tier_redis_create(const quire_tier_redis_config *config, uin
 QUIRE_API int quire_tier_redis_open(const quire_tier_redis_config *config,
                                     const quire_tier_config *common,
                                     const quire_allocator *allocator, quire_tier **tier,
-                                    quire_tier_redis **redis, char *message, size_t message_bytes)
+                                    quire_tier_redis **redis, char *text, size_t text_bytes)
 {
+    qr_sentence message = {text, text_bytes};
     void *self;
-    int status =
-        qr_tier_open_with(&kind, config, common, allocator, tier, &self, message, message_bytes);
+    int status = qr_tier_open_with(&kind, config, common, allocator, tier, &self, message);
     if (redis != NULL)
         *redis = self;
     return status;

@@ -47,7 +47,7 @@ static bool open_card(engine_card *card, char *message, size_t bytes)
         (void)snprintf(message, bytes, "built without a compiler for GPUs: nvcc, or clang");
         return false;
     }
-    if (qr_cuda_driver_open(&card->driver, NULL, message, bytes) != 0)
+    if (qr_cuda_driver_open(&card->driver, NULL, (qr_sentence){message, bytes}) != 0)
         return false;
     if (is_done(card, cu->cuDeviceGet(&device, 0), "GPU 0", message, bytes) &&
         is_done(card, cu->cuDevicePrimaryCtxRetain(&card->context, device), "its context", message,

@@ -163,21 +163,19 @@ static bool disk_close(qr_file_io *io, int timeout_ms)
     return io->num_in_flight == 0;
 }
 
-static int disk_empty(void *user, char *message, size_t message_bytes)
+static int disk_empty(void *user, qr_sentence message)
 {
     file_disk *disk = user;
     (void)message;
-    (void)message_bytes;
     memset(disk->image, 0, disk->capacity);
     disk->disk.bytes = 0;
     return QUIRE_OK;
 }
 
-static int disk_reserve(void *user, uint64_t bytes, char *message, size_t message_bytes)
+static int disk_reserve(void *user, uint64_t bytes, qr_sentence message)
 {
     file_disk *disk = user;
     (void)message;
-    (void)message_bytes;
     if (bytes > disk->capacity)
         return QUIRE_E_SYSTEM;
     if (bytes > disk->disk.bytes)
@@ -215,7 +213,7 @@ int disk_open(file_disk *disk, const quire_tier_file_config *config,
     quire_tier_config with = *common;
     qr_file_private *file = calloc(1, sizeof *file);
     if (file == NULL ||
-        qr_file_private_init(file, config, 0, &common->hooks, NULL, 0) != QUIRE_OK) {
+        qr_file_private_init(file, config, 0, &common->hooks, (qr_sentence){NULL, 0}) != QUIRE_OK) {
         free(file);
         return QUIRE_E_NOMEM;
     }

@@ -306,7 +306,7 @@ static void test_named_files(void **state)
     (void)state;
     kit_begin(&kit, 8, KIT_BLOCK);
     dir.hooks = &hooks;
-    assert_int_equal(qr_file_dir_open(&dir, kit.folder, NULL, 0), QUIRE_OK);
+    assert_int_equal(qr_file_dir_open(&dir, kit.folder, (qr_sentence){NULL, 0}), QUIRE_OK);
     atomic_store(&dir.has_tmpfile, 0);
     for (uint32_t i = 0; i < 20; i++) {
         quire_tier_io io = {.key = kit_key(i % 10), .memory = kit.memory, .bytes = KIT_BLOCK};

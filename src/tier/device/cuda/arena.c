@@ -36,17 +36,15 @@ static quire_cuda_arena *create_arena(const quire_cuda_arena_config *config)
     return arena;
 }
 
-static int take_device_memory(quire_cuda_arena *arena, char *message, size_t message_bytes)
+static int take_device_memory(quire_cuda_arena *arena, qr_sentence message)
 {
     const qr_cuda_calls *calls = &arena->cuda->driver.calls;
     size_t bytes = (size_t)arena->view.bytes;
     size_t free_bytes = 0;
     size_t total = 0;
     char what[128];
-    if (qr_gpu_enter(arena->cuda) != QUIRE_OK) {
-        qr_say(message, message_bytes, "the GPU is broken: %s", arena->cuda->info.what);
-        return QUIRE_E_SYSTEM;
-    }
+    if (qr_gpu_enter(arena->cuda) != QUIRE_OK)
+        return qr_fail(message, QUIRE_E_SYSTEM, "the GPU is broken: %s", arena->cuda->info.what);
     qr_cu_result result = calls->cuMemAlloc(&arena->view.base, bytes);
     if (result == QR_CU_SUCCESS) {
         result = calls->cuMemsetD8Async(arena->view.base, 0, bytes, arena->cuda->stream);
@@ -59,9 +57,10 @@ static int take_device_memory(quire_cuda_arena *arena, char *message, size_t mes
     qr_gpu_leave(arena->cuda);
     if (result == QR_CU_SUCCESS)
         return QUIRE_OK;
-    qr_say(what, sizeof what, "out of GPU memory: %zu MiB of KV memory requested, %zu MiB free",
-           bytes >> 20, free_bytes >> 20);
-    return qr_gpu_explain(arena->cuda, result, what, message, message_bytes);
+    qr_say((qr_sentence){what, sizeof what},
+           "out of GPU memory: %zu MiB of KV memory requested, %zu MiB free", bytes >> 20,
+           free_bytes >> 20);
+    return qr_gpu_explain(arena->cuda, result, what, message);
 }
 
 static void lay_out(quire_cuda_arena *arena, const quire_cuda_arena_config *config)
@@ -77,8 +76,9 @@ static void lay_out(quire_cuda_arena *arena, const quire_cuda_arena_config *conf
 }
 
 QUIRE_API int quire_cuda_arena_open(quire_cuda *cuda, const quire_cuda_arena_config *callers,
-                                    quire_cuda_arena **arena, char *message, size_t message_bytes)
+                                    quire_cuda_arena **arena, char *text, size_t text_bytes)
 {
+    qr_sentence message = {text, text_bytes};
     quire_cuda_arena_config config;
     int status = qr_config_read(&config, sizeof config, callers);
     if (status == QUIRE_OK && (cuda == NULL || arena == NULL))
@@ -94,19 +94,15 @@ QUIRE_API int quire_cuda_arena_open(quire_cuda *cuda, const quire_cuda_arena_con
             qr_mul_size(qr_mul_size(config.num_layers, config.num_blocks), (size_t)config.bytes);
         status = bytes == SIZE_MAX ? QUIRE_E_CONFIG : QUIRE_OK;
     }
-    if (status != QUIRE_OK) {
-        qr_say(message, message_bytes, "the arena's config: %s", quire_strerror(status));
-        return status;
-    }
+    if (status != QUIRE_OK)
+        return qr_fail(message, status, "the arena's config: %s", quire_strerror(status));
     quire_cuda_arena *a = create_arena(&config);
-    if (a == NULL) {
-        qr_say(message, message_bytes, "out of memory for an arena of %u layers",
-               config.num_layers);
-        return QUIRE_E_NOMEM;
-    }
+    if (a == NULL)
+        return qr_fail(message, QUIRE_E_NOMEM, "out of memory for an arena of %u layers",
+                       config.num_layers);
     a->cuda = cuda;
     a->view.bytes = bytes;
-    status = take_device_memory(a, message, message_bytes);
+    status = take_device_memory(a, message);
     if (status != QUIRE_OK) {
         quire_cuda_arena_close(a);
         return status;

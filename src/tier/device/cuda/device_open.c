@@ -12,11 +12,6 @@ enum { FEW_ROWS = 4 }; /* a call costs the processor as much as this many pieces
 #define STAGED_FROM (UINT64_C(128) << 10)
 #define STAGE_BYTES (UINT64_C(8) << 20)
 
-typedef struct open_message {
-    char *text;
-    size_t bytes;
-} open_message;
-
 static const char *what_is_wrong_with(const quire_device_cuda_config *config)
 {
     if (config->cuda == NULL)
@@ -142,7 +137,7 @@ static bool is_pinned(const qr_cuda_calls *calls, const unsigned char *memory, s
     return true;
 }
 
-static int pin_slots(qr_cuda_device *d, const quire_device_cuda_config *config, open_message m)
+static int pin_slots(qr_cuda_device *d, const quire_device_cuda_config *config, qr_sentence message)
 {
     const qr_cuda_calls *calls = &d->cuda->driver.calls;
     size_t bytes = (size_t)(config->num_slots * d->map.block_bytes);
@@ -161,14 +156,14 @@ static int pin_slots(qr_cuda_device *d, const quire_device_cuda_config *config, 
     if (result == QR_CU_SUCCESS)
         return QUIRE_OK;
     if (config->pin == QUIRE_OFF)
-        return qr_gpu_explain(d->cuda, result, "the slots are not pinned", m.text, m.bytes);
+        return qr_gpu_explain(d->cuda, result, "the slots are not pinned", message);
     return qr_gpu_explain(d->cuda, result,
                           "cannot pin the slots; they need whole pages without other data, and a "
                           "sufficient limit (ulimit -l)",
-                          m.text, m.bytes);
+                          message);
 }
 
-static int take_pinned(qr_cuda_device *d, open_message m)
+static int take_pinned(qr_cuda_device *d, qr_sentence message)
 {
     const qr_cuda_calls *calls = &d->cuda->driver.calls;
     size_t pairs = (size_t)d->max_jobs * d->max_copies;
@@ -184,8 +179,8 @@ static int take_pinned(qr_cuda_device *d, open_message m)
     else
         result = calls->cuMemHostGetDevicePointer(&address, d->pinned, 0);
     if (result != QR_CU_SUCCESS)
-        return qr_gpu_explain(d->cuda, result, "out of pinned memory for the lists of jobs", m.text,
-                              m.bytes);
+        return qr_gpu_explain(d->cuda, result, "out of pinned memory for the lists of jobs",
+                              message);
     d->pairs = d->pinned;
     d->areas = d->pairs + pairs;
     d->crcs = (uint32_t *)(void *)(d->areas + areas);
@@ -227,17 +222,18 @@ static qr_cu_result make_streams(qr_cuda_device *d)
     return result;
 }
 
-static int set_up_device(qr_cuda_device *d, const quire_device_cuda_config *config, open_message m)
+static int set_up_device(qr_cuda_device *d, const quire_device_cuda_config *config,
+                         qr_sentence message)
 {
-    int status = pin_slots(d, config, m);
+    int status = pin_slots(d, config, message);
     if (status == QUIRE_OK)
-        status = take_pinned(d, m);
+        status = take_pinned(d, message);
     if (status != QUIRE_OK)
         return status;
     qr_cu_result result = make_streams(d);
     if (result != QR_CU_SUCCESS)
         return qr_gpu_explain(d->cuda, result, "cannot create streams and events on the GPU",
-                              m.text, m.bytes);
+                              message);
     if (d->cuda->info.has_kernels != 0 && d->map.is_aligned)
         result = qr_cuda_map_upload(&d->map, d->cuda);
     bool is_staged =
@@ -246,8 +242,7 @@ static int set_up_device(qr_cuda_device *d, const quire_device_cuda_config *conf
         result = qr_cuda_stage_open(&d->stage, d->cuda, &d->map, config->stage_bytes,
                                     config->max_copies);
     if (result != QR_CU_SUCCESS)
-        return qr_gpu_explain(d->cuda, result, "out of GPU memory for maps and stages", m.text,
-                              m.bytes);
+        return qr_gpu_explain(d->cuda, result, "out of GPU memory for maps and stages", message);
     return QUIRE_OK;
 }
 
@@ -287,13 +282,12 @@ void qr_cuda_device_release(qr_cuda_device *d)
 /* ---- opening --------------------------------------------------------------- */
 
 static int open_device(const quire_device_cuda_config *config, const quire_allocator *allocator,
-                       qr_cuda_device **device, open_message m)
+                       qr_cuda_device **device, qr_sentence message)
 {
     qr_cuda_device *d = create_cuda_device(config, allocator);
-    if (d == NULL) {
-        qr_say(m.text, m.bytes, "out of memory for a GPU device of %u jobs", config->max_jobs);
-        return QUIRE_E_NOMEM;
-    }
+    if (d == NULL)
+        return qr_fail(message, QUIRE_E_NOMEM, "out of memory for a GPU device of %u jobs",
+                       config->max_jobs);
     const char *wrong =
         qr_cuda_map_fill(&d->map, config->regions, config->num_regions, config->num_blocks);
     if (wrong == NULL && d->map.block_bytes > SIZE_MAX / 2 / config->num_slots)
@@ -303,7 +297,7 @@ static int open_device(const quire_device_cuda_config *config, const quire_alloc
     if (wrong == NULL)
         wrong = choose_methods(d, config);
     if (wrong != NULL) {
-        qr_say(m.text, m.bytes, "the GPU device's config: %s", wrong);
+        qr_say(message, "the GPU device's config: %s", wrong);
         qr_owner_release(&d->owner);
         return QUIRE_E_CONFIG;
     }
@@ -311,10 +305,10 @@ static int open_device(const quire_device_cuda_config *config, const quire_alloc
     d->copier.map = &d->map;
     int status = qr_gpu_enter(d->cuda);
     if (status == QUIRE_OK) {
-        status = set_up_device(d, config, m);
+        status = set_up_device(d, config, message);
         qr_gpu_leave(d->cuda);
     } else {
-        qr_say(m.text, m.bytes, "the GPU is broken: %s", d->cuda->info.what);
+        qr_say(message, "the GPU is broken: %s", d->cuda->info.what);
     }
     if (status != QUIRE_OK)
         qr_cuda_device_release(d);
@@ -325,23 +319,19 @@ static int open_device(const quire_device_cuda_config *config, const quire_alloc
 
 QUIRE_API int quire_device_cuda_open(const quire_device_cuda_config *callers,
                                      const quire_allocator *allocator, quire_device *device,
-                                     char *message, size_t message_bytes)
+                                     char *text, size_t text_bytes)
 {
+    qr_sentence message = {text, text_bytes};
     quire_device_cuda_config config;
-    open_message m = {message, message_bytes};
     int status = qr_config_read(&config, sizeof config, callers);
     if (status == QUIRE_OK && (device == NULL || (allocator != NULL && (allocator->alloc == NULL ||
                                                                         allocator->free == NULL))))
         status = QUIRE_E_ARGUMENT;
-    if (status != QUIRE_OK) {
-        qr_say(message, message_bytes, "the GPU device's config: %s", quire_strerror(status));
-        return status;
-    }
+    if (status != QUIRE_OK)
+        return qr_fail(message, status, "the GPU device's config: %s", quire_strerror(status));
     const char *wrong = what_is_wrong_with(&config);
-    if (wrong != NULL) {
-        qr_say(message, message_bytes, "the GPU device's config: %s", wrong);
-        return QUIRE_E_CONFIG;
-    }
+    if (wrong != NULL)
+        return qr_fail(message, QUIRE_E_CONFIG, "the GPU device's config: %s", wrong);
     config.max_jobs = config.max_jobs == 0 ? MANY : config.max_jobs;
     config.max_copies = config.max_copies == 0 ? MANY : config.max_copies;
     config.max_pieces = config.max_pieces == 0 ? SOME_PIECES : config.max_pieces;
@@ -350,7 +340,7 @@ QUIRE_API int quire_device_cuda_open(const quire_device_cuda_config *callers,
     config.staged_from = config.staged_from == 0 ? STAGED_FROM : config.staged_from;
     config.stage_bytes = config.stage_bytes == 0 ? STAGE_BYTES : config.stage_bytes;
     qr_cuda_device *d = NULL;
-    status = open_device(&config, allocator, &d, m);
+    status = open_device(&config, allocator, &d, message);
     if (status == QUIRE_OK)
         *device = (quire_device){&QR_CUDA_OPS, d};
     return status;

@@ -36,37 +36,32 @@ static const char *find_calls(qr_cuda_driver *driver)
     return NULL;
 }
 
-static int start_driver(qr_cuda_driver *driver, const char *path, char *message,
-                        size_t message_bytes)
+static int start_driver(qr_cuda_driver *driver, const char *path, qr_sentence message)
 {
     char why[160];
     const char *missing = find_calls(driver);
-    if (missing != NULL) {
-        qr_say(message, message_bytes,
-               "%s has no %s: not a CUDA driver, or older than 11.0; install a newer driver", path,
-               missing);
-        return QUIRE_E_SYSTEM;
-    }
+    if (missing != NULL)
+        return qr_fail(
+            message, QUIRE_E_SYSTEM,
+            "%s has no %s: not a CUDA driver, or older than 11.0; install a newer driver", path,
+            missing);
     qr_cu_result result = driver->calls.cuInit(0);
     if (result == QR_CU_SUCCESS)
         result = driver->calls.cuDriverGetVersion(&driver->version);
     if (result != QR_CU_SUCCESS) {
         qr_cuda_describe(driver, result, why, sizeof why);
-        qr_say(message, message_bytes, "the CUDA driver does not start: %s; nvidia-smi may say why",
-               why);
-        return QUIRE_E_SYSTEM;
+        return qr_fail(message, QUIRE_E_SYSTEM,
+                       "the CUDA driver does not start: %s; nvidia-smi may say why", why);
     }
-    if (driver->version < LEAST_VERSION) {
-        qr_say(message, message_bytes,
-               "CUDA driver %d.%d is too old (expected 11.0 or newer); install a newer driver",
-               driver->version / 1000, driver->version % 1000 / 10);
-        return QUIRE_E_SYSTEM;
-    }
+    if (driver->version < LEAST_VERSION)
+        return qr_fail(
+            message, QUIRE_E_SYSTEM,
+            "CUDA driver %d.%d is too old (expected 11.0 or newer); install a newer driver",
+            driver->version / 1000, driver->version % 1000 / 10);
     return QUIRE_OK;
 }
 
-int qr_cuda_driver_open(qr_cuda_driver *driver, const char *path, char *message,
-                        size_t message_bytes)
+int qr_cuda_driver_open(qr_cuda_driver *driver, const char *path, qr_sentence message)
 {
     memset(driver, 0, sizeof *driver);
     if (path == NULL)
@@ -76,12 +71,12 @@ int qr_cuda_driver_open(qr_cuda_driver *driver, const char *path, char *message,
     driver->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (driver->library == NULL) {
         const char *why = dlerror();
-        qr_say(message, message_bytes,
-               "CUDA driver not found: %s; it comes with the GPU's driver, not with the toolkit",
-               why != NULL ? why : path);
-        return QUIRE_E_SYSTEM;
+        return qr_fail(
+            message, QUIRE_E_SYSTEM,
+            "CUDA driver not found: %s; it comes with the GPU's driver, not with the toolkit",
+            why != NULL ? why : path);
     }
-    int status = start_driver(driver, path, message, message_bytes);
+    int status = start_driver(driver, path, message);
     if (status != QUIRE_OK)
         qr_cuda_driver_close(driver);
     return status;
@@ -103,7 +98,8 @@ void qr_cuda_describe(const qr_cuda_driver *driver, qr_cu_result result, char *t
     if (driver->calls.cuGetErrorString != NULL)
         (void)driver->calls.cuGetErrorString(result, &sentence);
     if (name == NULL)
-        qr_say(text, bytes, "CUDA error %d", result);
+        qr_say((qr_sentence){text, bytes}, "CUDA error %d", result);
     else
-        qr_say(text, bytes, "%s (%s)", name, sentence != NULL ? sentence : "no text");
+        qr_say((qr_sentence){text, bytes}, "%s (%s)", name,
+               sentence != NULL ? sentence : "no text");
 }

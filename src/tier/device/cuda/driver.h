@@ -7,6 +7,7 @@
 #ifndef QR_TIER_DEVICE_CUDA_DRIVER_H
 #define QR_TIER_DEVICE_CUDA_DRIVER_H
 
+#include "base/hooks.h"
 #include "tier/device/cuda/abi.h"
 
 typedef struct qr_cuda_driver {
@@ -16,8 +17,7 @@ typedef struct qr_cuda_driver {
 } qr_cuda_driver;
 
 /* QUIRE_E_SYSTEM: there is none, it is too old, or it does not start; message says which. */
-int qr_cuda_driver_open(qr_cuda_driver *driver, const char *path, char *message,
-                        size_t message_bytes);
+int qr_cuda_driver_open(qr_cuda_driver *driver, const char *path, qr_sentence message);
 void qr_cuda_driver_close(qr_cuda_driver *driver); /* one that is not open is fine */
 
 /* "CUDA_ERROR_OUT_OF_MEMORY (out of memory)" */

@@ -23,18 +23,18 @@ void qr_gpu_break(quire_cuda *cuda, qr_cu_result result, const char *call)
     if (cuda->info.is_broken != 0)
         return;
     qr_cuda_describe(&cuda->driver, result, why, sizeof why);
-    qr_say(cuda->info.what, sizeof cuda->info.what, "%s: %s", call, why);
+    qr_say((qr_sentence){cuda->info.what, sizeof cuda->info.what}, "%s: %s", call, why);
     cuda->info.is_broken = 1;
     qr_log(&cuda->hooks, QUIRE_LOG_ERROR, "the GPU is broken: %s; its blocks are computed again",
            cuda->info.what);
 }
 
-int qr_gpu_explain(const quire_cuda *cuda, qr_cu_result result, const char *what, char *message,
-                   size_t message_bytes)
+int qr_gpu_explain(const quire_cuda *cuda, qr_cu_result result, const char *what,
+                   qr_sentence message)
 {
     char why[96];
     qr_cuda_describe(&cuda->driver, result, why, sizeof why);
-    qr_say(message, message_bytes, "%s: %s", what, why);
+    qr_say(message, "%s: %s", what, why);
     return result == QR_CU_OUT_OF_MEMORY ? QUIRE_E_NOMEM : QUIRE_E_SYSTEM;
 }
 
@@ -75,7 +75,7 @@ static void load_kernels(quire_cuda *cuda)
     void *values[2] = {log, (void *)(uintptr_t)(sizeof log - 1)};
     const qr_cuda_calls *calls = &cuda->driver.calls;
     if (qr_cuda_kernels_bytes == 0) {
-        qr_say(cuda->info.what, sizeof cuda->info.what,
+        qr_say((qr_sentence){cuda->info.what, sizeof cuda->info.what},
                "no kernels: this library was built without clang or nvcc");
         return;
     }
@@ -89,7 +89,7 @@ static void load_kernels(quire_cuda *cuda)
     if (result == QR_CU_SUCCESS)
         return;
     qr_cuda_describe(&cuda->driver, result, why, sizeof why);
-    qr_say(cuda->info.what, sizeof cuda->info.what, "no kernels: %s %s", why, log);
+    qr_say((qr_sentence){cuda->info.what, sizeof cuda->info.what}, "no kernels: %s %s", why, log);
     qr_log(&cuda->hooks, QUIRE_LOG_WARNING, "%s; copies use the copy engine", cuda->info.what);
 }
 
@@ -120,17 +120,15 @@ static qr_cu_result read_info(quire_cuda *cuda)
     return result;
 }
 
-static int find_device(quire_cuda *cuda, uint32_t ordinal, char *message, size_t message_bytes)
+static int find_device(quire_cuda *cuda, uint32_t ordinal, qr_sentence message)
 {
     const qr_cuda_calls *calls = &cuda->driver.calls;
     int count = 0;
     qr_cu_result result = calls->cuDeviceGetCount(&count);
-    if (result == QR_CU_SUCCESS && (uint32_t)count <= ordinal) {
-        qr_say(message, message_bytes,
-               "GPU %u not found: the driver shows %d; CUDA_VISIBLE_DEVICES may hide some", ordinal,
-               count);
-        return QUIRE_E_SYSTEM;
-    }
+    if (result == QR_CU_SUCCESS && (uint32_t)count <= ordinal)
+        return qr_fail(message, QUIRE_E_SYSTEM,
+                       "GPU %u not found: the driver shows %d; CUDA_VISIBLE_DEVICES may hide some",
+                       ordinal, count);
     if (result == QR_CU_SUCCESS)
         result = calls->cuDeviceGet(&cuda->device, (int)ordinal);
     if (result == QR_CU_SUCCESS)
@@ -139,24 +137,22 @@ static int find_device(quire_cuda *cuda, uint32_t ordinal, char *message, size_t
         cuda->is_retained = true;
         return QUIRE_OK;
     }
-    return qr_gpu_explain(cuda, result, "the GPU cannot be used", message, message_bytes);
+    return qr_gpu_explain(cuda, result, "the GPU cannot be used", message);
 }
 
-static int set_up_gpu(quire_cuda *cuda, const quire_cuda_config *config, char *message,
-                      size_t message_bytes)
+static int set_up_gpu(quire_cuda *cuda, const quire_cuda_config *config, qr_sentence message)
 {
     int greatest = 0;
     int status = QUIRE_OK;
     if (config->context != NULL)
         cuda->context = config->context;
     else
-        status = find_device(cuda, config->device, message, message_bytes);
+        status = find_device(cuda, config->device, message);
     if (status != QUIRE_OK)
         return status;
-    if (qr_gpu_enter(cuda) != QUIRE_OK) {
-        qr_say(message, message_bytes, "the GPU's context cannot be used: %s", cuda->info.what);
-        return QUIRE_E_SYSTEM;
-    }
+    if (qr_gpu_enter(cuda) != QUIRE_OK)
+        return qr_fail(message, QUIRE_E_SYSTEM, "the GPU's context cannot be used: %s",
+                       cuda->info.what);
     qr_cu_result result = QR_CU_SUCCESS;
     if (config->context != NULL)
         result = cuda->driver.calls.cuCtxGetDevice(&cuda->device);
@@ -165,44 +161,40 @@ static int set_up_gpu(quire_cuda *cuda, const quire_cuda_config *config, char *m
     if (result == QR_CU_SUCCESS)
         result = read_info(cuda);
     if (config->kernels == QUIRE_OFF)
-        qr_say(cuda->info.what, sizeof cuda->info.what, "no kernels: the config has them off");
+        qr_say((qr_sentence){cuda->info.what, sizeof cuda->info.what},
+               "no kernels: the config has them off");
     else if (result == QR_CU_SUCCESS)
         load_kernels(cuda);
     qr_gpu_leave(cuda);
     if (result != QR_CU_SUCCESS)
-        return qr_gpu_explain(cuda, result, "the GPU cannot be used", message, message_bytes);
-    if (config->kernels == QUIRE_ON && cuda->info.has_kernels == 0) {
-        qr_say(message, message_bytes, "%s", cuda->info.what);
-        return QUIRE_E_SYSTEM;
-    }
+        return qr_gpu_explain(cuda, result, "the GPU cannot be used", message);
+    if (config->kernels == QUIRE_ON && cuda->info.has_kernels == 0)
+        return qr_fail(message, QUIRE_E_SYSTEM, "%s", cuda->info.what);
     return QUIRE_OK;
 }
 
 QUIRE_API int quire_cuda_open(const quire_cuda_config *callers, const quire_allocator *allocator,
-                              quire_cuda **cuda, char *message, size_t message_bytes)
+                              quire_cuda **cuda, char *text, size_t text_bytes)
 {
+    qr_sentence message = {text, text_bytes};
     quire_cuda_config config;
     qr_owner owner;
     int status = qr_config_read(&config, sizeof config, callers);
     if (status == QUIRE_OK && (cuda == NULL || (allocator != NULL && (allocator->alloc == NULL ||
                                                                       allocator->free == NULL))))
         status = QUIRE_E_ARGUMENT;
-    if (status != QUIRE_OK) {
-        qr_say(message, message_bytes, "the GPU's config: %s", quire_strerror(status));
-        return status;
-    }
+    if (status != QUIRE_OK)
+        return qr_fail(message, status, "the GPU's config: %s", quire_strerror(status));
     quire_cuda *c = (void *)qr_owner_carve(&owner, allocator, sizeof *c).base;
-    if (c == NULL) {
-        qr_say(message, message_bytes, "out of memory");
-        return QUIRE_E_NOMEM;
-    }
+    if (c == NULL)
+        return qr_fail(message, QUIRE_E_NOMEM, "out of memory");
     c->owner = owner;
     c->hooks = config.hooks;
     c->stream = config.stream;
     qr_fork_guard_init(&c->guard);
-    status = qr_cuda_driver_open(&c->driver, config.library, message, message_bytes);
+    status = qr_cuda_driver_open(&c->driver, config.library, message);
     if (status == QUIRE_OK)
-        status = set_up_gpu(c, &config, message, message_bytes);
+        status = set_up_gpu(c, &config, message);
     if (status != QUIRE_OK) {
         quire_cuda_close(c);
         return status;

@@ -8,6 +8,7 @@
 #define QR_TIER_DEVICE_CUDA_GPU_H
 
 #include "base/fork_guard.h"
+#include "base/hooks.h"
 #include "base/memory.h"
 #include "tier/device/cuda/driver.h"
 
@@ -42,8 +43,8 @@ void qr_gpu_leave(quire_cuda *cuda);
 /* Marks it as broken by what a call answered. */
 void qr_gpu_break(quire_cuda *cuda, qr_cu_result result, const char *call);
 /* What a call at opening answered, as a code; nothing is broken by it. Says so in message. */
-int qr_gpu_explain(const quire_cuda *cuda, qr_cu_result result, const char *what, char *message,
-                   size_t message_bytes);
+int qr_gpu_explain(const quire_cuda *cuda, qr_cu_result result, const char *what,
+                   qr_sentence message);
 
 /* Whether a query was not answered: too early, or refused while another thread captures a graph. */
 static inline bool qr_gpu_is_not_known(qr_cu_result result)
