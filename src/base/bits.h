@@ -76,6 +76,12 @@ static inline bool qr_is_pow2(uint64_t v)
     return v != 0 && (v & (v - 1)) == 0;
 }
 
+/* The least power of two that is not below v; v is at most 2^63. */
+static inline uint64_t qr_round_up_pow2(uint64_t v)
+{
+    return v <= 1 ? 1 : UINT64_C(1) << (64 - __builtin_clzll(v - 1));
+}
+
 /* A row of bits, in words. */
 static inline size_t qr_bit_words(uint32_t num_bits)
 {

@@ -35,9 +35,7 @@ int qr_mirror_create(uint32_t num_blocks, uint32_t num_groups, uint32_t hash_byt
     qr_mirror *mirror = qr_alloc(1, sizeof *mirror);
     if (mirror == NULL)
         return QUIRE_E_NOMEM;
-    uint64_t slots = 16;
-    while (slots < 2 * (uint64_t)num_blocks)
-        slots *= 2;
+    uint64_t slots = qr_round_up_pow2(num_blocks < 8 ? 16 : 2 * (uint64_t)num_blocks);
     mirror->num_blocks = num_blocks;
     mirror->num_groups = num_groups;
     mirror->hash_bytes = hash_bytes;

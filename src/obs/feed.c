@@ -283,8 +283,8 @@ static uint32_t feed_copy(const qr_feed *feed, uint64_t at, uint64_t *buffer)
     uint32_t num_words = (uint32_t)buffer[0];
     uint16_t kind = (uint16_t)(buffer[0] >> 32);
     qr_assert(num_words >= 1 && (num_words <= qr_feed_max_words(feed) || kind == KIND_SKIP));
-    for (uint32_t i = 1; kind != KIND_SKIP && i < num_words; i++)
-        buffer[i] = atomic_load_explicit(&from[i], QR_FEED_LOAD);
+    if (kind != KIND_SKIP)
+        qr_words_take(from + 1, buffer + 1, num_words - 1);
     return feed_is_whole(feed, at) ? num_words : 0;
 }
 

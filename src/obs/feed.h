@@ -18,6 +18,7 @@
 #define QR_OBS_FEED_H
 
 #include "base/arena.h"
+#include "base/bits.h"
 
 #include <quire/monitor.h>
 #include <quire/pool.h>
@@ -137,5 +138,19 @@ static inline void qr_feed_fence_before_check(void)
     atomic_thread_fence(memory_order_acquire);
 }
 #endif
+
+/* n words, to where others read them and from there. */
+static inline void qr_words_put(_Atomic uint64_t *to, const void *from, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        atomic_store_explicit(&to[i], qr_load_u64((const unsigned char *)from + 8 * i),
+                              QR_FEED_STORE);
+}
+
+static inline void qr_words_take(const _Atomic uint64_t *from, void *to, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        qr_store_u64((unsigned char *)to + 8 * i, atomic_load_explicit(&from[i], QR_FEED_LOAD));
+}
 
 #endif

@@ -147,8 +147,7 @@ static void copy_map(const _Atomic uint64_t *from, uint32_t *tier, quire_block_m
                      quire_map_cell *cells)
 {
     uint64_t head[QR_MAP_HEAD];
-    for (uint32_t i = 0; i < QR_MAP_HEAD; i++)
-        head[i] = atomic_load_explicit(&from[i], QR_FEED_LOAD);
+    qr_words_take(from, head, QR_MAP_HEAD);
     uint32_t n = (uint32_t)head[2];
     uint32_t size = (uint32_t)(((uint64_t)n + QR_MAP_CELLS - 1) / QR_MAP_CELLS);
     *tier = (uint32_t)(head[2] >> 32);

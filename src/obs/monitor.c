@@ -19,14 +19,6 @@ enum {
 
 /* ---- making ---------------------------------------------------------------- */
 
-static uint32_t round_up_pow2(uint32_t v)
-{
-    uint32_t p = 1;
-    while (p < v)
-        p *= 2;
-    return p;
-}
-
 int qr_monitor_config_read(quire_monitor_config *c, const quire_monitor_config *callers)
 {
     int err = qr_refuse_reading(c, sizeof *c, callers, "quire_monitor_config");
@@ -46,8 +38,8 @@ int qr_monitor_config_read(quire_monitor_config *c, const quire_monitor_config *
         c->num_steps = MIN_STEPS;
     if (c->event_bytes < MIN_EVENT_BYTES)
         c->event_bytes = MIN_EVENT_BYTES;
-    c->event_bytes = round_up_pow2(c->event_bytes);
-    c->num_steps = round_up_pow2(c->num_steps);
+    c->event_bytes = (uint32_t)qr_round_up_pow2(c->event_bytes);
+    c->num_steps = (uint32_t)qr_round_up_pow2(c->num_steps);
     return QUIRE_OK;
 }
 
@@ -64,7 +56,8 @@ static qr_metrics_shape metrics_shape(const quire_monitor_config *c, const qr_mo
 
 uint32_t qr_monitor_feed_words(const quire_monitor_config *c, const qr_monitor_world *world)
 {
-    uint32_t least = round_up_pow2(WALK_SHARE * MIN_WALK * (world->info.hash_bytes + KEY_ROOM));
+    uint32_t least =
+        (uint32_t)qr_round_up_pow2(WALK_SHARE * MIN_WALK * (world->info.hash_bytes + KEY_ROOM));
     return (c->event_bytes > least ? c->event_bytes : least) / 8;
 }
 
@@ -331,10 +324,7 @@ void qr_monitor_add_step(quire_monitor *m, const quire_monitor_step *step)
 {
     uint64_t count = atomic_load_explicit(&m->steps_visible, memory_order_relaxed);
     _Atomic uint64_t *to = m->steps + qr_monitor_claim_step(m) * m->step_words;
-    uint64_t words[QR_STEP_WORDS];
-    memcpy(words, step, m->step_words * sizeof *words);
-    for (uint32_t i = 0; i < m->step_words; i++)
-        atomic_store_explicit(&to[i], words[i], QR_FEED_STORE);
+    qr_words_put(to, step, m->step_words);
     atomic_store_explicit(&m->steps_visible, count + 1, memory_order_release);
 }
 
@@ -343,36 +333,34 @@ static bool read_step(const quire_monitor *m, uint64_t count, quire_monitor_step
 {
     const _Atomic uint64_t *from = m->steps + (count & m->steps_mask) * m->step_words;
     uint64_t words[QR_STEP_WORDS] = {0};
-    for (uint32_t i = 0; i < m->step_words; i++)
-        words[i] = atomic_load_explicit(&from[i], QR_FEED_LOAD);
+    qr_words_take(from, words, m->step_words);
     qr_feed_fence_before_check();
     uint64_t claimed = atomic_load_explicit(&m->steps_claimed, memory_order_relaxed);
     memcpy(step, words, sizeof *step);
     return claimed - count <= m->steps_mask + 1;
 }
 
-int qr_monitor_last_step(const quire_monitor *m, quire_monitor_step *step)
+/* The last one; returns how many there have been, 0: none. */
+static uint64_t read_last(const quire_monitor *m, quire_monitor_step *step)
 {
     uint64_t visible;
-    do {
+    do
         visible = atomic_load_explicit(&m->steps_visible, memory_order_acquire);
-        if (visible == 0)
-            return QUIRE_MISS;
-    } while (!read_step(m, visible - 1, step));
-    return QUIRE_OK;
+    while (visible > 0 && !read_step(m, visible - 1, step));
+    return visible;
+}
+
+int qr_monitor_last_step(const quire_monitor *m, quire_monitor_step *step)
+{
+    return read_last(m, step) > 0 ? QUIRE_OK : QUIRE_MISS;
 }
 
 int qr_monitor_get_names(const quire_monitor *m, uint64_t step, quire_step_names *names,
                          quire_name *list)
 {
     quire_monitor_step last;
-    uint64_t visible;
-    do {
-        visible = atomic_load_explicit(&m->steps_visible, memory_order_acquire);
-        if (visible == 0)
-            return QUIRE_MISS;
-    } while (!read_step(m, visible - 1, &last));
-    if (step > last.step || last.step - step >= visible)
+    uint64_t visible = read_last(m, &last);
+    if (visible == 0 || step > last.step || last.step - step >= visible)
         return QUIRE_MISS;
     uint64_t count = visible - 1 - (last.step - step); /* steps follow each other */
     qr_names_get(&m->names, count & m->steps_mask, names, list);

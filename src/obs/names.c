@@ -21,41 +21,24 @@ void qr_names_init(qr_names *names, uint64_t num_steps)
         atomic_init(&names->words[i], 0);
 }
 
-static void put_words(_Atomic uint64_t *to, const void *from, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t word;
-        memcpy(&word, (const char *)from + 8 * i, sizeof word);
-        atomic_store_explicit(&to[i], word, QR_FEED_STORE);
-    }
-}
-
-static void take_words(const _Atomic uint64_t *from, void *to, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t word = atomic_load_explicit(&from[i], QR_FEED_LOAD);
-        memcpy((char *)to + 8 * i, &word, sizeof word);
-    }
-}
-
 void qr_names_set(qr_names *names, uint64_t place, uint32_t i, quire_bytes id)
 {
     quire_name name = {.bytes = (uint32_t)id.len};
     memcpy(name.text, id.data, id.len < sizeof name.text ? id.len : sizeof name.text);
-    put_words(names->words + place * names->step_words + QR_NAMES_HEAD + i * QR_NAME_WORDS, &name,
-              QR_NAME_WORDS);
+    qr_words_put(names->words + place * names->step_words + QR_NAMES_HEAD + i * QR_NAME_WORDS,
+                 &name, QR_NAME_WORDS);
 }
 
 void qr_names_set_head(qr_names *names, uint64_t place, const quire_step_names *head)
 {
-    put_words(names->words + place * names->step_words, head, QR_NAMES_HEAD);
+    qr_words_put(names->words + place * names->step_words, head, QR_NAMES_HEAD);
 }
 
 void qr_names_get(const qr_names *names, uint64_t place, quire_step_names *head, quire_name *list)
 {
     const _Atomic uint64_t *from = names->words + place * names->step_words;
-    take_words(from, head, QR_NAMES_HEAD);
+    qr_words_take(from, head, QR_NAMES_HEAD);
     uint64_t n = (uint64_t)head->num_running + head->num_waiting;
     uint32_t most = 2 * names->most; /* what is being overwritten may say anything */
-    take_words(from + QR_NAMES_HEAD, list, (uint32_t)(n < most ? n : most) * QR_NAME_WORDS);
+    qr_words_take(from + QR_NAMES_HEAD, list, (uint32_t)(n < most ? n : most) * QR_NAME_WORDS);
 }

@@ -1,6 +1,11 @@
 #include "obs/tiers.h"
 
+#include <stddef.h>
 #include <string.h>
+
+/* All that a tier has besides its names is numbers of one word each, one after the other. */
+enum { NUMBERS_AT = offsetof(quire_tier_usage, blocks) };
+_Static_assert(NUMBERS_AT + 8 * QR_TIER_WORDS == sizeof(quire_tier_usage), "words alone");
 
 void qr_tiers_init(qr_tiers *t)
 {
@@ -59,41 +64,9 @@ void qr_tiers_set(qr_tiers *t, const quire_tier_usage *now, uint32_t count)
         }
     }
     uint32_t place = qr_versions_begin(&t->versions);
-    for (uint32_t i = 0; i < t->count && i < count; i++) {
-        const quire_tier_usage *n = &now[i];
-        const uint64_t words[QR_TIER_WORDS] = {
-            n->blocks.total,       n->blocks.empty,  n->blocks.cached, n->blocks.active,
-            n->blocks.null_blocks, n->pinned,        n->stored_blocks, n->loaded_blocks,
-            n->hit_tokens,         n->stored_bytes,  n->loaded_bytes,  n->failed_blocks,
-            n->used_bytes,         n->capacity_bytes};
-        _Atomic uint64_t *to = t->words[place][i];
-        for (uint32_t w = 0; w < QR_TIER_WORDS; w++)
-            atomic_store_explicit(&to[w], words[w], QR_FEED_STORE);
-    }
+    for (uint32_t i = 0; i < t->count && i < count; i++)
+        qr_words_put(t->words[place][i], (const char *)&now[i] + NUMBERS_AT, QR_TIER_WORDS);
     qr_versions_end(&t->versions);
-}
-
-static void copy_tier(const qr_tiers *t, uint64_t place, uint32_t i, quire_tier_usage *out)
-{
-    uint64_t w[QR_TIER_WORDS];
-    for (uint32_t k = 0; k < QR_TIER_WORDS; k++)
-        w[k] = atomic_load_explicit(&t->words[place][i][k], QR_FEED_LOAD);
-    *out = (quire_tier_usage){.name = t->names[i],
-                              .medium = t->mediums[i],
-                              .blocks = {.total = w[0],
-                                         .empty = w[1],
-                                         .cached = w[2],
-                                         .active = w[3],
-                                         .null_blocks = w[4]},
-                              .pinned = w[5],
-                              .stored_blocks = w[6],
-                              .loaded_blocks = w[7],
-                              .hit_tokens = w[8],
-                              .stored_bytes = w[9],
-                              .loaded_bytes = w[10],
-                              .failed_blocks = w[11],
-                              .used_bytes = w[12],
-                              .capacity_bytes = w[13]};
 }
 
 uint32_t qr_tiers_get(const qr_tiers *t, quire_tier_usage *out, uint32_t capacity)
@@ -103,8 +76,12 @@ uint32_t qr_tiers_get(const qr_tiers *t, quire_tier_usage *out, uint32_t capacit
         if (seen == 0)
             return 0;
         uint32_t n = t->count < capacity ? t->count : capacity;
-        for (uint32_t i = 0; i < n; i++)
-            copy_tier(t, (seen - 1) % QR_VERSIONS, i, &out[i]);
+        for (uint32_t i = 0; i < n; i++) {
+            out[i].name = t->names[i];
+            out[i].medium = t->mediums[i];
+            qr_words_take(t->words[(seen - 1) % QR_VERSIONS][i], (char *)&out[i] + NUMBERS_AT,
+                          QR_TIER_WORDS);
+        }
         if (qr_versions_is_whole(&t->versions, seen))
             return t->count;
     }

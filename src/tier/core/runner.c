@@ -14,10 +14,7 @@ enum { STOPPING_TURN_MS = 50, NS_IN_MS = 1000000 };
 
 uint32_t qr_runner_ring_size(uint32_t max_jobs)
 {
-    uint32_t size = 2;
-    while (size < 2 * max_jobs)
-        size *= 2;
-    return size;
+    return (uint32_t)qr_round_up_pow2(max_jobs < 2 ? 2 : 2 * (uint64_t)max_jobs);
 }
 
 static uint32_t place_of_job(const qr_runner *r, const quire_tier_job *job)

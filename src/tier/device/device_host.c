@@ -334,17 +334,9 @@ static const char *what_is_wrong(const quire_device_host_config *config)
     return NULL;
 }
 
-static uint32_t power_of_2_from(uint32_t least)
-{
-    uint32_t size = 1;
-    while (size < least)
-        size *= 2;
-    return size;
-}
-
 static void carve_device_ring(qr_arena *arena, qr_spsc *ring, uint32_t most)
 {
-    ring->capacity = power_of_2_from(most);
+    ring->capacity = (uint32_t)qr_round_up_pow2(most);
     ring->numbers = qr_arena_take(arena, ring->capacity, sizeof *ring->numbers);
 }
 

@@ -55,9 +55,7 @@ bool qr_file_dir_read_name(const char *name, quire_tier_key *key)
 
 static int open_swept(qr_file_swept *swept, uint32_t num_keys)
 {
-    swept->capacity = LEAST_SWEPT;
-    while (swept->capacity < num_keys)
-        swept->capacity *= 2;
+    swept->capacity = (uint32_t)qr_round_up_pow2(num_keys < LEAST_SWEPT ? LEAST_SWEPT : num_keys);
     swept->keys = qr_alloc(swept->capacity, sizeof *swept->keys);
     return swept->keys == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
 }

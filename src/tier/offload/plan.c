@@ -85,14 +85,6 @@ int qr_offload_read_plan(qr_offload_plan *plan, const quire_offload_config *call
 
 /* ---- making ---------------------------------------------------------------- */
 
-static uint32_t places_for(uint32_t num_events)
-{
-    uint32_t places = 1;
-    while (places < num_events)
-        places *= 2;
-    return places;
-}
-
 /* A block has positions of all ranks of context parallelism. */
 static uint32_t num_ranks(const quire_cache_config *cache)
 {
@@ -157,7 +149,7 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->num_gpu = plan->sched.cache.num_blocks;
     o->max_requests = plan->sched.max_requests;
     o->num_workers = o->has_device ? 1 : c->num_workers;
-    o->num_places = places_for(c->max_events);
+    o->num_places = (uint32_t)qr_round_up_pow2(c->max_events);
     o->num_jobs = o->has_device ? NUM_JOBS : 0;
     o->backlog = o->looks_ahead ? c->backlog : 0;
     o->digest_bytes = plan->cpu.digest_bytes == 0 ? 32 : plan->cpu.digest_bytes;

@@ -7,13 +7,11 @@ enum { COUNT_BITS = 16, COUNT_MAX = (1 << COUNT_BITS) - 1 };
 
 int qr_peer_hints_open(qr_peer_hints *hints, uint32_t max_hints, uint64_t seed)
 {
-    uint32_t size = 2;
+    uint64_t size = qr_round_up_pow2(2 * (uint64_t)max_hints);
     if (max_hints == 0)
         return QUIRE_OK;
-    while (size < 2 * max_hints)
-        size *= 2;
     hints->entries = qr_alloc_large(size * sizeof *hints->entries);
-    hints->mask = size - 1;
+    hints->mask = (uint32_t)(size - 1);
     hints->most = max_hints;
     hints->seed = seed;
     return hints->entries == NULL ? QUIRE_E_NOMEM : QUIRE_OK;

@@ -10,9 +10,7 @@ bool qr_peer_table_open(qr_peer_table *table, uint32_t max_slots, const unsigned
                         const quire_hooks *hooks)
 {
     uint64_t secret[2];
-    uint32_t ring = 1;
-    while (ring < max_slots)
-        ring *= 2;
+    uint32_t ring = (uint32_t)qr_round_up_pow2(max_slots);
     table->max_slots = max_slots;
     table->index.count = qr_buckets_needed(max_slots);
     table->entries = qr_alloc_large((size_t)max_slots * sizeof *table->entries);
