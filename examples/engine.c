@@ -57,7 +57,8 @@ static void print_step(quire_sched *sched, const quire_step *step)
         printf("  %s%c%-2u", c->name, marks[step->kinds[i]], step->num_tokens[i]);
     }
     printf("%*s   running %u  waiting %u   %s", (int)(MAX_RUNNING - step->num_reqs) * 6, "",
-           quire_sched_num_running(sched), quire_sched_num_waiting(sched), pool);
+           quire_sched_get_counts(sched).num_running, quire_sched_get_counts(sched).num_waiting,
+           pool);
     for (uint32_t i = 0; i < step->num_preempted; i++) {
         chat *c = quire_sched_user(sched, step->preempted[i]);
         c->num_preempted++;

@@ -168,7 +168,7 @@ static uint64_t abort_pass(void *state, bench_timer *timer)
     bench_engine_drain(e);
     for (uint32_t i = 0; i < ABORTS; i++)
         bench_engine_add(e, (uint32_t)((uint64_t)(first + i) * ABORT_STRIDE % e->num_requests));
-    return quire_sched_num_waiting(e->sched);
+    return quire_sched_get_counts(e->sched).num_waiting;
 }
 
 /* ---- the cases ---------------------------------------------------------- */

@@ -148,7 +148,7 @@ static uint64_t step_pass(void *state, bench_timer *timer)
         run_step(c);
     }
     bench_stop(timer, c->kind == LOADING ? (uint64_t)STEPS * c->size : STEPS);
-    return quire_sched_num_waiting(c->sched);
+    return quire_sched_get_counts(c->sched).num_waiting;
 }
 
 static uint64_t list_pass(void *state, bench_timer *timer)

@@ -465,7 +465,20 @@ QUIRE_API int quire_cache_move_in(quire_cache *cache, quire_cache_request *reque
 QUIRE_API int quire_cache_can_move_in(quire_cache *cache, const quire_cache_request *request);
 
 /* Where the blocks of a request are. NONE for seq 0 and for a seq that the cache does not know. */
-QUIRE_API quire_location quire_cache_location(const quire_cache *cache, quire_seq seq);
+static inline quire_location quire_cache_location(const quire_cache *cache, quire_seq seq)
+{
+    const uint32_t no_group = UINT32_MAX; /* QUIRE_E_RANGE: the request is known */
+    quire_cache_request request;
+    quire_cache_block block;
+    quire_token_place place;
+    memset(&request, 0, sizeof request);
+    request.seq = seq;
+    if (quire_cache_find_token(cache, seq, no_group, 0, &place) == QUIRE_E_RANGE)
+        return QUIRE_LOCATION_DEVICE;
+    return quire_cache_get_block(cache, &request, no_group, 0, &block) == QUIRE_E_RANGE
+               ? QUIRE_LOCATION_HOST
+               : QUIRE_LOCATION_NONE;
+}
 
 /* ---- memory pressure ---------------------------------------------------- */
 

@@ -72,13 +72,26 @@ extern "C" {
  * a status of this library, "unknown status" and "QUIRE_UNKNOWN". Both strings are static. Any
  * thread may call both functions. */
 QUIRE_API const char *quire_strerror(int status);
-QUIRE_API const char *quire_status_name(int status);
+static inline const char *quire_status_name(int status)
+{
+    switch (status) {
+#define QUIRE_X(value, name, sentence)                                                             \
+    case value:                                                                                    \
+        return "QUIRE_" #name;
+        QUIRE_OUTCOME_MAP(QUIRE_X)
+        QUIRE_ERROR_MAP(QUIRE_X)
+#undef QUIRE_X
+    default:
+        return "QUIRE_UNKNOWN";
+    }
+}
 
-/* Why the last config or params that this thread passed to libquire were invalid (QUIRE_E_CONFIG;
- * for a model also QUIRE_E_UNKNOWN_NAME): one sentence with the field, its value and its range, as
- * "invalid num_blocks 0 (expected 1..2147483647)". Call this function right after the call that
- * failed, on the same thread: the next call of this thread that reads a config overwrites the
- * sentence. Never NULL; "" if the last config was valid. */
+/* Why libquire rejected the last config or params of this thread (QUIRE_E_CONFIG; for a model also
+ * QUIRE_E_UNKNOWN_NAME), or the last request (QUIRE_E_TOO_LONG of quire_sched_add, _continue and
+ * _fork; QUIRE_E_ARGUMENT for the parent of a fork): one sentence with the field or the need, the
+ * value and the limit, as "invalid num_blocks 0 (expected 1..2147483647)". Call this function right
+ * after the call that failed, on the same thread: the next call of this thread that reads a config
+ * or adds a request overwrites the sentence. Never NULL; "" if there was nothing to reject. */
 QUIRE_API const char *quire_refusal(void);
 
 #ifdef __cplusplus

@@ -43,20 +43,26 @@
 extern "C" {
 #endif
 
-/* The bytes of an image of the scheduler as it is now. 0 if sched is NULL. */
-QUIRE_API size_t quire_sched_image_bytes(const quire_sched *sched);
-
 /* Writes the image to the caller's memory, which may have any alignment; *written is the number of
  * bytes. The same state gives the same bytes. A pin keeps its remaining time. The blocks that
  * lookahead keeps are looked up again after restore.
  *
- *      QUIRE_E_TOO_SMALL  bytes is smaller than quire_sched_image_bytes returns
+ *      QUIRE_E_TOO_SMALL  bytes is smaller than the image; *written is the number of bytes needed.
+ *                         With bytes 0, image may be NULL
  *      QUIRE_BUSY         a sequence that is not a request has blocks in the cache (a fork made
  *                         with quire_cache_fork), or blocks have holds that are not pins (copies to
  *                         tiers in progress)
  *      QUIRE_E_ARGUMENT   a pointer is NULL, or the call comes from a callback */
 QUIRE_API int quire_sched_save(const quire_sched *sched, void *image, size_t bytes,
                                size_t *written);
+
+/* The bytes of an image of the scheduler as it is now. 0 if sched is NULL. */
+static inline size_t quire_sched_image_bytes(const quire_sched *sched)
+{
+    size_t needed = 0;
+    (void)quire_sched_save(sched, NULL, 0, &needed);
+    return needed;
+}
 
 /* Creates a scheduler like quire_sched_create, with the state of the image. If the call
  * fails, nothing was created. Beside the statuses of creation:

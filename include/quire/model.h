@@ -107,9 +107,6 @@ typedef struct quire_model_params {
 
 #define QUIRE_MODEL_PARAMS_INIT QUIRE_SIZED_INIT(quire_model_params)
 
-/* 1 if quire_model_layers accepts this model_type, otherwise 0, also for NULL. */
-QUIRE_API int quire_model_is_known(const char *model_type);
-
 /* Writes the layers of one tensor-parallel worker to layers, and their number to *num_layers. With
  * layers NULL and capacity 0, writes only the number. If the model has Mamba layers, the block size
  * of its attention layers is raised until a page holds a state, and the state is padded to the
@@ -122,6 +119,16 @@ QUIRE_API int quire_model_is_known(const char *model_type);
  *      QUIRE_E_ARGUMENT      a required pointer is NULL */
 QUIRE_API int quire_model_layers(const quire_model_params *params, quire_layer_spec *layers,
                                  uint32_t capacity, uint32_t *num_layers);
+
+/* 1 if quire_model_layers accepts this model_type, otherwise 0, also for NULL. */
+static inline int quire_model_is_known(const char *model_type)
+{
+    quire_model_params params = QUIRE_MODEL_PARAMS_INIT;
+    uint32_t num_layers;
+    params.model_type = model_type;
+    return model_type != NULL &&
+           quire_model_layers(&params, NULL, 0, &num_layers) != QUIRE_E_UNKNOWN_NAME;
+}
 
 #ifdef __cplusplus
 }

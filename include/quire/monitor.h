@@ -139,10 +139,13 @@ QUIRE_API void quire_reader_destroy(quire_reader *reader);
  * this reader read them; the next call continues with the events that follow. */
 QUIRE_API int quire_reader_next(quire_reader *reader, quire_feed_event *event);
 
-/* For a connector that keeps blocks in its own pool, with the same groups: events and walks then
- * report that pool too, as the connector's tier of this name. *tier is the index of the tier. Call
- * this on the scheduler's thread before readers are created; quire_offload_bind calls it for the
- * host pool. Returns QUIRE_MISS if no tier has this name. */
+/* For a connector that keeps blocks in its own pool, with the same groups: the pool is drawn in the
+ * block maps (map_ms) as the connector's tier of this name, in place of the pool that was given for
+ * this tier before. If tier is not NULL, events and walks report the pool too, and *tier is the
+ * index of the tier. Call this on the scheduler's thread before readers are created;
+ * quire_offload_bind calls it for the host pool, which must live as long as the scheduler makes
+ * steps. Returns QUIRE_MISS if no tier has this name; if tier is NULL, also QUIRE_E_DISABLED
+ * without map_ms, and QUIRE_FULL if QUIRE_MAX_MAPS other pools are drawn. */
 QUIRE_API int quire_monitor_watch_pool(quire_monitor *monitor, const char *name,
                                        const quire_pool *pool, uint32_t *tier);
 /* The same for a connector's tier that is not a pool: tier is an index of quire_monitor_get_tiers.
@@ -215,12 +218,17 @@ typedef struct quire_monitor_step {
     quire_tier_step tiers[QUIRE_CONNECTOR_TIERS];
 } quire_monitor_step;
 
-/* Copies the oldest steps after step number `after` that are still kept, in order. Returns how
- * many. */
+/* Copies the oldest steps after step number `after` that are still kept, in order; if `after` is
+ * UINT64_MAX, the last step. Returns how many. */
 QUIRE_API uint32_t quire_monitor_get_steps(const quire_monitor *monitor, uint64_t after,
                                            quire_monitor_step *steps, uint32_t capacity);
 /* Copies the last step. Returns QUIRE_MISS before the first step. */
-QUIRE_API int quire_monitor_last_step(const quire_monitor *monitor, quire_monitor_step *step);
+static inline int quire_monitor_last_step(const quire_monitor *monitor, quire_monitor_step *step)
+{
+    if (monitor == NULL || step == NULL)
+        return QUIRE_E_ARGUMENT;
+    return quire_monitor_get_steps(monitor, UINT64_MAX, step, 1) == 1 ? QUIRE_OK : QUIRE_MISS;
+}
 
 /* ---- who ran and waited --------------------------------------------------- */
 
@@ -293,13 +301,6 @@ typedef struct quire_block_map {
 QUIRE_API int quire_monitor_get_map(const quire_monitor *monitor, uint32_t map,
                                     quire_block_map *block_map, quire_map_cell *cells,
                                     uint32_t capacity);
-/* For connectors that keep blocks in a pool of their own: the pool is drawn as the connector's tier
- * of this name, in place of the pool that was given for this tier before. The scheduler's thread;
- * the pool must live as long as the scheduler makes steps. quire_offload_bind does it for the host
- * pool. QUIRE_MISS: there is no such tier. QUIRE_FULL: QUIRE_MAX_MAPS others are drawn.
- * QUIRE_E_DISABLED: the monitor's map_ms is 0. */
-QUIRE_API int quire_monitor_map_pool(quire_monitor *monitor, const char *name,
-                                     const quire_pool *pool);
 
 /* The number of running and waiting requests, after the last call that changed the scheduler. Any
  * thread. */

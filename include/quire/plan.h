@@ -132,7 +132,8 @@ typedef struct quire_plan_group {
     /* Of its layers, with defaults filled in. If the layers differ: of the first layer on the first
      * worker. */
     quire_layer_spec spec;
-    const uint32_t *layers; /* layers on all workers */
+    /* Layers on all workers. A worker has the layers that its quire_plan_worker also lists. */
+    const uint32_t *layers;
     uint32_t num_layers;
     uint64_t page_bytes;    /* of one layer; if layers_differ, of all layers together */
     uint32_t layers_differ; /* 1: layers of one kind with pages of different sizes */
@@ -159,9 +160,6 @@ typedef struct quire_plan_tensor {
 QUIRE_API int quire_plan_get_info(const quire_plan *plan, quire_plan_info *info);
 QUIRE_API int quire_plan_get_group(const quire_plan *plan, uint32_t group, quire_plan_group *out);
 QUIRE_API int quire_plan_get_worker(const quire_plan *plan, uint32_t worker, quire_plan_share *out);
-/* The layers of a group that a worker has; may be empty. */
-QUIRE_API int quire_plan_get_worker_group(const quire_plan *plan, uint32_t worker, uint32_t group,
-                                          const uint32_t **layers, uint32_t *num_layers);
 QUIRE_API int quire_plan_get_tensor(const quire_plan *plan, uint32_t worker, uint32_t tensor,
                                     quire_plan_tensor *out);
 /* A layer as planned: its block size and padding may differ from params. */

@@ -204,17 +204,15 @@ QUIRE_API int quire_pool_cache_full_blocks(quire_pool *pool, const quire_cache_f
  * key. Returns QUIRE_E_UNKNOWN_BLOCK, or QUIRE_E_DISABLED if caching is off in one of the pools. */
 QUIRE_API int quire_pool_find_same(const quire_pool *pool, const quire_pool *other,
                                    const quire_block *others, uint32_t n, quire_block *found);
-/* blocks[i] gets the key of others[i]. If others[i] has no key, blocks[i] is unchanged. One STORED
- * event for each block, without a parent. Returns QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK,
- * QUIRE_E_DISABLED, or QUIRE_E_ALREADY_CACHED if a block of blocks has a key or is listed twice. */
-QUIRE_API int quire_pool_cache_same(quire_pool *pool, const quire_block *blocks,
-                                    const quire_pool *other, const quire_block *others, uint32_t n);
 /* Begins copies from `other` to `pool`. For each of n blocks of `other` whose key no block of
  * `pool` has: takes a block from the head of the free queue of `pool`, gives it the key, and adds a
  * hold to both blocks (quire_pool_hold). Blocks without a key, and blocks with 63 holds, are
  * skipped. from[i] and to[i] list the num_taken copies to make; both arrays have room for n. Ends
- * before a block for which `pool` has no free block: same->is_full is then 1. Events as
- * quire_pool_cache_same, and REMOVED events for evicted keys.
+ * before a block for which `pool` has no free block: same->is_full is then 1. One
+ * STORED event for each key, without a parent, and REMOVED events for evicted keys.
+ *
+ * If `pool` has no keys, its index takes over the secret of `other`, which makes these calls
+ * faster; a call with n 0 does only this.
  *
  * Returns QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK, QUIRE_E_DISABLED, or QUIRE_E_ARGUMENT if the
  * two pools are the same pool. */
@@ -233,9 +231,6 @@ QUIRE_API int quire_pool_take_same(quire_pool *pool, quire_pool *other, const qu
  * quire_pool_let_go, and QUIRE_E_ARGUMENT if the two pools are the same pool. */
 QUIRE_API int quire_pool_leave_same(quire_pool *pool, quire_pool *other, const quire_block *from,
                                     const quire_block *to, uint32_t n);
-/* Makes the calls above faster: builds the index of `pool` with the secret of `other`. Returns
- * QUIRE_BUSY if `pool` has keys, QUIRE_E_DISABLED if caching is off in one of the pools. */
-QUIRE_API int quire_pool_share_tags(quire_pool *pool, const quire_pool *other);
 
 /* Removes the keys of blocks, so that lookups no longer find them. Blocks without a key are
  * skipped. Users and the free queue are unchanged. One REMOVED event for each key. Returns

@@ -52,7 +52,7 @@
  * Callbacks run on the calling thread, inside the call that causes them. A callback must not change
  * the scheduler: inside a callback every function that changes the scheduler returns
  * QUIRE_E_ARGUMENT, and quire_sched_destroy does nothing. A callback may call quire_sched_find,
- * _user, _req_info, _get_params, _get_mm_input, _get_tokens, _get_blocks, _get_queue, _num_*,
+ * _user, _req_info, _get_params, _get_mm_input, _get_tokens, _get_blocks, _get_queue, _get_counts,
  * _usage, and, as their comments say, _get_hashes and _cut_prompt.
  *
  * Threads: one writer thread. Any thread may call quire_sched_usage.
@@ -108,8 +108,9 @@ typedef enum quire_victim {
 typedef enum quire_preempt_mode {
     /* SWAP if that costs less and slots are free, otherwise RECOMPUTE. */
     QUIRE_PREEMPT_CHEAPER = 0,
-    QUIRE_PREEMPT_SWAP = 1,     /* keep its KV in host slots */
-    QUIRE_PREEMPT_RECOMPUTE = 2 /* compute its KV again */
+    QUIRE_PREEMPT_SWAP = 1,      /* keep its KV in host slots */
+    QUIRE_PREEMPT_RECOMPUTE = 2, /* compute its KV again */
+    QUIRE_PREEMPT_OFFLOAD = 3    /* SWAP, and no admission before quire_sched_resume */
 } quire_preempt_mode;
 
 typedef enum quire_pause {
@@ -330,7 +331,7 @@ typedef struct quire_request_params {
  *                          (any flag with an encoder_cache_size of 0)
  *      QUIRE_E_ARGUMENT    the id is empty, or a required pointer is NULL
  *      QUIRE_E_TOO_LONG    default profile: the request could never run, even alone in an empty
- *                          engine; quire_sched_why_refused says why. Such a request needs more
+ *                          engine; quire_refusal says why. Such a request needs more
  *                          blocks than the pool has, for its prompt, its first token and its
  *                          encoder input; or has more encoder input than cache.max_encoder_tokens
  *                          (is_encoder_decoder); or has mm_inputs that one step needs together and
@@ -382,7 +383,7 @@ QUIRE_API int quire_sched_add(quire_sched *sched, const quire_request_params *pa
  *      QUIRE_E_ARGUMENT      the parent has ended, waits for the next input of its session, or is
  *                            pooling; or params have is_pooling, or, with prefix caching,
  *                            is_resumable and the parent has a prompt of embeddings:
- *                            quire_sched_why_refused says which
+ *                            quire_refusal says which
  *      QUIRE_E_DUPLICATE     a request with this id exists
  *      QUIRE_E_RANGE         max_tokens is not above the output so far, num_prompt_tokens is above
  *                            it; or as for add
@@ -390,11 +391,6 @@ QUIRE_API int quire_sched_add(quire_sched *sched, const quire_request_params *pa
  *      QUIRE_FULL            a limit is reached, as for add */
 QUIRE_API int quire_sched_fork(quire_sched *sched, quire_req parent,
                                const quire_request_params *params, quire_req *child);
-
-/* One sentence: why add, continue or fork last returned QUIRE_E_TOO_LONG (what the request needs,
- * the limit, both numbers), or why fork rejected the parent. "" before the first. Valid until the
- * next. */
-QUIRE_API const char *quire_sched_why_refused(const quire_sched *sched);
 
 /* Adds the next input of a session. Reads prompt, mm_inputs, arrival time and stop rules of params.
  * The session uses the input when it has finished its earlier inputs. params NULL: no more inputs
@@ -425,21 +421,16 @@ QUIRE_API int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t
  * ends soonest; and when no request runs and a waiting request finds no room: then the pin that
  * ends soonest ends first. QUIRE_E_DISABLED without max_pins. */
 QUIRE_API int quire_sched_pin(quire_sched *sched, quire_req req, uint64_t ttl_ns);
-/* Ends all pins of finished requests. */
-QUIRE_API int quire_sched_drop_pins(quire_sched *sched);
 
 /* Ends requests with a FINISHED_* status; with any other status returns QUIRE_E_ARGUMENT. Skips
- * requests that have ended. If num_reqs is 0, no request ends, and reqs may be NULL. *num_finished,
+ * requests that have ended. If num_reqs is 0, no request ends, and reqs may be NULL. If num_reqs is
+ * UINT32_MAX, every request ends, and reqs must be NULL. *num_finished,
  * if not NULL, is the number of requests that this call ended. */
 QUIRE_API int quire_sched_finish(quire_sched *sched, const quire_req *reqs, uint32_t num_reqs,
                                  quire_req_status status, uint32_t *num_finished);
-/* Like quire_sched_finish for every request, in the order in which the requests were added. */
-QUIRE_API int quire_sched_finish_all(quire_sched *sched, quire_req_status status,
-                                     uint32_t *num_finished);
 
-/* The request with this id, or 0 if it does not exist; and the user pointer of a request. */
+/* The request with this id, or 0 if it does not exist. */
 QUIRE_API quire_req quire_sched_find(const quire_sched *sched, quire_bytes id);
-QUIRE_API void *quire_sched_user(const quire_sched *sched, quire_req req);
 
 typedef struct quire_req_info {
     quire_req_status status;
@@ -460,6 +451,7 @@ typedef struct quire_req_info {
     uint32_t num_swapped_tokens;
     quire_location location;
     uint32_t is_offloaded; /* 1: it waits for quire_sched_resume */
+    void *user;            /* of its params */
 } quire_req_info;
 
 QUIRE_API int quire_sched_req_info(const quire_sched *sched, quire_req req, quire_req_info *info);
@@ -535,10 +527,6 @@ QUIRE_API int quire_sched_update_drafts(quire_sched *sched, const quire_req *req
  *      QUIRE_E_DISABLED  mode SWAP: num_swap_blocks is 0, and no connector saves */
 QUIRE_API int quire_sched_preempt(quire_sched *sched, quire_req req, quire_preempt_mode mode);
 
-/* Preempts with mode SWAP, and does not admit the request before quire_sched_resume. A request
- * without blocks or computed tokens is only kept from admission. QUIRE_BUSY, QUIRE_FULL and
- * QUIRE_E_DISABLED as for preempt. */
-QUIRE_API int quire_sched_offload(quire_sched *sched, quire_req req);
 /* Allows the admission of an offloaded request: its KV is then loaded from host memory. QUIRE_MISS
  * if the request is not offloaded. */
 QUIRE_API int quire_sched_resume(quire_sched *sched, quire_req req);
@@ -550,16 +538,18 @@ QUIRE_API int quire_sched_resume(quire_sched *sched, quire_req req);
 QUIRE_API int quire_sched_set_swap_costs(quire_sched *sched, uint64_t swap_block_ns,
                                          uint64_t recompute_token_ns);
 
-/* Reports a measurement: moving num_blocks in one direction, or computing num_tokens, took ns. From
+/* Reports a measurement: moving `amount` blocks in one direction (SWAP), or computing `amount`
+ * tokens (COMPUTE), took ns. From
  * the first call on, swap_setup_ns and swap_block_ns, or recompute_token_ns, follow from these
  * calls, the latest with the largest weight. An image keeps the costs, not the measurements.
- * QUIRE_E_ARGUMENT for 0 blocks or tokens. */
-QUIRE_API int quire_sched_learn_swap(quire_sched *sched, uint32_t num_blocks, uint64_t ns);
-QUIRE_API int quire_sched_learn_compute(quire_sched *sched, uint32_t num_tokens, uint64_t ns);
+ * QUIRE_E_ARGUMENT if kind is invalid or amount is 0. */
+typedef enum quire_cost_kind { QUIRE_COST_SWAP = 1, QUIRE_COST_COMPUTE = 2 } quire_cost_kind;
+
+QUIRE_API int quire_sched_learn(quire_sched *sched, quire_cost_kind kind, uint32_t amount,
+                                uint64_t ns);
 
 /* Pauses the scheduler from the next schedule on. QUIRE_E_ARGUMENT if pause is invalid. */
 QUIRE_API int quire_sched_set_pause(quire_sched *sched, quire_pause pause);
-QUIRE_API quire_pause quire_sched_get_pause(const quire_sched *sched);
 
 /* Like quire_cache_reset_prefix_cache. Ends pins, lookahead and state in host slots. With
  * reset_running, preempts all running requests; with reset_connector, resets the connector's cache
@@ -576,25 +566,31 @@ QUIRE_API int quire_sched_reset_prefix_cache(quire_sched *sched, uint32_t reset_
                                              uint32_t reset_connector);
 QUIRE_API int quire_sched_reset_encoder_cache(quire_sched *sched);
 
-/* Counts. num_waiting includes skipped requests. num_unfinished excludes paused requests and
- * sessions that wait for input. has_finished is 1 if a finished request is in no step yet. */
-QUIRE_API uint32_t quire_sched_num_running(const quire_sched *sched);
-QUIRE_API uint32_t quire_sched_num_waiting(const quire_sched *sched);
-QUIRE_API uint32_t quire_sched_num_unfinished(const quire_sched *sched);
-QUIRE_API uint32_t quire_sched_has_finished(const quire_sched *sched);
+typedef struct quire_sched_counts {
+    uint32_t num_running;
+    uint32_t num_waiting;    /* skipped requests included */
+    uint32_t num_unfinished; /* without paused requests and sessions that wait for input */
+    uint32_t has_finished;   /* 1: a finished request is in no step yet */
+    quire_pause pause;
+} quire_sched_counts;
+
+/* All 0 if sched is NULL. */
+QUIRE_API quire_sched_counts quire_sched_get_counts(const quire_sched *sched);
 /* Writes the requests of a queue, at most capacity, in the order in which they will be served.
  * Returns the number of requests in the queue. which: 0 running, 1 waiting, 2 skipped. */
 QUIRE_API uint32_t quire_sched_get_queue(const quire_sched *sched, uint32_t which, quire_req *reqs,
                                          uint32_t capacity);
 
-QUIRE_API quire_cache *quire_sched_cache(quire_sched *sched);
+QUIRE_API quire_cache *quire_sched_cache(const quire_sched *sched);
 /* The monitor, which other threads may read; NULL if the config has no monitor. */
 QUIRE_API quire_monitor *quire_sched_monitor(quire_sched *sched);
-QUIRE_API quire_usage quire_sched_usage(const quire_sched *sched);
 /* Walks the whole scheduler and checks every invariant. Returns QUIRE_OK or QUIRE_E_CORRUPT. */
 QUIRE_API int quire_sched_check(const quire_sched *sched);
 
 #ifdef __cplusplus
 }
 #endif
+
+#include "sched_calls.h"
+
 #endif

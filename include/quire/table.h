@@ -65,7 +65,7 @@ QUIRE_API void quire_table_destroy(quire_table *table);
 
 /* Appends blocks to a row. Rows are numbered from 0. Returns QUIRE_E_RANGE if the row does not
  * exist, if the row has no room for the blocks, or if a block id does not fit in an int32. add_row
- * returns the same statuses; clear_row, move_row and swap_row return QUIRE_E_RANGE if a row does
+ * returns the same statuses; move_row and swap_row return QUIRE_E_RANGE if a row does
  * not exist. */
 QUIRE_API int quire_table_append_row(quire_table *table, uint32_t row, const quire_block *blocks,
                                      uint32_t num_blocks);
@@ -73,13 +73,9 @@ QUIRE_API int quire_table_append_row(quire_table *table, uint32_t row, const qui
  */
 QUIRE_API int quire_table_add_row(quire_table *table, uint32_t row, const quire_block *blocks,
                                   uint32_t num_blocks);
-/* Sets the entries of a row to 0 and its length to 0. */
-QUIRE_API int quire_table_clear_row(quire_table *table, uint32_t row);
 /* Copies row source to row target. Row source is unchanged. */
 QUIRE_API int quire_table_move_row(quire_table *table, uint32_t source, uint32_t target);
 QUIRE_API int quire_table_swap_row(quire_table *table, uint32_t a, uint32_t b);
-/* Sets all entries to 0. The rows keep their lengths, as in vLLM. */
-QUIRE_API int quire_table_clear(quire_table *table);
 
 /* The arrays that a kernel reads. Valid as long as the table. All zero if table is NULL. */
 typedef struct quire_table_view {

@@ -24,10 +24,19 @@
 extern "C" {
 #endif
 
-/* The version of the linked library, as QUIRE_VERSION_NUMBER and QUIRE_VERSION_STRING. The linked
- * library may be newer than this header. The string is static. Any thread may call both. */
-QUIRE_API unsigned quire_version(void);
+/* The version of the linked library, which may be newer than this header, as QUIRE_VERSION_STRING
+ * and QUIRE_VERSION_NUMBER. The string is static. Any thread may call both functions. */
 QUIRE_API const char *quire_version_string(void);
+static inline unsigned quire_version(void)
+{
+    unsigned number = 0;
+    unsigned part = 0;
+    for (const char *at = quire_version_string(); *at != 0; at++) {
+        number = *at == '.' ? (number + part) * 100 : number;
+        part = *at == '.' ? 0 : part * 10 + (unsigned)(*at - '0');
+    }
+    return number + part;
+}
 
 #ifdef __cplusplus
 }

@@ -110,12 +110,3 @@ int quire_cache_get_totals(const quire_cache *cache, quire_cache_totals *totals)
     }
     return QUIRE_OK;
 }
-
-quire_location quire_cache_location(const quire_cache *cache, quire_seq seq)
-{
-    if (!is_cache(cache))
-        return QUIRE_LOCATION_NONE;
-    if (qr_cache_row_of(cache, seq) != QR_NIL)
-        return QUIRE_LOCATION_DEVICE;
-    return qr_host_slot_of(cache, seq) != QR_NIL ? QUIRE_LOCATION_HOST : QUIRE_LOCATION_NONE;
-}

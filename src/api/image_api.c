@@ -8,16 +8,16 @@ static bool image_sched_ok(const quire_sched *sched)
     return sched != NULL && sched->magic == QR_SCHED_MAGIC;
 }
 
-size_t quire_sched_image_bytes(const quire_sched *sched)
-{
-    return image_sched_ok(sched) ? qr_sched_image_bytes(sched) : 0;
-}
-
 int quire_sched_save(const quire_sched *sched, void *image, size_t bytes, size_t *written)
 {
-    if (!image_sched_ok(sched) || sched->partners.is_inside || image == NULL || written == NULL)
+    if (!image_sched_ok(sched) || written == NULL || (image == NULL && bytes > 0))
         return QUIRE_E_ARGUMENT;
-    return qr_sched_save(sched, image, bytes, written);
+    if (image == NULL) {
+        *written = qr_sched_image_bytes(sched);
+        return QUIRE_E_TOO_SMALL;
+    }
+    return sched->partners.is_inside ? QUIRE_E_ARGUMENT
+                                     : qr_sched_save(sched, image, bytes, written);
 }
 
 /* A scheduler that was just made gets its state, or goes. */

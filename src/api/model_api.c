@@ -1,11 +1,6 @@
 /* api/model_api.c - quire/model.h: argument checks, then one call inward. */
 #include "plan/model.h"
 
-int quire_model_is_known(const char *model_type)
-{
-    return model_type != NULL && qr_model_is_known(model_type);
-}
-
 int quire_model_layers(const quire_model_params *params, quire_layer_spec *layers,
                        uint32_t capacity, uint32_t *num_layers)
 {

@@ -69,12 +69,28 @@ int quire_reader_next(quire_reader *reader, quire_feed_event *event)
     return err;
 }
 
+/* In the maps, where they are drawn. */
+static int draw_pool(quire_monitor *m, const char *name, const quire_pool *pool)
+{
+    uint32_t tier;
+    if (m->maps.period_ns == 0)
+        return QUIRE_E_DISABLED;
+    if (!qr_monitor_find_tier(m, name, &tier))
+        return QUIRE_MISS;
+    return qr_maps_add(&m->maps, tier, pool) ? QUIRE_OK : QUIRE_FULL;
+}
+
 int quire_monitor_watch_pool(quire_monitor *m, const char *name, const quire_pool *pool,
                              uint32_t *tier)
 {
-    if (!is_monitor(m) || name == NULL || pool == NULL || tier == NULL)
+    if (!is_monitor(m) || name == NULL || pool == NULL)
         return QUIRE_E_ARGUMENT;
-    return qr_monitor_watch_pool(m, name, pool, tier) ? QUIRE_OK : QUIRE_MISS;
+    if (tier == NULL)
+        return draw_pool(m, name, pool);
+    if (!qr_monitor_watch_pool(m, name, pool, tier))
+        return QUIRE_MISS;
+    (void)draw_pool(m, name, pool);
+    return QUIRE_OK;
 }
 
 int quire_monitor_watch_blocks(quire_monitor *m, uint32_t tier, const quire_watched_blocks *blocks)
@@ -94,18 +110,6 @@ int quire_monitor_tell_event(quire_monitor *m, uint32_t tier, const quire_event 
     return QUIRE_OK;
 }
 
-int quire_monitor_map_pool(quire_monitor *m, const char *name, const quire_pool *pool)
-{
-    uint32_t tier;
-    if (!is_monitor(m) || name == NULL || pool == NULL)
-        return QUIRE_E_ARGUMENT;
-    if (m->maps.period_ns == 0)
-        return QUIRE_E_DISABLED;
-    if (!qr_monitor_find_tier(m, name, &tier))
-        return QUIRE_MISS;
-    return qr_maps_add(&m->maps, tier, pool) ? QUIRE_OK : QUIRE_FULL;
-}
-
 uint64_t quire_monitor_ask_walk(quire_monitor *m)
 {
     if (!is_monitor(m))
@@ -123,7 +127,11 @@ quire_monitor_info quire_monitor_get_info(const quire_monitor *m)
 uint32_t quire_monitor_get_steps(const quire_monitor *m, uint64_t after, quire_monitor_step *steps,
                                  uint32_t capacity)
 {
-    return is_monitor(m) && steps != NULL ? qr_monitor_get_steps(m, after, steps, capacity) : 0;
+    if (!is_monitor(m) || steps == NULL || capacity == 0)
+        return 0;
+    if (after == UINT64_MAX)
+        return qr_monitor_last_step(m, steps) == QUIRE_OK;
+    return qr_monitor_get_steps(m, after, steps, capacity);
 }
 
 int quire_monitor_get_names(const quire_monitor *m, uint64_t step, quire_step_names *names,
@@ -160,13 +168,6 @@ int quire_monitor_get_map(const quire_monitor *m, uint32_t i, quire_block_map *m
 uint32_t quire_monitor_num_unfinished(const quire_monitor *m)
 {
     return is_monitor(m) ? atomic_load_explicit(&m->num_unfinished, memory_order_relaxed) : 0;
-}
-
-int quire_monitor_last_step(const quire_monitor *m, quire_monitor_step *step)
-{
-    if (!is_monitor(m) || step == NULL)
-        return QUIRE_E_ARGUMENT;
-    return qr_monitor_last_step(m, step);
 }
 
 uint32_t quire_monitor_get_tiers(const quire_monitor *m, quire_tier_usage *tiers, uint32_t capacity)

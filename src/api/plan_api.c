@@ -100,19 +100,6 @@ int quire_plan_get_worker(const quire_plan *plan, uint32_t worker, quire_plan_sh
     return QUIRE_OK;
 }
 
-int quire_plan_get_worker_group(const quire_plan *plan, uint32_t worker, uint32_t group,
-                                const uint32_t **layers, uint32_t *num_layers)
-{
-    if (!plan_ok(plan) || layers == NULL || num_layers == NULL)
-        return QUIRE_E_ARGUMENT;
-    if (worker >= plan->num_workers || group >= plan->num_groups)
-        return QUIRE_E_RANGE;
-    const qr_layers *part = &plan->shares[worker].parts[group].layers;
-    *layers = part->ids;
-    *num_layers = part->count;
-    return QUIRE_OK;
-}
-
 int quire_plan_get_tensor(const quire_plan *plan, uint32_t worker, uint32_t tensor,
                           quire_plan_tensor *out)
 {

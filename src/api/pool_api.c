@@ -192,16 +192,6 @@ int quire_pool_find_same(const quire_pool *pool, const quire_pool *other, const 
     return err;
 }
 
-int quire_pool_cache_same(quire_pool *pool, const quire_block *blocks, const quire_pool *other,
-                          const quire_block *others, uint32_t n)
-{
-    int err = check_same(pool, other, blocks, others, n);
-    for (uint32_t i = 0; err == QUIRE_OK && i < n; i++)
-        if (others[i] >= other->queue.num_blocks)
-            err = QUIRE_E_UNKNOWN_BLOCK;
-    return err == QUIRE_OK ? qr_pool_cache_same(pool, blocks, other, others, n) : err;
-}
-
 int quire_pool_take_same(quire_pool *pool, quire_pool *other, const quire_block *others, uint32_t n,
                          quire_block *from, quire_block *to, quire_same *same)
 {
@@ -215,6 +205,8 @@ int quire_pool_take_same(quire_pool *pool, quire_pool *other, const quire_block 
         highest = others[i] - 1 > highest ? others[i] - 1 : highest;
     if (n > 0 && highest >= other->queue.num_blocks - 1)
         return qr_pool_why_unusable(highest + 1);
+    if (pool->map.index.used == 0)
+        qr_pool_share_tags(pool, other);
     *same = qr_pool_take_same(pool, other, others, n, from, to);
     return QUIRE_OK;
 }
@@ -226,16 +218,6 @@ int quire_pool_leave_same(quire_pool *pool, quire_pool *other, const quire_block
     if (err != QUIRE_OK)
         return err;
     return pool == other ? QUIRE_E_ARGUMENT : qr_pool_leave_same(pool, other, from, to, n);
-}
-
-int quire_pool_share_tags(quire_pool *pool, const quire_pool *other)
-{
-    int err = check_same(pool, other, NULL, NULL, 0);
-    if (err == QUIRE_OK && pool->map.index.used > 0)
-        err = QUIRE_BUSY;
-    if (err == QUIRE_OK)
-        qr_pool_share_tags(pool, other);
-    return err;
 }
 
 int quire_pool_evict_blocks(quire_pool *pool, const quire_block *blocks, uint32_t num_blocks)

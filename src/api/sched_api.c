@@ -17,6 +17,13 @@ static bool enter_call(quire_sched *sched)
     return true;
 }
 
+/* A call that may say in quire_refusal why it takes no request. */
+static bool enter_request(quire_sched *sched)
+{
+    qr_refuse_clear();
+    return enter_call(sched);
+}
+
 static int leave_call(quire_sched *sched, int status)
 {
     sched->partners.is_inside = false;
@@ -91,7 +98,7 @@ static int check_params_of(const quire_sched *sched, const quire_request_params 
 
 int quire_sched_add(quire_sched *sched, const quire_request_params *params, quire_req *req)
 {
-    if (params == NULL || req == NULL || !enter_call(sched))
+    if (params == NULL || req == NULL || !enter_request(sched))
         return QUIRE_E_ARGUMENT;
     bool has_hashes = sched->hasher != NULL;
     uint32_t num_blocks = has_hashes ? params->num_prompt_tokens / sched->rules.hash_block_size : 0;
@@ -103,7 +110,7 @@ int quire_sched_add(quire_sched *sched, const quire_request_params *params, quir
 int quire_sched_fork(quire_sched *sched, quire_req parent, const quire_request_params *params,
                      quire_req *child)
 {
-    if (params == NULL || child == NULL || !enter_call(sched))
+    if (params == NULL || child == NULL || !enter_request(sched))
         return QUIRE_E_ARGUMENT;
     quire_request_params own = *params;
     own.num_prompt_tokens = 1; /* what it is in a fork depends on the parent */
@@ -119,7 +126,7 @@ int quire_sched_fork(quire_sched *sched, quire_req parent, const quire_request_p
 
 int quire_sched_continue(quire_sched *sched, quire_req req, const quire_request_params *params)
 {
-    if (!enter_call(sched))
+    if (!enter_request(sched))
         return QUIRE_E_ARGUMENT;
     uint32_t index = qr_sched_index_of(sched, req);
     int err = index == QR_NIL ? QUIRE_E_UNKNOWN_REQ : QUIRE_OK;
@@ -141,10 +148,8 @@ int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_promp
     return qr_sched_cut_prompt(sched, index, num_prompt_tokens, max_tokens);
 }
 
-int quire_sched_pin(quire_sched *sched, quire_req req, uint64_t ttl_ns)
+static int pin_request(quire_sched *sched, quire_req req, uint64_t ttl_ns)
 {
-    if (!sched_ok(sched) || sched->partners.is_inside)
-        return QUIRE_E_ARGUMENT;
     uint32_t index = qr_sched_index_of(sched, req);
     if (index == QR_NIL)
         return QUIRE_E_UNKNOWN_REQ;
@@ -154,10 +159,12 @@ int quire_sched_pin(quire_sched *sched, quire_req req, uint64_t ttl_ns)
     return QUIRE_OK;
 }
 
-int quire_sched_drop_pins(quire_sched *sched)
+int quire_sched_pin(quire_sched *sched, quire_req req, uint64_t ttl_ns)
 {
     if (!enter_call(sched))
         return QUIRE_E_ARGUMENT;
+    if (req != 0 || ttl_ns != 0)
+        return leave_call(sched, pin_request(sched, req, ttl_ns));
     qr_pins_drop_all(sched);
     return leave_call(sched, QUIRE_OK);
 }
@@ -170,17 +177,13 @@ static bool is_final(quire_req_status status)
 int quire_sched_finish(quire_sched *sched, const quire_req *reqs, uint32_t num_reqs,
                        quire_req_status status, uint32_t *num_finished)
 {
-    if (!is_final(status) || (reqs == NULL && num_reqs > 0) || !enter_call(sched))
+    bool is_all = num_reqs == UINT32_MAX && reqs == NULL;
+    if (!is_final(status) || (reqs == NULL && num_reqs > 0 && !is_all) || !enter_call(sched))
         return QUIRE_E_ARGUMENT;
-    qr_sched_finish(sched, reqs, num_reqs, status, num_finished);
-    return leave_call(sched, QUIRE_OK);
-}
-
-int quire_sched_finish_all(quire_sched *sched, quire_req_status status, uint32_t *num_finished)
-{
-    if (!is_final(status) || !enter_call(sched))
-        return QUIRE_E_ARGUMENT;
-    qr_sched_finish_all(sched, status, num_finished);
+    if (is_all)
+        qr_sched_finish_all(sched, status, num_finished);
+    else
+        qr_sched_finish(sched, reqs, num_reqs, status, num_finished);
     return leave_call(sched, QUIRE_OK);
 }
 
@@ -190,12 +193,6 @@ quire_req quire_sched_find(const quire_sched *sched, quire_bytes id)
         return 0;
     uint32_t index = qr_idmap_find(&sched->table.ids, id.data, (uint32_t)id.len);
     return index == QR_NIL ? 0 : qr_sched_req_of(sched, index);
-}
-
-void *quire_sched_user(const quire_sched *sched, quire_req req)
-{
-    uint32_t index = sched_ok(sched) ? qr_sched_index_of(sched, req) : QR_NIL;
-    return index == QR_NIL ? NULL : sched->table.requests[index].kv.user;
 }
 
 static quire_location location_of(const qr_request *r)
@@ -229,7 +226,8 @@ int quire_sched_req_info(const quire_sched *sched, quire_req req, quire_req_info
                              .seq = r->kv.seq,
                              .num_swapped_tokens = r->num_saved + r->num_hosted,
                              .location = location_of(r),
-                             .is_offloaded = r->is_offloaded};
+                             .is_offloaded = r->is_offloaded,
+                             .user = r->kv.user};
     return QUIRE_OK;
 }
 
@@ -328,17 +326,14 @@ static uint32_t enter_with(quire_sched *sched, quire_req req, int *err)
 int quire_sched_preempt(quire_sched *sched, quire_req req, quire_preempt_mode mode)
 {
     int err = QUIRE_E_ARGUMENT;
-    if ((unsigned)mode > QUIRE_PREEMPT_RECOMPUTE)
+    if ((unsigned)mode > QUIRE_PREEMPT_OFFLOAD)
         return err;
     uint32_t index = enter_with(sched, req, &err);
-    return index == QR_NIL ? err : leave_call(sched, qr_sched_preempt_asked(sched, index, mode));
-}
-
-int quire_sched_offload(quire_sched *sched, quire_req req)
-{
-    int err;
-    uint32_t index = enter_with(sched, req, &err);
-    return index == QR_NIL ? err : leave_call(sched, qr_sched_offload(sched, index));
+    if (index == QR_NIL)
+        return err;
+    return leave_call(sched, mode == QUIRE_PREEMPT_OFFLOAD
+                                 ? qr_sched_offload(sched, index)
+                                 : qr_sched_preempt_asked(sched, index, mode));
 }
 
 int quire_sched_resume(quire_sched *sched, quire_req req)
@@ -362,19 +357,16 @@ int quire_sched_set_swap_costs(quire_sched *sched, uint64_t swap_block_ns,
     return QUIRE_OK;
 }
 
-int quire_sched_learn_swap(quire_sched *sched, uint32_t num_blocks, uint64_t ns)
+int quire_sched_learn(quire_sched *sched, quire_cost_kind kind, uint32_t amount, uint64_t ns)
 {
-    if (!sched_ok(sched) || sched->partners.is_inside || num_blocks == 0)
+    if (!sched_ok(sched) || sched->partners.is_inside || amount == 0)
         return QUIRE_E_ARGUMENT;
-    qr_swap_learn_move(&sched->swap, num_blocks, ns);
-    return QUIRE_OK;
-}
-
-int quire_sched_learn_compute(quire_sched *sched, uint32_t num_tokens, uint64_t ns)
-{
-    if (!sched_ok(sched) || sched->partners.is_inside || num_tokens == 0)
+    if (kind == QUIRE_COST_SWAP)
+        qr_swap_learn_move(&sched->swap, amount, ns);
+    else if (kind == QUIRE_COST_COMPUTE)
+        qr_swap_learn_compute(&sched->swap, amount, ns);
+    else
         return QUIRE_E_ARGUMENT;
-    qr_swap_learn_compute(&sched->swap, num_tokens, ns);
     return QUIRE_OK;
 }
 
@@ -385,11 +377,6 @@ int quire_sched_set_pause(quire_sched *sched, quire_pause pause)
         return QUIRE_E_ARGUMENT;
     sched->pause = pause;
     return QUIRE_OK;
-}
-
-quire_pause quire_sched_get_pause(const quire_sched *sched)
-{
-    return sched_ok(sched) ? sched->pause : QUIRE_UNPAUSED;
 }
 
 int quire_sched_reset_prefix_cache(quire_sched *sched, uint32_t reset_running,
@@ -409,29 +396,26 @@ int quire_sched_reset_encoder_cache(quire_sched *sched)
     return QUIRE_OK;
 }
 
-uint32_t quire_sched_num_running(const quire_sched *sched)
+/* Requests that steps will go on with. */
+static uint32_t count_unfinished(const quire_sched *sched, uint32_t num_waiting)
 {
-    return sched_ok(sched) ? sched->queues.num_running : 0;
-}
-
-uint32_t quire_sched_num_waiting(const quire_sched *sched)
-{
-    return sched_ok(sched) ? sched->queues.waiting.count + sched->queues.skipped.count : 0;
-}
-
-uint32_t quire_sched_num_unfinished(const quire_sched *sched)
-{
-    if (!sched_ok(sched) || sched->pause == QUIRE_PAUSED_ALL)
+    if (sched->pause == QUIRE_PAUSED_ALL)
         return 0;
     if (sched->pause == QUIRE_PAUSED_NEW)
         return sched->queues.num_running;
-    return sched->queues.num_running + quire_sched_num_waiting(sched) -
-           sched->queues.num_waiting_for_streaming;
+    return sched->queues.num_running + num_waiting - sched->queues.num_waiting_for_streaming;
 }
 
-uint32_t quire_sched_has_finished(const quire_sched *sched)
+quire_sched_counts quire_sched_get_counts(const quire_sched *sched)
 {
-    return sched_ok(sched) && sched->ended.num_finished > 0;
+    if (!sched_ok(sched))
+        return (quire_sched_counts){.num_running = 0};
+    uint32_t num_waiting = sched->queues.waiting.count + sched->queues.skipped.count;
+    return (quire_sched_counts){.num_running = sched->queues.num_running,
+                                .num_waiting = num_waiting,
+                                .num_unfinished = count_unfinished(sched, num_waiting),
+                                .has_finished = sched->ended.num_finished > 0,
+                                .pause = sched->pause};
 }
 
 uint32_t quire_sched_get_queue(const quire_sched *sched, uint32_t which, quire_req *reqs,
@@ -456,14 +440,9 @@ quire_monitor *quire_sched_monitor(quire_sched *sched)
     return sched_ok(sched) ? sched->watch.monitor : NULL;
 }
 
-quire_cache *quire_sched_cache(quire_sched *sched)
+quire_cache *quire_sched_cache(const quire_sched *sched)
 {
     return sched_ok(sched) ? sched->cache : NULL;
-}
-
-quire_usage quire_sched_usage(const quire_sched *sched)
-{
-    return quire_cache_usage(sched_ok(sched) ? sched->cache : NULL);
 }
 
 int quire_sched_check(const quire_sched *sched)
@@ -471,9 +450,4 @@ int quire_sched_check(const quire_sched *sched)
     if (!sched_ok(sched))
         return QUIRE_E_ARGUMENT;
     return qr_sched_is_valid(sched) ? QUIRE_OK : QUIRE_E_CORRUPT;
-}
-
-const char *quire_sched_why_refused(const quire_sched *sched)
-{
-    return sched_ok(sched) ? sched->why_refused : "";
 }

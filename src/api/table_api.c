@@ -71,11 +71,6 @@ int quire_table_add_row(quire_table *table, uint32_t row, const quire_block *blo
     return err == QUIRE_OK ? qr_table_add_row(table, row, blocks, num_blocks) : err;
 }
 
-int quire_table_clear_row(quire_table *table, uint32_t row)
-{
-    return table_ok(table) ? qr_table_clear_row(table, row) : QUIRE_E_ARGUMENT;
-}
-
 int quire_table_move_row(quire_table *table, uint32_t source, uint32_t target)
 {
     return table_ok(table) ? qr_table_move_row(table, source, target) : QUIRE_E_ARGUMENT;
@@ -84,14 +79,6 @@ int quire_table_move_row(quire_table *table, uint32_t source, uint32_t target)
 int quire_table_swap_row(quire_table *table, uint32_t a, uint32_t b)
 {
     return table_ok(table) ? qr_table_swap_row(table, a, b) : QUIRE_E_ARGUMENT;
-}
-
-int quire_table_clear(quire_table *table)
-{
-    if (!table_ok(table))
-        return QUIRE_E_ARGUMENT;
-    qr_table_clear(table);
-    return QUIRE_OK;
 }
 
 quire_table_view quire_table_get_view(const quire_table *table)

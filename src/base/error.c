@@ -1,4 +1,4 @@
-/* base/error.c - names and sentences of the statuses in quire/error.h. */
+/* base/error.c - sentences of the statuses in quire/error.h. */
 #include <quire/error.h>
 
 const char *quire_strerror(int status)
@@ -12,19 +12,5 @@ const char *quire_strerror(int status)
 #undef QUIRE_X
     default:
         return "unknown status";
-    }
-}
-
-const char *quire_status_name(int status)
-{
-    switch (status) {
-#define QUIRE_X(value, name, sentence)                                                             \
-    case value:                                                                                    \
-        return "QUIRE_" #name;
-        QUIRE_OUTCOME_MAP(QUIRE_X)
-        QUIRE_ERROR_MAP(QUIRE_X)
-#undef QUIRE_X
-    default:
-        return "QUIRE_UNKNOWN";
     }
 }

@@ -14,6 +14,11 @@ const char *quire_refusal(void)
     return sentence;
 }
 
+void qr_refuse_clear(void)
+{
+    sentence[0] = 0;
+}
+
 int qr_refuse(const char *format, ...)
 {
     va_list values;
@@ -41,7 +46,7 @@ int qr_refuse_in(int status, const char *format, ...)
 int qr_refuse_reading(void *ours, size_t our_size, const void *callers, const char *type)
 {
     size_t size;
-    sentence[0] = 0;
+    qr_refuse_clear();
     int status = qr_config_read(ours, our_size, callers);
     if (status == QUIRE_E_ARGUMENT)
         (void)qr_refuse("%s is NULL", type);

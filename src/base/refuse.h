@@ -26,6 +26,8 @@ typedef struct qr_field {
 #name, (uint64_t)(config)->name, (low), (high)                                             \
     }
 
+/* No sentence. */
+void qr_refuse_clear(void);
 /* As qr_config_read; type is the name of the struct. */
 int qr_refuse_reading(void *ours, size_t our_size, const void *callers, const char *type);
 /* QUIRE_OK or QUIRE_E_CONFIG. */

@@ -229,8 +229,6 @@ static inline void qr_pool_unleave_hold(quire_pool *pool, qr_queue_joining *join
 void qr_pool_share_tags(quire_pool *pool, const quire_pool *other);
 void qr_pool_find_same(const quire_pool *pool, const quire_pool *other, const uint32_t *others,
                        uint32_t n, uint32_t *out);
-int qr_pool_cache_same(quire_pool *pool, const uint32_t *blocks, const quire_pool *other,
-                       const uint32_t *others, uint32_t n);
 quire_same qr_pool_take_same(quire_pool *pool, quire_pool *other, const uint32_t *others,
                              uint32_t n, uint32_t *from, uint32_t *to);
 int qr_pool_leave_same(quire_pool *pool, quire_pool *other, const uint32_t *from,

@@ -67,48 +67,6 @@ static void tell_same(const quire_pool *pool, const uint32_t *block)
     qr_pool_tell_stored(pool, &p);
 }
 
-static void insert_same(qr_map *map, const uint32_t *blocks, const qr_map *other,
-                        const uint32_t *others, uint32_t n)
-{
-    uint32_t tags[AT_ONCE];
-    for (uint32_t done = 0; done < n; done += AT_ONCE) {
-        uint32_t batch = n - done < AT_ONCE ? n - done : AT_ONCE;
-        for (uint32_t i = 0; i < batch; i++)
-            qr_prefetch_write(&map->blocks[blocks[done + i]]);
-        tag_others(map, other, others + done, batch, tags);
-        for (uint32_t i = 0; i < batch; i++) {
-            qr_key key = qr_map_key_of(other, others[done + i]);
-            if (key.len == 0 || key.len > map->stride)
-                continue;
-            uint32_t first = qr_map_find_tagged(map, key, tags[i]);
-            qr_map_insert_after(map, key, tags[i], blocks[done + i], first);
-        }
-    }
-}
-
-int qr_pool_cache_same(quire_pool *pool, const uint32_t *blocks, const quire_pool *other,
-                       const uint32_t *others, uint32_t n)
-{
-    quire_cache_full_params p = {.blocks = blocks, .num_full_blocks = n};
-    int err = qr_pool_check_uncached(pool, &p);
-    for (uint32_t i = 0; err == QUIRE_OK && i < n; i++)
-        if (blocks[i] == QUIRE_NULL_BLOCK)
-            err = QUIRE_E_NULL_BLOCK;
-    if (err != QUIRE_OK)
-        return err;
-    insert_same(&pool->map, blocks, &other->map, others, n);
-    for (uint32_t i = 0; i < n; i++) {
-        const qr_block *b = &pool->queue.blocks[blocks[i]];
-        if (!qr_block_has_key(b))
-            continue;
-        pool->num_cached += qr_queue_contains(&pool->queue, blocks[i]);
-        tell_same(pool, &blocks[i]);
-    }
-    qr_pool_publish(pool);
-    qr_assert_expensive(qr_pool_is_valid(pool));
-    return QUIRE_OK;
-}
-
 /* ---- copies ------------------------------------------------------------------- */
 
 /* A hold more. False: it has too many. */

@@ -130,15 +130,6 @@ int qr_table_add_row(quire_table *table, uint32_t row, const uint32_t *blocks, u
     return err;
 }
 
-int qr_table_clear_row(quire_table *table, uint32_t row)
-{
-    if (row >= table->num_rows)
-        return QUIRE_E_RANGE;
-    memset(row_of(table, row), 0, table->row_lengths[row] * sizeof *table->entries);
-    table->row_lengths[row] = 0;
-    return QUIRE_OK;
-}
-
 int qr_table_move_row(quire_table *table, uint32_t source, uint32_t target)
 {
     if (source >= table->num_rows || target >= table->num_rows)

@@ -36,7 +36,6 @@ void qr_table_init(quire_table *table, const quire_table_config *config);
 
 int qr_table_append_row(quire_table *table, uint32_t row, const uint32_t *blocks, uint32_t n);
 int qr_table_add_row(quire_table *table, uint32_t row, const uint32_t *blocks, uint32_t n);
-int qr_table_clear_row(quire_table *table, uint32_t row);
 int qr_table_move_row(quire_table *table, uint32_t source, uint32_t target);
 int qr_table_swap_row(quire_table *table, uint32_t a, uint32_t b);
 void qr_table_clear(quire_table *table);

@@ -89,7 +89,6 @@ struct quire_sched {
     qr_lookahead ahead;
     qr_prefix prefix;
     qr_room room;
-    char why_refused[160]; /* the last refusal that has a reason; "": none */
     qr_owner owner;
 };
 

@@ -32,4 +32,25 @@ static inline quire_block_span inner_sinks(const quire_cache *cache, uint32_t gr
     return (quire_block_span){cache->groups[group].sinks, cache->groups[group].num_sinks};
 }
 
+/* Blocks get the keys of another pool's blocks, where those have one. */
+static inline int inner_cache_same(quire_pool *pool, const quire_block *blocks,
+                                   const quire_pool *other, const quire_block *others, uint32_t n)
+{
+    int err = QUIRE_OK;
+    for (uint32_t i = 0; err == QUIRE_OK && i < n; i++) {
+        quire_block_info info;
+        err = quire_pool_block_info(other, others[i], &info);
+        if (err != QUIRE_OK || info.hash.data == NULL)
+            continue;
+        quire_cache_full_params params = {.blocks = &blocks[i],
+                                          .num_full_blocks = 1,
+                                          .hashes = info.hash.data,
+                                          .hash_len = info.hash.len,
+                                          .num_hashes = 1,
+                                          .group_id = info.group_id};
+        err = quire_pool_cache_full_blocks(pool, &params);
+    }
+    return err;
+}
+
 #endif

@@ -31,8 +31,8 @@ static void open_with_five(quire_policy policy)
         if (i == 2)
             sched_kit_step(&kit);
     }
-    assert_int_equal(quire_sched_num_running(kit.sched), 2);
-    assert_int_equal(quire_sched_num_waiting(kit.sched), 4);
+    assert_int_equal(quire_sched_get_counts(kit.sched).num_running, 2);
+    assert_int_equal(quire_sched_get_counts(kit.sched).num_waiting, 4);
 }
 
 static void damaged_requests(void **state)

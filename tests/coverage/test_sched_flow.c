@@ -120,7 +120,7 @@ static void ended_twice_in_one_call(void **state)
         quire_sched_finish(kit.sched, reqs, COUNT(reqs), QUIRE_REQ_FINISHED_ABORTED, &n), QUIRE_OK);
     assert_int_equal(n, 3);
     assert_int_equal(quire_sched_num_unfinished(kit.sched), 1);
-    assert_int_equal(quire_sched_num_running(kit.sched), 1);
+    assert_int_equal(quire_sched_get_counts(kit.sched).num_running, 1);
     sched_kit_close(&kit);
 }
 

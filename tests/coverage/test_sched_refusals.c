@@ -108,11 +108,11 @@ static void refuse_request(const quire_request_params *p, int status)
 {
     quire_req req = 77;
     uint32_t pages = kit.sched->texts.store.num_free;
-    uint32_t waiting = quire_sched_num_waiting(kit.sched);
+    uint32_t waiting = quire_sched_get_counts(kit.sched).num_waiting;
     assert_int_equal(quire_sched_add(kit.sched, p, &req), status);
     assert_int_equal(req, 77);
     assert_int_equal(kit.sched->texts.store.num_free, pages);
-    assert_int_equal(quire_sched_num_waiting(kit.sched), waiting);
+    assert_int_equal(quire_sched_get_counts(kit.sched).num_waiting, waiting);
     assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);
 }
 

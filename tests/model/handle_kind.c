@@ -385,7 +385,7 @@ static bool sched_works(void *handle)
     }
     return sched_runs(sched) && quire_sched_check(sched) == QUIRE_OK &&
            quire_sched_finish_all(sched, QUIRE_REQ_FINISHED_ABORTED, NULL) == QUIRE_OK &&
-           quire_sched_num_running(sched) == 0 && quire_sched_check(sched) == QUIRE_OK &&
+           quire_sched_get_counts(sched).num_running == 0 && quire_sched_check(sched) == QUIRE_OK &&
            quire_sched_usage(sched).active == before;
 }
 

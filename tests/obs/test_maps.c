@@ -374,10 +374,10 @@ static void maps_agree_with_their_step(void **state)
     open_pool(&w, HOST_BLOCKS);
     host = w.pool;
     assert_int_equal(quire_monitor_get_info(m).map_ms, 1);
-    assert_int_equal(quire_monitor_map_pool(m, "tape", w.pool), QUIRE_MISS);
-    assert_int_equal(quire_monitor_map_pool(m, "host", w.pool), QUIRE_OK);
-    assert_int_equal(quire_monitor_map_pool(m, "host", w.pool), QUIRE_OK); /* again */
-    assert_int_equal(quire_monitor_map_pool(m, "file", w.pool), QUIRE_FULL);
+    assert_int_equal(quire_monitor_watch_pool(m, "tape", w.pool, NULL), QUIRE_MISS);
+    assert_int_equal(quire_monitor_watch_pool(m, "host", w.pool, NULL), QUIRE_OK);
+    assert_int_equal(quire_monitor_watch_pool(m, "host", w.pool, NULL), QUIRE_OK); /* again */
+    assert_int_equal(quire_monitor_watch_pool(m, "file", w.pool, NULL), QUIRE_FULL);
     uint32_t num_pinned = 0;
     for (uint32_t round = 0; round < 300; round++) {
         char id[8];
@@ -450,7 +450,7 @@ static void maps_are_off_unless_asked_for(void **state)
     quire_monitor *m = quire_sched_monitor(kit.sched);
     kit_run(&kit, 1);
     assert_int_equal(quire_monitor_get_map(m, 0, &map, cells, QUIRE_MAP_CELLS), QUIRE_E_DISABLED);
-    assert_int_equal(quire_monitor_map_pool(m, "host", w.pool), QUIRE_E_DISABLED);
+    assert_int_equal(quire_monitor_watch_pool(m, "host", w.pool, NULL), QUIRE_E_DISABLED);
     assert_null(m->maps.maps[0].words); /* and take no memory */
     kit_close(&kit);
     monitor.map_ms = 3600000;
@@ -465,10 +465,10 @@ static void maps_are_off_unless_asked_for(void **state)
     assert_int_equal(quire_monitor_get_map(m, 0, &map, NULL, QUIRE_MAP_CELLS), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_monitor_get_map(NULL, 0, &map, cells, QUIRE_MAP_CELLS),
                      QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_monitor_map_pool(NULL, "host", w.pool), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_monitor_map_pool(m, NULL, w.pool), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_monitor_map_pool(m, "host", NULL), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_monitor_map_pool(m, "gpu", w.pool), QUIRE_MISS);
+    assert_int_equal(quire_monitor_watch_pool(NULL, "host", w.pool, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_monitor_watch_pool(m, NULL, w.pool, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_monitor_watch_pool(m, "host", NULL, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_monitor_watch_pool(m, "gpu", w.pool, NULL), QUIRE_MISS);
     kit_close(&kit);
     close_pool(&w);
     monitor.map_ms = 3600001;

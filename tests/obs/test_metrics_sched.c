@@ -158,7 +158,7 @@ static void abort_one(bench *b)
 
 static void reset_cache(bench *b)
 {
-    b->seen.num_preempted += quire_sched_num_running(b->kit.sched);
+    b->seen.num_preempted += quire_sched_get_counts(b->kit.sched).num_running;
     quire_sched_reset_prefix_cache(b->kit.sched, 1, 0);
 }
 
@@ -308,8 +308,8 @@ static void compare_levels(const bench *b, const metrics_text *t)
     assert_value(t, "quire_blocks", "state=\"empty\",tier=\"gpu\"", usage.empty);
     assert_value(t, "quire_blocks", "state=\"cached\",tier=\"gpu\"", usage.cached);
     assert_value(t, "quire_blocks", "state=\"active\",tier=\"gpu\"", usage.active);
-    assert_value(t, "quire_requests_running", "", quire_sched_num_running(b->kit.sched));
-    assert_value(t, "quire_requests_waiting", "", quire_sched_num_waiting(b->kit.sched));
+    assert_value(t, "quire_requests_running", "", quire_sched_get_counts(b->kit.sched).num_running);
+    assert_value(t, "quire_requests_waiting", "", quire_sched_get_counts(b->kit.sched).num_waiting);
     assert_value(t, "quire_requests_waiting_by_reason", "reason=\"deferred\"",
                  quire_sched_get_queue(b->kit.sched, 2, reqs, KIT_REQUESTS));
 }

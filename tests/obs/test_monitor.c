@@ -268,7 +268,9 @@ static void steps_are_kept_in_order(void **state)
     assert_int_equal(steps[0].step, 41);
     assert_int_equal(steps[6].step, 47);
     assert_int_equal(quire_monitor_get_steps(m, 100, steps, 7), 0);
-    assert_int_equal(quire_monitor_get_steps(m, UINT64_MAX, steps, 7), 0);
+    assert_int_equal(quire_monitor_get_steps(m, UINT64_MAX, steps, 7), 1);
+    assert_int_equal(steps[0].step, 100);
+    assert_int_equal(quire_monitor_get_steps(m, UINT64_MAX - 1, steps, 7), 0);
     make_traffic(&w, &next, 9900);
     assert_int_equal(quire_monitor_get_steps(m, 10, steps, 5000), 4095);
     assert_int_equal(steps[0].step, 10000 - 4094);

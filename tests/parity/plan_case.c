@@ -1,4 +1,5 @@
 #include "parity/plan_case.h"
+#include "plan/plan.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -192,7 +193,8 @@ static void add_worker(text *t, const quire_plan *plan, uint32_t worker, uint32_
     for (uint32_t g = 0; g < num_groups; g++) {
         const uint32_t *layers = NULL;
         uint32_t num_layers = 0;
-        quire_plan_get_worker_group(plan, worker, g, &layers, &num_layers);
+        layers = plan->shares[worker].parts[g].layers.ids;
+        num_layers = plan->shares[worker].parts[g].layers.count;
         text_add(t, "|p ");
         text_add_ids(t, layers, num_layers);
     }

@@ -379,7 +379,7 @@ void sched_add_state(sched_model *m, bool is_last)
     add_queue(m, "waiting", 1);
     add_queue(m, "skipped", 2);
     text_add(&m->r.answer, "|unfinished=%" PRIu32 ".%d", quire_sched_num_unfinished(m->sched),
-             quire_sched_has_finished(m->sched) != 0);
+             quire_sched_get_counts(m->sched).has_finished != 0);
     m->num_operations++;
     if (is_last || m->num_operations % STATE_EVERY == 0)
         add_requests(m);

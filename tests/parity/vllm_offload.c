@@ -1,4 +1,5 @@
 #include "parity/vllm_offload.h"
+#include "base/inner.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -407,7 +408,7 @@ static void *on_build_meta(void *user, const quire_step *step)
 static void finish_event(vllm_offload *o, store_event *event)
 {
     pair_list *pairs = &event->pairs;
-    quire_pool_cache_same(o->cpu, pairs->cpu, o->gpu, pairs->gpu, pairs->count);
+    inner_cache_same(o->cpu, pairs->cpu, o->gpu, pairs->gpu, pairs->count);
     quire_pool_free_blocks(o->cpu, pairs->cpu, pairs->count);
     quire_pool_free_blocks(o->gpu, pairs->gpu, pairs->count);
     pairs->count = 0;

@@ -1,4 +1,5 @@
 /* plan/test_memory.c - blocks, lengths and workers: how far memory goes. */
+#include "plan/plan.h"
 #include "plan/plan_kit.h"
 
 static quire_plan_info info_of(const quire_plan *plan)
@@ -82,10 +83,8 @@ static void the_smallest_worker_counts(void **state)
         assert_int_equal(share_of(plan, w).used_bytes, UINT64_C(1234) * KIT_PAGE);
         assert_int_equal(share_of(plan, w).num_layers, 3);
     }
-    const uint32_t *layers;
-    uint32_t count;
-    assert_int_equal(quire_plan_get_worker_group(plan, 1, 2, &layers, &count), QUIRE_OK);
-    assert_true(count == 1 && layers[0] == 5);
+    assert_int_equal(plan->shares[1].parts[2].layers.count, 1);
+    assert_int_equal(plan->shares[1].parts[2].layers.ids[0], 5);
     quire_plan_destroy(plan);
     kit.workers[1].memory_bytes = 1000;
     kit_refused(&kit, QUIRE_E_MEMORY_LIMIT);
@@ -100,10 +99,7 @@ static void a_group_may_be_missing_on_a_worker(void **state)
     kit_add_stage(&kit, 0, 1, UINT64_C(1) << 32);
     kit_add_stage(&kit, 1, 4, UINT64_C(1) << 32);
     quire_plan *plan = kit_plan(&kit);
-    const uint32_t *layers;
-    uint32_t count = 9;
-    assert_int_equal(quire_plan_get_worker_group(plan, 0, 1, &layers, &count), QUIRE_OK);
-    assert_int_equal(count, 0);
+    assert_int_equal(plan->shares[0].parts[1].layers.count, 0);
     kit_check_tensors(plan, 0, "0");
     kit_check_tensors(plan, 1, "2,1 3");
     quire_plan_destroy(plan);

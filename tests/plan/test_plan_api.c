@@ -146,8 +146,6 @@ static void looking_refuses_null_and_far_indices(void **state)
     quire_plan_tensor tensor;
     quire_layer_spec spec;
     quire_cache_config config = QUIRE_CACHE_CONFIG_INIT;
-    const uint32_t *layers;
-    uint32_t count;
     assert_int_equal(quire_plan_get_info(NULL, &info), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_plan_get_info(plan, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_plan_get_group(NULL, 0, &group), QUIRE_E_ARGUMENT);
@@ -155,10 +153,6 @@ static void looking_refuses_null_and_far_indices(void **state)
     assert_int_equal(quire_plan_get_group(plan, 2, &group), QUIRE_E_RANGE);
     assert_int_equal(quire_plan_get_worker(plan, 0, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_plan_get_worker(plan, 1, &share), QUIRE_E_RANGE);
-    assert_int_equal(quire_plan_get_worker_group(plan, 0, 0, NULL, &count), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_plan_get_worker_group(plan, 0, 0, &layers, NULL), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_plan_get_worker_group(plan, 1, 0, &layers, &count), QUIRE_E_RANGE);
-    assert_int_equal(quire_plan_get_worker_group(plan, 0, 2, &layers, &count), QUIRE_E_RANGE);
     assert_int_equal(quire_plan_get_tensor(plan, 0, 0, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_plan_get_tensor(plan, 1, 0, &tensor), QUIRE_E_RANGE);
     assert_int_equal(quire_plan_get_layer(plan, 0, NULL), QUIRE_E_ARGUMENT);

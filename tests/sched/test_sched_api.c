@@ -36,11 +36,11 @@ static void no_scheduler_is_an_argument_error(void **state)
     assert_int_equal(quire_sched_reset_prefix_cache(NULL, 0, 0), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_reset_encoder_cache(NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_check(NULL), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_sched_get_pause(NULL), QUIRE_UNPAUSED);
-    assert_int_equal(quire_sched_num_running(NULL), 0);
-    assert_int_equal(quire_sched_num_waiting(NULL), 0);
+    assert_int_equal(quire_sched_get_counts(NULL).pause, QUIRE_UNPAUSED);
+    assert_int_equal(quire_sched_get_counts(NULL).num_running, 0);
+    assert_int_equal(quire_sched_get_counts(NULL).num_waiting, 0);
     assert_int_equal(quire_sched_num_unfinished(NULL), 0);
-    assert_int_equal(quire_sched_has_finished(NULL), 0);
+    assert_int_equal(quire_sched_get_counts(NULL).has_finished, 0);
     assert_int_equal(quire_sched_get_queue(NULL, 0, &req, 1), 0);
     assert_int_equal(quire_sched_find(NULL, (quire_bytes){"a", 1}), 0);
     assert_int_equal(quire_sched_usage(NULL).total, 0);
@@ -107,7 +107,7 @@ static void requests_that_are_not_there(void **state)
     assert_int_equal(count, 0);
     const uint32_t one = 0;
     assert_int_equal(quire_sched_update_drafts(kit.sched, strangers, 1, &token, 1, &one), QUIRE_OK);
-    assert_int_equal(quire_sched_num_waiting(kit.sched), 1);
+    assert_int_equal(quire_sched_get_counts(kit.sched).num_waiting, 1);
     kit_close(&kit);
 }
 
@@ -116,10 +116,10 @@ static void requests_that_are_not_there(void **state)
 static int try_add(const quire_request_params *params)
 {
     quire_req req = 77;
-    uint32_t before = quire_sched_num_waiting(kit.sched);
+    uint32_t before = quire_sched_get_counts(kit.sched).num_waiting;
     int status = quire_sched_add(kit.sched, params, &req);
     assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);
-    assert_int_equal(quire_sched_num_waiting(kit.sched), before + (status == QUIRE_OK));
+    assert_int_equal(quire_sched_get_counts(kit.sched).num_waiting, before + (status == QUIRE_OK));
     assert_true(status == QUIRE_OK || req == 77);
     return status;
 }
@@ -179,7 +179,7 @@ static void as_many_as_the_limits_say(void **state)
     assert_int_equal(quire_sched_finish_all(kit.sched, QUIRE_REQ_FINISHED_ABORTED, &count),
                      QUIRE_OK);
     assert_int_equal(count, KIT_REQUESTS);
-    assert_int_equal(quire_sched_has_finished(kit.sched), 1);
+    assert_int_equal(quire_sched_get_counts(kit.sched).has_finished, 1);
     for (uint32_t i = 0; i < KIT_REQUESTS; i++) {
         char id[2] = {ids[i], '\0'};
         kit_add(&kit, id, 3);
@@ -188,7 +188,7 @@ static void as_many_as_the_limits_say(void **state)
     assert_int_equal(try_add(kit_params(&kit, "i", 3)), QUIRE_FULL); /* 16 ends are not told yet */
     kit_step(&kit);
     assert_int_equal(kit.step->num_finished, 2 * KIT_REQUESTS);
-    assert_int_equal(quire_sched_has_finished(kit.sched), 0);
+    assert_int_equal(quire_sched_get_counts(kit.sched).has_finished, 0);
     assert_int_equal(try_add(kit_params(&kit, "i", 3)), QUIRE_OK);
     kit_close(&kit);
 }
@@ -395,7 +395,7 @@ static void pauses(void **state)
     kit_add(&kit, "b", 3);
     assert_int_equal(quire_sched_num_unfinished(kit.sched), 2);
     assert_int_equal(quire_sched_set_pause(kit.sched, QUIRE_PAUSED_NEW), QUIRE_OK);
-    assert_int_equal(quire_sched_get_pause(kit.sched), QUIRE_PAUSED_NEW);
+    assert_int_equal(quire_sched_get_counts(kit.sched).pause, QUIRE_PAUSED_NEW);
     assert_int_equal(quire_sched_num_unfinished(kit.sched), 1);
     kit_run(&kit, 1);
     assert_string_equal(kit_shown_step(&kit), "a:1");
@@ -449,7 +449,7 @@ static void sessions_go_on(void **state)
     assert_int_equal(kit.outputs->outputs[0].finish_reason, QUIRE_FINISH_LENGTH);
     assert_int_equal(kit_info(&kit, req).status, QUIRE_REQ_WAITING_FOR_STREAMING);
     assert_int_equal(quire_sched_num_unfinished(kit.sched), 0);
-    assert_int_equal(quire_sched_num_waiting(kit.sched), 1);
+    assert_int_equal(quire_sched_get_counts(kit.sched).num_waiting, 1);
     quire_request_params p = *kit_params(&kit, "s", 4);
     p.num_prompt_tokens = 0;
     assert_int_equal(quire_sched_continue(kit.sched, req, &p), QUIRE_E_RANGE);
@@ -505,7 +505,7 @@ static void an_input_that_no_longer_fits(void **state)
     quire_request_params p = *kit_params(&kit, "s", 40);
     assert_int_equal(quire_sched_continue(kit.sched, req, &p), QUIRE_OK);
     kit_answer(&kit, kit.step->step, 1);
-    for (uint32_t i = 0; i < 2 * KIT_LEN && quire_sched_num_running(kit.sched) > 0; i++)
+    for (uint32_t i = 0; i < 2 * KIT_LEN && quire_sched_get_counts(kit.sched).num_running > 0; i++)
         kit_run(&kit, 1); /* kit_step walks */
     for (uint32_t i = 0; i < 4; i++)
         kit_run(&kit, 1);

@@ -25,7 +25,7 @@ static void ends_from_outside(void **state)
     assert_int_equal(quire_sched_finish(kit.sched, reqs, 4, QUIRE_REQ_FINISHED_ABORTED, &count),
                      QUIRE_OK);
     assert_int_equal(count, 2);
-    assert_int_equal(quire_sched_num_running(kit.sched), 0);
+    assert_int_equal(quire_sched_get_counts(kit.sched).num_running, 0);
     assert_int_equal(quire_sched_usage(kit.sched).active, 0);
     kit_step(&kit);
     assert_int_equal(kit.step->num_finished, 2);
@@ -57,7 +57,7 @@ static void finishes_none_of_an_empty_list(void **state)
     assert_int_equal(quire_sched_finish_all(kit.sched, QUIRE_REQ_FINISHED_STOPPED, &count),
                      QUIRE_OK);
     assert_int_equal(count, 2);
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 0);
+    assert_int_equal(quire_sched_get_counts(kit.sched).num_unfinished, 0);
     kit_close(&kit);
 }
 
@@ -201,7 +201,7 @@ static void a_swapped_prompt_is_not_cut(void **state)
     w.b = kit_add(&w.kit, "b", PROMPT);
     while (crowd_saved(&w, w.b) == 0) {
         kit_run(&w.kit, 1);
-        assert_true(quire_sched_num_running(w.kit.sched) > 0);
+        assert_true(quire_sched_get_counts(w.kit.sched).num_running > 0);
     }
     quire_req_info info = kit_info(&w.kit, w.b);
     assert_int_equal(info.num_tokens, PROMPT); /* no output, */
@@ -266,8 +266,8 @@ static void change_inside(void *user)
         quire_sched_forget_step(s, 1),
         quire_sched_update_drafts(s, &req, 1, &token, 1, &one),
         quire_sched_set_swap_costs(s, 1, 1),
-        quire_sched_learn_swap(s, 1, 1),
-        quire_sched_learn_compute(s, 1, 1),
+        quire_sched_learn(s, QUIRE_COST_SWAP, 1, 1),
+        quire_sched_learn(s, QUIRE_COST_COMPUTE, 1, 1),
         quire_sched_set_pause(s, QUIRE_PAUSED_ALL),
         quire_sched_reset_prefix_cache(s, 1, 0),
         quire_sched_reset_encoder_cache(s),
@@ -297,7 +297,7 @@ static void callbacks_change_nothing(void **state)
     assert_string_equal(kit_shown_step(&kit), "a:5 b:9");
     kit_answer(&kit, kit.step->step, 1);
     assert_int_equal(num_refused, 1);
-    assert_int_equal(quire_sched_num_running(kit.sched), 2);
+    assert_int_equal(quire_sched_get_counts(kit.sched).num_running, 2);
     kit_run(&kit, 1); /* afterwards calls are fine again */
     assert_int_equal(num_refused, 2);
     kit_close(&kit);

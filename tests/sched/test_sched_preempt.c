@@ -64,8 +64,8 @@ static void preempts_above_the_other(void **state)
     kit_add(&kit, "a", 15);
     kit_add(&kit, "b", 15);
     kit_run(&kit, 1);
-    assert_int_equal(quire_sched_num_running(kit.sched), 2);
-    for (uint32_t i = 0; i < 4 && quire_sched_num_running(kit.sched) == 2; i++)
+    assert_int_equal(quire_sched_get_counts(kit.sched).num_running, 2);
+    for (uint32_t i = 0; i < 4 && quire_sched_get_counts(kit.sched).num_running == 2; i++)
         kit_run(&kit, 1);
     assert_string_equal(kit_shown_queue(&kit, 0), "a");
     assert_string_equal(kit_shown_queue(&kit, 1), "b");
@@ -90,7 +90,7 @@ static void one_runs_at_any_level(void **state)
     kit_add(&kit, "b", 40);
     for (uint32_t i = 0; i < 60 && quire_sched_num_unfinished(kit.sched) > 0; i++) {
         kit_run(&kit, 1);
-        assert_true(quire_sched_num_running(kit.sched) <= 1);
+        assert_true(quire_sched_get_counts(kit.sched).num_running <= 1);
     }
     assert_int_equal(quire_sched_num_unfinished(kit.sched), 0);
     kit_close(&kit);
@@ -231,7 +231,7 @@ static void swap_is_refused(void **state)
     assert_int_equal(quire_sched_preempt(kit.sched, a, QUIRE_PREEMPT_SWAP), QUIRE_FULL);
     assert_int_equal(quire_sched_offload(kit.sched, a), QUIRE_FULL);
     assert_int_equal(quire_sched_resume(kit.sched, a), QUIRE_MISS);
-    assert_int_equal(quire_sched_preempt(kit.sched, a, (quire_preempt_mode)3), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_preempt(kit.sched, a, (quire_preempt_mode)4), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_preempt(NULL, a, QUIRE_PREEMPT_SWAP), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_preempt(kit.sched, a + 1, QUIRE_PREEMPT_SWAP),
                      QUIRE_E_UNKNOWN_REQ);

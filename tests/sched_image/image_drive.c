@@ -146,8 +146,8 @@ static void see_state(world_side *side)
     }
     quire_usage usage = quire_sched_usage(side->sched);
     see_bytes(side, (quire_bytes){&usage, sizeof usage});
-    see(side, quire_sched_num_unfinished(side->sched) | quire_sched_has_finished(side->sched)
-                                                            << 16);
+    see(side, quire_sched_num_unfinished(side->sched) |
+                  quire_sched_get_counts(side->sched).has_finished << 16);
     quire_pressure pressure;
     assert_int_equal(quire_cache_pressure(quire_sched_cache(side->sched), &pressure), QUIRE_OK);
     see(side, pressure.should_admit);

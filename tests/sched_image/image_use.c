@@ -87,9 +87,9 @@ static void read_cache(quire_sched *s)
 
 static void read_numbers(const quire_sched *s)
 {
-    sink += quire_sched_num_running(s) + quire_sched_num_waiting(s) +
-            quire_sched_num_unfinished(s) + quire_sched_has_finished(s) +
-            (uint64_t)quire_sched_get_pause(s);
+    sink += quire_sched_get_counts(s).num_running + quire_sched_get_counts(s).num_waiting +
+            quire_sched_num_unfinished(s) + quire_sched_get_counts(s).has_finished +
+            (uint64_t)quire_sched_get_counts(s).pause;
 }
 
 /* ---- steps and outputs ----------------------------------------------------- */

@@ -26,8 +26,9 @@ static unsigned char *open_some(uint32_t nth, size_t *bytes)
 {
     for (uint64_t seed = 1;; seed++) {
         unsigned char *image = open_busy(seed, 24, bytes);
-        bool is_rich = w.num_batches > 0 && quire_sched_num_running(w.sides[0].sched) > 1 &&
-                       quire_sched_num_waiting(w.sides[0].sched) > 1 && *bytes < 6000;
+        bool is_rich = w.num_batches > 0 &&
+                       quire_sched_get_counts(w.sides[0].sched).num_running > 1 &&
+                       quire_sched_get_counts(w.sides[0].sched).num_waiting > 1 && *bytes < 6000;
         if (is_rich && nth-- == 0)
             return image;
         free(image);
@@ -338,7 +339,7 @@ static void save_checks_its_arguments(void **state)
     unsigned char before = image[0];
     image[0] = 'x';
     assert_int_equal(quire_sched_save(sched, image, bytes - 1, &written), QUIRE_E_TOO_SMALL);
-    assert_int_equal(written, 77);
+    assert_int_equal(written, bytes);
     assert_int_equal(image[0], 'x');
     image[0] = before;
     quire_sched_config config = world_side_config(&w, 0);
@@ -380,7 +381,8 @@ static void restore_in_uses_the_callers_memory(void **state)
                                          &(quire_allocator){.memory = memory, .bytes = room},
                                          shifted + 1, bytes, &made),
                      QUIRE_OK);
-    assert_int_equal(quire_sched_num_running(made), quire_sched_num_running(w.sides[0].sched));
+    assert_int_equal(quire_sched_get_counts(made).num_running,
+                     quire_sched_get_counts(w.sides[0].sched).num_running);
     quire_sched_destroy(made);
     free(shifted);
     free(memory);

@@ -258,7 +258,7 @@ def _calls(names, *homes):
 
 
 # Defined in an inner room itself.
-INNER_PUBLIC = {"quire_strerror", "quire_status_name"}
+INNER_PUBLIC = {"quire_strerror"}
 
 
 def call_direction(source, repo):

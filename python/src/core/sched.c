@@ -349,15 +349,22 @@ static PyObject *sched_take_events(PyObject *object, PyObject *Py_UNUSED(ignored
 
 /* ---- attributes ------------------------------------------------------------ */
 
-PY_ATTRIBUTE(sched_num_running, quire_sched, PyLong_FromUnsignedLong, quire_sched_num_running)
-PY_ATTRIBUTE(sched_num_waiting, quire_sched, PyLong_FromUnsignedLong, quire_sched_num_waiting)
-PY_ATTRIBUTE(sched_num_unfinished, quire_sched, PyLong_FromUnsignedLong, quire_sched_num_unfinished)
-PY_ATTRIBUTE(sched_has_finished, quire_sched, PyBool_FromLong, quire_sched_has_finished)
+#define COUNT_OF(name, make)                                                                       \
+    static PyObject *sched_##name(PyObject *object, void *Py_UNUSED(closure))                      \
+    {                                                                                              \
+        PY_OPEN(quire_sched, sched);                                                               \
+        return make(quire_sched_get_counts(sched).name);                                           \
+    }
+
+COUNT_OF(num_running, PyLong_FromUnsignedLong)
+COUNT_OF(num_waiting, PyLong_FromUnsignedLong)
+COUNT_OF(num_unfinished, PyLong_FromUnsignedLong)
+COUNT_OF(has_finished, PyBool_FromLong)
 
 static PyObject *sched_get_pause(PyObject *object, void *Py_UNUSED(closure))
 {
     PY_OPEN(quire_sched, sched);
-    return PyUnicode_FromString(py_name_text(pauses, (int)quire_sched_get_pause(sched)));
+    return PyUnicode_FromString(py_name_text(pauses, (int)quire_sched_get_counts(sched).pause));
 }
 
 static int sched_set_pause(PyObject *object, PyObject *value, void *Py_UNUSED(closure))

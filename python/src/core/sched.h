@@ -27,9 +27,9 @@ typedef struct sched_object {
 /* Statuses of requests, by name. */
 extern const py_name py_req_statuses[];
 
-/* Raises the exception of a status, with the sentence of quire_sched_why_refused where that is its
+/* Raises the exception of a status, with the sentence of quire_refusal where that is its
  * reason; always NULL. */
-PyObject *py_raise_why(PyObject *object, const quire_sched *sched, int status);
+PyObject *py_raise_why(PyObject *object, int status);
 
 /* sched_move.c: methods that move requests. */
 PyObject *py_sched_fork(PyObject *object, PyObject *args, PyObject *kwargs);

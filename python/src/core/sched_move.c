@@ -23,7 +23,7 @@ PyObject *py_sched_fork(PyObject *object, PyObject *args, PyObject *kwargs)
     if (sched == NULL)
         return NULL;
     if (err != QUIRE_OK)
-        return has_id ? py_raise_why(object, sched, err) : py_fail(object, err);
+        return has_id ? py_raise_why(object, err) : py_fail(object, err);
     return PyLong_FromUnsignedLongLong(child);
 }
 

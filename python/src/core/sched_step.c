@@ -9,12 +9,12 @@
 
 /* ---- requests -------------------------------------------------------------- */
 
-PyObject *py_raise_why(PyObject *object, const quire_sched *sched, int status)
+PyObject *py_raise_why(PyObject *object, int status)
 {
     py_fail(object, status);
     bool is_told = status == QUIRE_E_TOO_LONG || status == QUIRE_E_ARGUMENT;
-    if (is_told && quire_sched_why_refused(sched)[0] != 0)
-        PyErr_SetString(PyErr_Occurred(), quire_sched_why_refused(sched));
+    if (is_told && quire_refusal()[0] != 0)
+        PyErr_SetString(PyErr_Occurred(), quire_refusal());
     return NULL;
 }
 
@@ -24,7 +24,7 @@ static PyObject *add_request(PyObject *object, const py_request *request)
     PY_OPEN(quire_sched, sched);
     int err = quire_sched_add(sched, &request->params, &req);
     if (err == QUIRE_E_TOO_LONG)
-        return py_raise_why(object, sched, err);
+        return py_raise_why(object, err);
     if (err != QUIRE_OK)
         return py_fail(object, err);
     return PyLong_FromUnsignedLongLong(req);

@@ -219,8 +219,8 @@ static PyObject *core_queue_length(PyObject *self, PyObject *args)
 static PyObject *core_counts(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     vllm_core *core = (vllm_core *)self;
-    return Py_BuildValue("(IIIi)", quire_sched_num_running(core->sched),
-                         quire_sched_num_waiting(core->sched),
+    return Py_BuildValue("(IIIi)", quire_sched_get_counts(core->sched).num_running,
+                         quire_sched_get_counts(core->sched).num_waiting,
                          quire_sched_num_unfinished(core->sched), PySet_Size(core->finished) > 0);
 }
 
@@ -291,7 +291,7 @@ static PyObject *core_stats(PyObject *self, PyObject *Py_UNUSED(unused))
     PyObject *prefix = prefix_stats(&stats);
     if (prefix == NULL)
         return NULL;
-    return Py_BuildValue("(IIIdN)", quire_sched_num_running(core->sched),
+    return Py_BuildValue("(IIIdN)", quire_sched_get_counts(core->sched).num_running,
                          quire_sched_get_queue(core->sched, 1, NULL, 0),
                          quire_sched_get_queue(core->sched, 2, NULL, 0),
                          quire_usage_level(quire_cache_usage(cache)), prefix);

@@ -490,8 +490,10 @@ int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *writ
     qr_image_head head = {.version = QR_IMAGE_VERSION,
                           .byte_order = IMAGE_BYTE_ORDER,
                           .length = qr_sched_image_bytes(s)};
-    if (bytes < head.length)
+    if (bytes < head.length) {
+        *written = head.length;
         return QUIRE_E_TOO_SMALL;
+    }
     memcpy(head.magic, IMAGE_MAGIC, sizeof head.magic);
     image_fingerprint(s, head.fingerprint);
     qr_image image = {.out = memory};

@@ -1,28 +1,27 @@
 #include "sched/requests/fork.h"
 
+#include "base/refuse.h"
 #include "sched/sched.h"
 #include "sched/step/admissible.h"
 
-#include <stdio.h>
-
 /* ---- may it be ---------------------------------------------------------------- */
 
-static int refuse_parent(quire_sched *s, const char *why)
+static int refuse_parent(const char *why)
 {
-    snprintf(s->why_refused, sizeof s->why_refused, "%s", why);
+    (void)qr_refuse("%s", why);
     return QUIRE_E_ARGUMENT;
 }
 
-static int check_parent(quire_sched *s, const qr_request *parent, const quire_request_params *p)
+static int check_parent(const qr_request *parent, const quire_request_params *p)
 {
     if (qr_request_is_finished(parent))
-        return refuse_parent(s, "the parent has ended");
+        return refuse_parent("the parent has ended");
     if (parent->status == QUIRE_REQ_WAITING_FOR_STREAMING)
-        return refuse_parent(s, "the parent waits for the next input of its session");
+        return refuse_parent("the parent waits for the next input of its session");
     if (parent->is_pooling || p->is_pooling != 0)
-        return refuse_parent(s, "a pooling request has no output that a fork could begin with");
+        return refuse_parent("a pooling request has no output that a fork could begin with");
     if (parent->embeds_tail.data != NULL && p->is_resumable != 0)
-        return refuse_parent(s, "a prompt of embeddings is not for sessions");
+        return refuse_parent("a prompt of embeddings is not for sessions");
     return QUIRE_OK;
 }
 
@@ -35,7 +34,7 @@ static int check_child(quire_sched *s, const qr_request *parent, const quire_req
     if (p->id.data == NULL || p->id.len == 0 || (p->prompt == NULL && p->num_prompt_tokens > 0) ||
         (p->stop_token_ids == NULL && p->num_stop_token_ids > 0))
         return QUIRE_E_ARGUMENT;
-    int err = check_parent(s, parent, p);
+    int err = check_parent(parent, p);
     if (err != QUIRE_OK)
         return err;
     uint32_t num_outputs = qr_request_num_outputs(parent);

@@ -1,8 +1,7 @@
 #include "sched/step/admissible.h"
 
+#include "base/refuse.h"
 #include "sched/sched.h"
-
-#include <stdio.h>
 
 /* ---- features ---------------------------------------------------------------- */
 
@@ -129,8 +128,8 @@ int qr_admissible_check(quire_sched *s, const qr_admissible_ask *ask)
     qr_never never = qr_why_never(s, ask);
     if (never.needs == NULL)
         return QUIRE_OK;
-    snprintf(s->why_refused, sizeof s->why_refused, "%s: %llu (%s: %llu)", never.needs,
-             (unsigned long long)never.needed, never.limit_name, (unsigned long long)never.limit);
+    (void)qr_refuse("%s: %llu (%s: %llu)", never.needs, (unsigned long long)never.needed,
+                    never.limit_name, (unsigned long long)never.limit);
     return QUIRE_E_TOO_LONG;
 }
 

@@ -50,7 +50,7 @@ typedef struct qr_never {
 
 qr_never qr_why_never(const quire_sched *sched, const qr_admissible_ask *ask);
 
-/* Writes the sentence to sched->why_refused. QUIRE_E_TOO_LONG; QUIRE_OK if there is no reason, and
+/* Says why in quire_refusal. QUIRE_E_TOO_LONG; QUIRE_OK if there is no reason, and
  * with QUIRE_QUIRK_HOPELESS_WAITS. */
 int qr_admissible_check(quire_sched *sched, const qr_admissible_ask *ask);
 

@@ -313,15 +313,16 @@ int quire_offload_bind(quire_offload *offload, quire_sched *sched)
     offload->sched = sched;
     offload->gpu_cache = cache;
     offload->gpu = quire_cache_pool(cache);
-    quire_pool_share_tags(offload->cpu, offload->gpu); /* else it takes longer */
+    quire_same none; /* before the CPU pool has keys: copies then take less time */
+    (void)quire_pool_take_same(offload->cpu, offload->gpu, NULL, 0, NULL, NULL, &none);
     quire_monitor *monitor = quire_sched_monitor(sched);
-    if (offload->has_events && quire_monitor_watch_pool(monitor, "host", offload->cpu,
-                                                        &offload->monitor_tier) == QUIRE_OK) {
+    uint32_t *tier = offload->has_events ? &offload->monitor_tier : NULL;
+    bool is_watched = quire_monitor_watch_pool(monitor, "host", offload->cpu, tier) == QUIRE_OK;
+    if (is_watched && offload->has_events) {
         offload->monitor = monitor;
         if (offload->promote != NULL)
             qr_promote_watch_tiers(offload->promote, monitor, offload->monitor_tier + 1);
     }
-    (void)quire_monitor_map_pool(monitor, "host", offload->cpu); /* where maps are drawn */
     return QUIRE_OK;
 }
 

@@ -232,7 +232,7 @@ static uint32_t list_waiting(quire_offload *o)
 
 void qr_protect_look(quire_offload *o)
 {
-    uint32_t num_waiting = quire_sched_num_waiting(o->sched);
+    uint32_t num_waiting = quire_sched_get_counts(o->sched).num_waiting;
     if (num_waiting == 0) {
         o->last_waiting = 0;
         qr_protect_release_all(o);

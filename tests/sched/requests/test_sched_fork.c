@@ -353,8 +353,7 @@ static void a_child_may_be_a_session(void **state)
     quire_request_params idle = child_params("d");
     quire_req none = 0;
     assert_int_equal(try_fork(&kit, child, &idle, &none), QUIRE_E_ARGUMENT);
-    assert_string_equal(quire_sched_why_refused(kit.sched),
-                        "the parent waits for the next input of its session");
+    assert_string_equal(quire_refusal(), "the parent waits for the next input of its session");
     assert_int_equal(quire_sched_continue(kit.sched, child, kit_params(&kit, "more", 3)), QUIRE_OK);
     kit_run(&kit, 5);
     quire_req of_session =

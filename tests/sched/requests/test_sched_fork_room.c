@@ -197,7 +197,7 @@ static void pooling_parents_are_refused(void **state)
     quire_request_params p = child_params("c");
     quire_req child;
     assert_int_equal(try_fork(&kit, a, &p, &child), QUIRE_E_ARGUMENT);
-    assert_string_equal(quire_sched_why_refused(kit.sched),
+    assert_string_equal(quire_refusal(),
                         "a pooling request has no output that a fork could begin with");
     close_empty(&kit);
 }
@@ -219,8 +219,7 @@ static void a_text_that_fills_the_pool_is_too_long(void **state)
     end(&kit, child);
     p.max_tokens = 3;
     assert_int_equal(try_fork(&kit, a, &p, &child), QUIRE_E_TOO_LONG);
-    assert_string_equal(quire_sched_why_refused(kit.sched),
-                        "blocks of the request: 3 (an empty pool: 2)");
+    assert_string_equal(quire_refusal(), "blocks of the request: 3 (an empty pool: 2)");
     close_empty(&kit);
 }
 

@@ -151,9 +151,11 @@ static uint32_t blocks_swapped_after(uint64_t setup, uint64_t block_ns, uint64_t
     kit_run(&w.kit, 1);
     for (uint32_t i = 0; i < 200; i++) {
         uint32_t n = 1 + i % 4 * 40;
-        assert_int_equal(quire_sched_learn_swap(w.kit.sched, n, setup + n * block_ns), QUIRE_OK);
-        assert_int_equal(quire_sched_learn_compute(w.kit.sched, 10 * n, 10 * n * token_ns),
+        assert_int_equal(quire_sched_learn(w.kit.sched, QUIRE_COST_SWAP, n, setup + n * block_ns),
                          QUIRE_OK);
+        assert_int_equal(
+            quire_sched_learn(w.kit.sched, QUIRE_COST_COMPUTE, 10 * n, 10 * n * token_ns),
+            QUIRE_OK);
     }
     if (is_restored)
         restore(&w.kit, &config);
@@ -172,15 +174,16 @@ static void costs_are_learned(void **state)
         assert_int_equal(blocks_swapped_after(0, 180, 100, is_restored), VICTIM_BLOCKS);
         assert_int_equal(blocks_swapped_after(0, 220, 100, is_restored), 0);
     }
-    assert_int_equal(quire_sched_learn_swap(NULL, 1, 1), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_sched_learn_compute(NULL, 1, 1), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_learn(NULL, QUIRE_COST_SWAP, 1, 1), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_learn(NULL, QUIRE_COST_COMPUTE, 1, 1), QUIRE_E_ARGUMENT);
     crowd w;
     quire_sched_config config = crowd_config(&w);
     crowd_open(&w, &config);
-    assert_int_equal(quire_sched_learn_swap(w.kit.sched, 0, 1), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_sched_learn_compute(w.kit.sched, 0, 1), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_sched_learn_swap(w.kit.sched, UINT32_MAX, UINT64_MAX), QUIRE_OK);
-    assert_int_equal(quire_sched_learn_compute(w.kit.sched, 1, UINT64_MAX), QUIRE_OK);
+    assert_int_equal(quire_sched_learn(w.kit.sched, QUIRE_COST_SWAP, 0, 1), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_learn(w.kit.sched, QUIRE_COST_COMPUTE, 0, 1), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_learn(w.kit.sched, QUIRE_COST_SWAP, UINT32_MAX, UINT64_MAX),
+                     QUIRE_OK);
+    assert_int_equal(quire_sched_learn(w.kit.sched, QUIRE_COST_COMPUTE, 1, UINT64_MAX), QUIRE_OK);
     assert_int_equal(quire_sched_check(w.kit.sched), QUIRE_OK);
     crowd_close(&w);
 }

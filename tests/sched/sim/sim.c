@@ -228,7 +228,7 @@ static void run_out(sim *s, bool with_idle)
         turn(s);
         left = s->num_batches + s->num_ends + s->num_outgrown + count_left(s, with_idle);
         SIM_CHECK(s, s->tally.steps - first < most, "requests that do not end", left,
-                  quire_sched_num_running(s->sched));
+                  quire_sched_get_counts(s->sched).num_running);
     }
     uint64_t taken = s->tally.steps - first;
     s->tally.slowest = taken > s->tally.slowest ? taken : s->tally.slowest;

@@ -128,7 +128,7 @@ static void check_rows(sim *s, const sim_request *r)
 static void check_level(sim *s, const quire_step *step)
 {
     const sim_mix *m = &s->mix;
-    if (!m->use_pressure || quire_sched_num_running(s->sched) <= 1)
+    if (!m->use_pressure || quire_sched_get_counts(s->sched).num_running <= 1)
         return;
     uint32_t grown = 0;
     for (uint32_t i = 0; i < step->num_reqs; i++)
@@ -287,8 +287,10 @@ void sim_check_end(sim *s)
               sched->texts.store.num_pages);
     SIM_CHECK(s, sched->swap.num_free == s->mix.num_swap, "host slots were not given back",
               sched->swap.num_free, s->mix.num_swap);
-    SIM_CHECK(s, quire_sched_num_running(sched) + quire_sched_num_waiting(sched) == 0, "queues", 0,
-              0);
+    SIM_CHECK(
+        s,
+        quire_sched_get_counts(sched).num_running + quire_sched_get_counts(sched).num_waiting == 0,
+        "queues", 0, 0);
     SIM_CHECK(s, quire_sched_num_unfinished(sched) == 0, "unfinished ones",
               quire_sched_num_unfinished(sched), 0);
 }

@@ -120,12 +120,13 @@ static sim_begin begin_of(const sim *s, const sim_request *parent, const quire_r
     bool is_forkable = !s->mix.has_mamba || (s->mix.num_spec == 0 && !s->mix.is_aligned);
     uint32_t num_void;
     uint32_t in_flight = count_in_flight(s, parent, &num_void);
-    bool may_run = info->status == QUIRE_REQ_RUNNING && info->num_output_placeholders == 0 &&
-                   info->num_computed_tokens <= info->num_tokens - p->num_prompt_tokens &&
-                   in_flight == num_void &&
-                   quire_sched_num_running(sched) + sched->ended.num_asked < s->mix.seqs &&
-                   quire_sched_get_pause(sched) == QUIRE_UNPAUSED && !p->use_grammar &&
-                   !p->skip_reading_prefix && is_forkable;
+    bool may_run =
+        info->status == QUIRE_REQ_RUNNING && info->num_output_placeholders == 0 &&
+        info->num_computed_tokens <= info->num_tokens - p->num_prompt_tokens &&
+        in_flight == num_void &&
+        quire_sched_get_counts(sched).num_running + sched->ended.num_asked < s->mix.seqs &&
+        quire_sched_get_counts(sched).pause == QUIRE_UNPAUSED && !p->use_grammar &&
+        !p->skip_reading_prefix && is_forkable;
     bool has_text = sched->texts.store.num_free >=
                     sched->texts.num_promised_pages + sched->texts.store.max_pages;
     bool has_row = sched->cache->num_seqs < sched->cache->max_requests;

@@ -335,7 +335,7 @@ void world_turn(world *w)
 
 void world_add(world *w)
 {
-    if (w->num_people == WORLD_MAX_PEOPLE || quire_sched_num_waiting(w->sched) > 12)
+    if (w->num_people == WORLD_MAX_PEOPLE || quire_sched_get_counts(w->sched).num_waiting > 12)
         return;
     world_request *r = &w->people[w->num_people];
     char name[16];
