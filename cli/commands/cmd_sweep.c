@@ -234,8 +234,9 @@ static int write_results(const sweep *s, const sweep_files *files)
     if (s->stopped != NULL) {
         command_error(&cmd_sweep, "interrupted: %u of %u replays have ended",
                       s->num_points - num_failed, s->num_points);
-    } else if (num_failed > 0)
+    } else if (num_failed > 0) {
         status = command_failed(&cmd_sweep, "%u of %u replays failed", num_failed, s->num_points);
+    }
     return status;
 }
 

@@ -39,8 +39,8 @@ static size_t item_bytes(char type)
 
 static int out_of_range(const char *what, char type)
 {
-    PyErr_Format(PyExc_OverflowError, "%s: a number does not fit %s", what, kind_of(type)->name);
-    return -1;
+    return PY_REFUSE(PyExc_OverflowError, "%s: a number does not fit %s", what,
+                     kind_of(type)->name);
 }
 
 static int store(char type, void *items, size_t i, long long value, const char *what)
@@ -56,10 +56,8 @@ static int store(char type, void *items, size_t i, long long value, const char *
 static int store_object(char type, void *items, size_t i, PyObject *item, const char *what)
 {
     PyObject *number = PyNumber_Index(item);
-    if (number == NULL) {
-        PyErr_Format(PyExc_TypeError, "%s must be whole numbers", what);
-        return -1;
-    }
+    if (number == NULL)
+        return PY_REFUSE(PyExc_TypeError, "%s must be whole numbers", what);
     int err = 0;
     if (type == 'Q') {
         ((uint64_t *)items)[i] = PyLong_AsUnsignedLongLong(number);
@@ -112,18 +110,14 @@ static int convert_list(PyObject *list, char type, const char *what, py_ints *ou
 
 static int reserve_items(py_ints *out, Py_ssize_t count, char type, const char *what)
 {
-    if (count > INT32_MAX) {
-        PyErr_Format(PyExc_OverflowError, "%s: too many", what);
-        return -1;
-    }
+    if (count > INT32_MAX)
+        return PY_REFUSE(PyExc_OverflowError, "%s: too many", what);
     out->count = (uint32_t)count;
     if (count == 0)
         return 0;
     out->owned = PyMem_Malloc((size_t)count * item_bytes(type));
-    if (out->owned == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
+    if (out->owned == NULL)
+        return PY_REFUSE_MEMORY();
     out->data = out->owned;
     return 0;
 }
@@ -166,11 +160,9 @@ static int use_buffer(char type, const char *what, py_ints *out)
     text += *text == '@' || *text == '=' || *text == '<';
     char format = *text;
     bool is_whole = format != '\0' && text[1] == '\0' && strchr("bBhHiIlLqQ", format) != NULL;
-    if (view->ndim > 1 || !is_whole || view->itemsize > 8) {
-        PyErr_Format(PyExc_TypeError, "%s must be a flat buffer of whole numbers, not of \"%s\"",
-                     what, text);
-        return -1;
-    }
+    if (view->ndim > 1 || !is_whole || view->itemsize > 8)
+        return PY_REFUSE(PyExc_TypeError,
+                         "%s must be a flat buffer of whole numbers, not of \"%s\"", what, text);
     Py_ssize_t count = view->len / view->itemsize;
     size_t bytes = item_bytes(type);
     bool is_wanted =
@@ -210,10 +202,8 @@ int py_ints_get(PyObject *source, char type, const char *what, py_ints *out)
     if (source == NULL || source == Py_None)
         return 0;
     int err;
-    if (PyUnicode_Check(source)) {
-        PyErr_Format(PyExc_TypeError, "%s must be whole numbers, not a str", what);
-        return -1;
-    }
+    if (PyUnicode_Check(source))
+        return PY_REFUSE(PyExc_TypeError, "%s must be whole numbers, not a str", what);
     if (!PyList_Check(source) && PyObject_CheckBuffer(source)) {
         if (PyObject_GetBuffer(source, &out->view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0)
             return -1;
@@ -375,17 +365,13 @@ static int join_hash(PyObject *item, uint32_t i, py_hashes *out)
 {
     char *data;
     Py_ssize_t length;
-    if (!PyBytes_Check(item)) {
-        PyErr_SetString(PyExc_TypeError, "hashes must be bytes");
-        return -1;
-    }
+    if (!PyBytes_Check(item))
+        return PY_REFUSE(PyExc_TypeError, "hashes must be bytes");
     if (PyBytes_AsStringAndSize(item, &data, &length) < 0)
         return -1;
-    if ((size_t)length != out->hash_len) {
-        PyErr_Format(PyExc_ValueError, "a hash of %zd bytes, where others have %zu", length,
-                     out->hash_len);
-        return -1;
-    }
+    if ((size_t)length != out->hash_len)
+        return PY_REFUSE(PyExc_ValueError, "a hash of %zd bytes, where others have %zu", length,
+                         out->hash_len);
     memcpy((char *)out->owned + (size_t)i * out->hash_len, data, out->hash_len);
     return 0;
 }
@@ -419,10 +405,8 @@ static int split_hashes(PyObject *source, py_hashes *out)
         return -1;
     out->has_view = true;
     size_t bytes = (size_t)out->view.len;
-    if (out->hash_len == 0 || bytes % out->hash_len != 0 || bytes / out->hash_len > INT32_MAX) {
-        PyErr_SetString(PyExc_ValueError, "a buffer of hashes needs whole ones: give hash_len");
-        return -1;
-    }
+    if (out->hash_len == 0 || bytes % out->hash_len != 0 || bytes / out->hash_len > INT32_MAX)
+        return PY_REFUSE(PyExc_ValueError, "a buffer of hashes needs whole ones: give hash_len");
     out->count = (uint32_t)(bytes / out->hash_len);
     out->data = out->view.buf;
     return 0;

@@ -56,10 +56,8 @@ static int default_group(PyObject *keywords, quire_group_config **groups, uint32
     if (py_fields_take(block_size_field, &block_size, keywords) < 0)
         return -1;
     *groups = PyMem_Calloc(1, sizeof **groups);
-    if (*groups == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
+    if (*groups == NULL)
+        return PY_REFUSE_MEMORY();
     (*groups)->spec = (quire_layer_spec){.kind = QUIRE_LAYER_FULL,
                                          .block_size = block_size,
                                          .num_kv_heads = 8,

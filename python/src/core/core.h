@@ -90,6 +90,10 @@ void *py_open(PyObject *object);
         return make(call(handle));                                                                 \
     }
 
+/* For functions that answer with 0 or -1: -1 and an exception. */
+#define PY_REFUSE(...)     (PyErr_Format(__VA_ARGS__), -1)
+#define PY_REFUSE_MEMORY() (PyErr_NoMemory(), -1)
+
 /* ---- errors.c ------------------------------------------------------------ */
 
 int py_add_errors(PyObject *module, py_state *state);

@@ -30,8 +30,7 @@ int py_name_value(const py_name *names, PyObject *text, const char *what, int *v
             *value = n->value;
             return 0;
         }
-    PyErr_Format(PyExc_ValueError, "%s: there is no \"%U\"", what, text);
-    return -1;
+    return PY_REFUSE(PyExc_ValueError, "%s: there is no \"%U\"", what, text);
 }
 
 const char *py_name_text(const py_name *names, int value)
@@ -63,24 +62,19 @@ int py_nothing_left(PyObject *dict, const char *what)
     Py_ssize_t position = 0;
     if (!PyDict_Next(dict, &position, &key, NULL))
         return 0;
-    PyErr_Format(PyExc_TypeError, "%s has no \"%S\"", what, key);
-    return -1;
+    return PY_REFUSE(PyExc_TypeError, "%s has no \"%S\"", what, key);
 }
 
 static int whole_number(const char *name, PyObject *value, uint64_t most, uint64_t *out)
 {
     PyObject *number = PyNumber_Index(value);
-    if (number == NULL) {
-        PyErr_Format(PyExc_TypeError, "%s must be a whole number", name);
-        return -1;
-    }
+    if (number == NULL)
+        return PY_REFUSE(PyExc_TypeError, "%s must be a whole number", name);
     *out = PyLong_AsUnsignedLongLong(number);
     Py_DECREF(number);
-    if (PyErr_Occurred() || *out > most) {
-        PyErr_Format(PyExc_OverflowError, "%s must be from 0 to %llu", name,
-                     (unsigned long long)most);
-        return -1;
-    }
+    if (PyErr_Occurred() || *out > most)
+        return PY_REFUSE(PyExc_OverflowError, "%s must be from 0 to %llu", name,
+                         (unsigned long long)most);
     return 0;
 }
 
@@ -103,10 +97,8 @@ static int set_signed(const py_field *field, char *at, PyObject *value)
     long number = PyLong_AsLong(value);
     if (number == -1 && PyErr_Occurred())
         return -1;
-    if (number < INT32_MIN || number > INT32_MAX) {
-        PyErr_Format(PyExc_OverflowError, "%s must fit 32 bits", field->name);
-        return -1;
-    }
+    if (number < INT32_MIN || number > INT32_MAX)
+        return PY_REFUSE(PyExc_OverflowError, "%s must fit 32 bits", field->name);
     int32_t narrow = (int32_t)number;
     memcpy(at, &narrow, sizeof narrow);
     return 0;

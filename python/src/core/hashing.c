@@ -83,10 +83,8 @@ static int get_embeds(extra_keys *extra, PyObject *source)
         return -1;
     extra->has_embeds = true;
     const Py_buffer *view = &extra->embeds;
-    if (view->ndim != 2 || view->shape[0] == 0) {
-        PyErr_SetString(PyExc_TypeError, "prompt_embeds must have two dimensions: tokens, bytes");
-        return -1;
-    }
+    if (view->ndim != 2 || view->shape[0] == 0)
+        return PY_REFUSE(PyExc_TypeError, "prompt_embeds must have two dimensions: tokens, bytes");
     extra->keys.prompt_embeds = view->buf;
     extra->keys.num_prompt_embeds = (uint64_t)view->shape[0];
     extra->keys.prompt_embed_bytes = (size_t)(view->len / view->shape[0]);
@@ -318,11 +316,9 @@ static int get_key(PyObject *source, quire_extra_key *out)
     PyObject *value;
     long long offset = 0;
     int number;
-    if (!PyTuple_Check(source)) {
-        PyErr_SetString(PyExc_TypeError,
-                        "a key is a tuple: (kind, value) or (kind, value, offset)");
-        return -1;
-    }
+    if (!PyTuple_Check(source))
+        return PY_REFUSE(PyExc_TypeError,
+                         "a key is a tuple: (kind, value) or (kind, value, offset)");
     if (!PyArg_ParseTuple(source, "OO|L", &kind, &value, &offset) ||
         py_name_value(key_kinds, kind, "kind", &number) < 0 ||
         py_bytes_get(value, "value", &out->value) < 0)

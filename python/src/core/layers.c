@@ -123,10 +123,8 @@ int py_layer_get(PyObject *source, quire_layer_spec *out, uint32_t *is_eagle)
 {
     memset(out, 0, sizeof *out);
     *is_eagle = 0;
-    if (!PyDict_Check(source)) {
-        PyErr_SetString(PyExc_TypeError, "a layer must be a dict");
-        return -1;
-    }
+    if (!PyDict_Check(source))
+        return PY_REFUSE(PyExc_TypeError, "a layer must be a dict");
     PyObject *rest = PyDict_Copy(source);
     if (rest == NULL)
         return -1;
@@ -273,10 +271,8 @@ static int take_text(PyObject *dict, const char *name, PyObject **object, const 
         return PyErr_Occurred() ? -1 : 0;
     if (*object == Py_None)
         return 0;
-    if (!PyUnicode_Check(*object)) {
-        PyErr_Format(PyExc_TypeError, "%s must be a str", name);
-        return -1;
-    }
+    if (!PyUnicode_Check(*object))
+        return PY_REFUSE(PyExc_TypeError, "%s must be a str", name);
     *text = PyUnicode_AsUTF8AndSize(*object, NULL);
     return *text != NULL ? 0 : -1;
 }
@@ -303,11 +299,9 @@ static int model_take(PyObject *dict, quire_model_params *params, model_parts *p
         return -1;
     uint32_t layers = params->num_hidden_layers;
     if ((parts->layer_types.data != NULL && parts->layer_types.count != layers) ||
-        (parts->no_rope_layers.data != NULL && parts->no_rope_layers.count != layers)) {
-        PyErr_SetString(PyExc_ValueError,
-                        "layer_types and no_rope_layers need one entry for each layer");
-        return -1;
-    }
+        (parts->no_rope_layers.data != NULL && parts->no_rope_layers.count != layers))
+        return PY_REFUSE(PyExc_ValueError,
+                         "layer_types and no_rope_layers need one entry for each layer");
     params->layer_types = (const quire_layer_type *)parts->layer_types.data;
     params->no_rope_layers = parts->no_rope_layers.data;
     params->attn_layer_indices = parts->attn_layer_indices.data;

@@ -34,8 +34,7 @@ static int get_workers(PyObject *memory, py_ints *bytes, quire_plan_worker **wor
     *workers = PyMem_Calloc((size_t)bytes->count + 1, sizeof **workers);
     if (*workers == NULL) {
         py_ints_release(bytes);
-        PyErr_NoMemory();
-        return -1;
+        return PY_REFUSE_MEMORY();
     }
     for (uint32_t i = 0; i < bytes->count; i++)
         (*workers)[i].memory_bytes = ((const uint64_t *)bytes->data)[i];
@@ -107,8 +106,7 @@ const quire_plan *py_plan_get(const py_state *state, PyObject *object)
 {
     if (Py_TYPE(object) == (PyTypeObject *)state->plan_type)
         return ((plan_object *)object)->plan;
-    PyErr_SetString(PyExc_TypeError, "plan must be a Plan");
-    return NULL;
+    return (void *)PyErr_Format(PyExc_TypeError, "plan must be a Plan");
 }
 
 /* ---- looking at plans ------------------------------------------------------ */

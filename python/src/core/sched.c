@@ -136,10 +136,8 @@ static int make_sched(sched_object *self, quire_sched_config *config, PyObject *
         return -1;
     }
     self->flights = PyMem_Calloc(self->max_batches, sizeof *self->flights);
-    if (self->flights == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
+    if (self->flights == NULL)
+        return PY_REFUSE_MEMORY();
     self->num_groups = quire_cache_get_counts(quire_sched_cache(sched)).num_groups;
     return 0;
 }
@@ -370,10 +368,8 @@ static PyObject *sched_get_pause(PyObject *object, void *Py_UNUSED(closure))
 static int sched_set_pause(PyObject *object, PyObject *value, void *Py_UNUSED(closure))
 {
     int pause;
-    if (value == NULL) {
-        PyErr_SetString(PyExc_AttributeError, "pause cannot be deleted");
-        return -1;
-    }
+    if (value == NULL)
+        return PY_REFUSE(PyExc_AttributeError, "pause cannot be deleted");
     if (py_name_value(pauses, value, "pause", &pause) < 0)
         return -1;
     quire_sched *sched = py_open(object);

@@ -65,10 +65,8 @@ PyObject *py_sched_pin(PyObject *object, PyObject *args)
     if (!PyArg_ParseTuple(args, "Kd:pin", &req, &seconds))
         return NULL;
     PY_OPEN(quire_sched, sched);
-    if (!(seconds >= 0)) {
-        PyErr_SetString(PyExc_ValueError, "pin: seconds must be 0 or more");
-        return NULL;
-    }
+    if (!(seconds >= 0))
+        return PyErr_Format(PyExc_ValueError, "pin: seconds must be 0 or more");
     uint64_t ns = seconds < 1.8e10 ? (uint64_t)(seconds * 1e9) : UINT64_MAX;
     return py_done(object, quire_sched_pin(sched, req, ns));
 }

@@ -78,11 +78,9 @@ PyObject *py_sched_finish(PyObject *object, PyObject *args, PyObject *kwargs)
     py_ints reqs;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:finish", names, &source, &text))
         return NULL;
-    if (source == Py_None) {
-        PyErr_SetString(PyExc_TypeError, "reqs must be a sequence of requests, not None; "
-                                         "finish_all() ends every request");
-        return NULL;
-    }
+    if (source == Py_None)
+        return PyErr_Format(PyExc_TypeError, "reqs must be a sequence of requests, not None; "
+                                             "finish_all() ends every request");
     if ((text != NULL && py_name_value(py_req_statuses, text, "status", &status) < 0) ||
         py_ints_get(source, 'Q', "reqs", &reqs) < 0)
         return NULL;
@@ -145,19 +143,16 @@ static void update_input_release(update_input *in)
 
 static int wrong_rows(const char *what, uint32_t num_reqs)
 {
-    PyErr_Format(PyExc_ValueError, "%s needs one entry for each of the step's %u requests", what,
-                 num_reqs);
-    return -1;
+    return PY_REFUSE(PyExc_ValueError, "%s needs one entry for each of the step's %u requests",
+                     what, num_reqs);
 }
 
 static int check_counts(const uint32_t *counts, uint32_t num, uint32_t stride, const char *what)
 {
     for (uint32_t i = 0; counts != NULL && i < num; i++)
-        if (counts[i] > stride) {
-            PyErr_Format(PyExc_ValueError, "%s[%u] is %u, more than stride, which is %u", what, i,
-                         counts[i], stride);
-            return -1;
-        }
+        if (counts[i] > stride)
+            return PY_REFUSE(PyExc_ValueError, "%s[%u] is %u, more than stride, which is %u", what,
+                             i, counts[i], stride);
     return 0;
 }
 

@@ -319,10 +319,8 @@ int py_step_number(const py_state *state, PyObject *source, uint64_t *number)
         *number = ((record_object *)source)->step;
         return 0;
     }
-    if (!PyLong_Check(source)) {
-        PyErr_SetString(PyExc_TypeError, "step must be a Step or its number");
-        return -1;
-    }
+    if (!PyLong_Check(source))
+        return PY_REFUSE(PyExc_TypeError, "step must be a Step or its number");
     *number = PyLong_AsUnsignedLongLong(source);
     return PyErr_Occurred() ? -1 : 0;
 }

@@ -68,10 +68,8 @@ static quire_block *real_ids(PyObject *args, uint32_t *count)
         return NULL;
     Py_ssize_t size = PyList_Size(list);
     quire_block *ids = PyMem_Malloc(((size_t)size + 1) * sizeof(*ids));
-    if (ids == NULL) {
-        PyErr_NoMemory();
-        return NULL;
-    }
+    if (ids == NULL)
+        return (void *)PyErr_NoMemory();
     *count = 0;
     for (Py_ssize_t i = 0; i < size; i++) {
         unsigned long id = PyLong_AsUnsignedLong(PyList_GetItem(list, i));

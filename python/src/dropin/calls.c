@@ -160,10 +160,8 @@ quire_grammar vllm_grammar(vllm_core *core)
 static int read_drafts(vllm_core *core, PyObject *list, quire_token *drafts, uint32_t *count)
 {
     Py_ssize_t size = PyList_Check(list) ? PyList_Size(list) : -1;
-    if (size < 0 || size > (Py_ssize_t)core->num_spec_tokens) {
-        PyErr_SetString(PyExc_ValueError, "drafts must be a list of at most num_spec_tokens");
-        return -1;
-    }
+    if (size < 0 || size > (Py_ssize_t)core->num_spec_tokens)
+        return VLLM_REFUSE(PyExc_ValueError, "drafts must be a list of at most num_spec_tokens");
     for (Py_ssize_t k = 0; k < size; k++) {
         long token = PyLong_AsLong(PyList_GetItem(list, k));
         if (token == -1 && PyErr_Occurred())

@@ -18,8 +18,8 @@ PyObject *vllm_raise(int status, const char *what)
     if (status == QUIRE_E_ARGUMENT || status == QUIRE_E_CONFIG || status == QUIRE_E_RANGE ||
         status == QUIRE_E_PREDICTION)
         kind = PyExc_ValueError;
-    PyErr_Format(kind, "%s: %s (%s)", what, quire_strerror(status), quire_status_name(status));
-    return NULL;
+    return PyErr_Format(kind, "%s: %s (%s)", what, quire_strerror(status),
+                        quire_status_name(status));
 }
 
 int vllm_refuse(int status, const char *what)
@@ -329,10 +329,8 @@ static int read_types(vllm_core *core, PyObject *types)
                   {"finished_by_client", &core->finished_by_client, true}};
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
         *wanted[i].at = Py_XNewRef(PyDict_GetItemString(types, wanted[i].name));
-        if (*wanted[i].at == NULL && !wanted[i].may_be_missing) {
-            PyErr_Format(PyExc_KeyError, "%s", wanted[i].name);
-            return -1;
-        }
+        if (*wanted[i].at == NULL && !wanted[i].may_be_missing)
+            return VLLM_REFUSE(PyExc_KeyError, "%s", wanted[i].name);
     }
     if (core->finished_by_client == Py_None)
         Py_CLEAR(core->finished_by_client);
@@ -351,10 +349,8 @@ static int make_memory(vllm_core *core)
     core->row_slots = PyMem_Calloc(rows, sizeof(uint32_t));
     core->finished = PySet_New(NULL);
     if (core->slots == NULL || core->sampled == NULL || core->num_sampled == NULL ||
-        core->has_pooled == NULL || core->num_invalid == NULL || core->row_slots == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
+        core->has_pooled == NULL || core->num_invalid == NULL || core->row_slots == NULL)
+        return VLLM_REFUSE_MEMORY();
     for (size_t i = 0; i < VLLM_NUM_NAMES; i++) {
         core->names[i] = PyUnicode_InternFromString(core_names[i]);
         if (core->names[i] == NULL)

@@ -15,12 +15,11 @@
 PyObject *vllm_guarded(PyObject *self, PyObject *args, PyCFunction call)
 {
     vllm_core *core = (vllm_core *)self;
-    if (core->is_closed) {
-        PyErr_SetString(PyExc_RuntimeError,
-                        "this scheduler is closed: an exception was raised inside one of its calls "
-                        "and left it half done; make a new one");
-        return NULL;
-    }
+    if (core->is_closed)
+        return PyErr_Format(
+            PyExc_RuntimeError,
+            "this scheduler is closed: an exception was raised inside one of its calls "
+            "and left it half done; make a new one");
     if (core->is_busy)
         return PyErr_Format(PyExc_RuntimeError,
                             "a call of this scheduler is under way: do not change it from its own "

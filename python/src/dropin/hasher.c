@@ -58,8 +58,7 @@ static int hasher_renew(hasher_object *self, PyObject *none_hash)
     void *memory = PyMem_Realloc(self->chain_memory, quire_chain_bytes(made));
     if (memory == NULL) {
         quire_hasher_destroy(made);
-        PyErr_NoMemory();
-        return -1;
+        return VLLM_REFUSE_MEMORY();
     }
     self->chain_memory = memory;
     quire_hasher_destroy(self->hasher);

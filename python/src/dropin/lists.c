@@ -31,10 +31,8 @@ static int read_any(PyObject *number, quire_token *token)
     long value = PyLong_AsLong(number);
     if (value == -1 && PyErr_Occurred())
         return -1;
-    if (value < INT32_MIN || value > INT32_MAX) {
-        PyErr_Format(PyExc_OverflowError, "token id %ld is beyond 32 bits", value);
-        return -1;
-    }
+    if (value < INT32_MIN || value > INT32_MAX)
+        return VLLM_REFUSE(PyExc_OverflowError, "token id %ld is beyond 32 bits", value);
     *token = (quire_token)value;
     return 0;
 }
@@ -47,10 +45,8 @@ static int read_rare(PyObject *list, Py_ssize_t place, Py_ssize_t end, quire_tok
     Py_INCREF(number);
     int status = read_any(number, token);
     Py_DECREF(number);
-    if (status == 0 && end > PyList_GET_SIZE(list)) {
-        PyErr_SetString(PyExc_RuntimeError, "the list of tokens became shorter meanwhile");
-        return -1;
-    }
+    if (status == 0 && end > PyList_GET_SIZE(list))
+        return VLLM_REFUSE(PyExc_RuntimeError, "the list of tokens became shorter meanwhile");
     return status;
 }
 

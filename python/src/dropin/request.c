@@ -25,10 +25,8 @@ static int read_token(PyObject *number, quire_token *token)
     long value = number == NULL ? -1 : PyLong_AsLong(number);
     if (value == -1 && PyErr_Occurred())
         return -1;
-    if (value < INT32_MIN || value > INT32_MAX) {
-        PyErr_SetString(PyExc_OverflowError, "a token id is beyond 32 bits");
-        return -1;
-    }
+    if (value < INT32_MIN || value > INT32_MAX)
+        return VLLM_REFUSE(PyExc_OverflowError, "a token id is beyond 32 bits");
     *token = (quire_token)value;
     return 0;
 }
@@ -40,10 +38,8 @@ static quire_token *copy_tokens(PyObject *list, uint32_t *count)
         return (void *)PyErr_Format(PyExc_TypeError, "token ids must be a list");
     Py_ssize_t size = PyList_Size(list);
     quire_token *tokens = PyMem_Malloc(((size_t)size + 1) * sizeof(*tokens));
-    if (tokens == NULL) {
-        PyErr_NoMemory();
-        return NULL;
-    }
+    if (tokens == NULL)
+        return (void *)PyErr_NoMemory();
     if (vllm_read_tokens(list, 0, size, tokens) < 0) {
         PyMem_Free(tokens);
         return NULL;
@@ -109,10 +105,8 @@ static int read_feature(PyObject *tuple, quire_mm_input *input)
     Py_ssize_t num_flags;
     if (PyBytes_AsStringAndSize(flags, &data, &num_flags) < 0)
         return -1;
-    if ((unsigned long long)num_flags != length) {
-        PyErr_SetString(PyExc_ValueError, "is_embed must have a flag for each placeholder");
-        return -1;
-    }
+    if ((unsigned long long)num_flags != length)
+        return VLLM_REFUSE(PyExc_ValueError, "is_embed must have a flag for each placeholder");
     input->is_embed = (const uint8_t *)data;
     return 0;
 }
@@ -123,10 +117,8 @@ static int read_features(PyObject *list, quire_request_params *params, quire_mm_
     if (count <= 0)
         return count < 0 ? -1 : 0;
     *made = PyMem_Calloc((size_t)count, sizeof(**made));
-    if (*made == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
+    if (*made == NULL)
+        return VLLM_REFUSE_MEMORY();
     for (Py_ssize_t i = 0; i < count; i++) {
         if (read_feature(PyList_GetItem(list, i), &(*made)[i]) < 0)
             return -1;
