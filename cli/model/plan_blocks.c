@@ -1,7 +1,7 @@
 /* plan_blocks.c - memory of a GPU, less what is no KV cache, through the library's planning. */
 #include "plan_blocks.h"
 
-#include "options/why_refused.h"
+#include "options/options.h"
 
 #include <quire/cost.h>
 

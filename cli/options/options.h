@@ -18,6 +18,8 @@
 #ifndef QUIRE_CLI_OPTIONS_H
 #define QUIRE_CLI_OPTIONS_H
 
+#include <quire/error.h>
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -95,5 +97,13 @@ int command_say(const command *cmd, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 #define command_error(cmd, ...)  command_say(cmd, COMMAND_WRONG_CALL, __VA_ARGS__)
 #define command_failed(cmd, ...) command_say(cmd, COMMAND_FAILED, __VA_ARGS__)
+
+/* A status of the library as a sentence, with the field where the library names one. Right after the
+ * call that returned it. */
+static inline const char *why_refused(int status)
+{
+    int is_named = status == QUIRE_E_CONFIG || status == QUIRE_E_UNKNOWN_NAME;
+    return is_named && quire_refusal()[0] != '\0' ? quire_refusal() : quire_strerror(status);
+}
 
 #endif

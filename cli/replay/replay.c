@@ -1,4 +1,4 @@
-#include "options/why_refused.h"
+#include "options/options.h"
 #include "output/progress.h"
 #include "run.h"
 #include "trace/content.h"
@@ -179,6 +179,32 @@ static uint32_t num_for_tiers(const replay_settings *s)
     return s->tiers.cpu_blocks == 0 ? 0 : s->max_num_seqs + s->tiers.backlog;
 }
 
+/* ---- blocks that are kept after the end of a turn, for the next one ------------ */
+
+/* Requests whose blocks are kept at one time: when there are more, the first to expire goes. */
+enum { MAX_PINS = 1024, LONGEST_S = 1000000000 };
+
+/* Where the trace may say so, or --pin-ttl does. */
+static uint32_t max_pins(const replay *r)
+{
+    const replay_settings *s = r->settings;
+    bool is_asked = s->pin_ttl_s > 0 || r->result->format == TRACE_QUIRE;
+    bool can_pin = s->profile == QUIRE_PROFILE_DEFAULT && s->enable_prefix_caching;
+    return is_asked && can_pin ? MAX_PINS : 0;
+}
+
+/* The trace's own time, or that of --pin-ttl for a turn that another one follows. */
+static int pin_blocks(replay *r, const trace_request *q, quire_req req)
+{
+    bool goes_on = q->session != 0 && !q->is_last_turn;
+    double ttl_s = q->pin_s >= 0 ? q->pin_s : goes_on ? r->settings->pin_ttl_s : 0;
+    if (r->max_pins == 0 || ttl_s <= 0)
+        return QUIRE_OK;
+    r->result->pinned++;
+    ttl_s = ttl_s < LONGEST_S ? ttl_s : LONGEST_S;
+    return quire_sched_pin(r->sched, req, (uint64_t)(ttl_s * 1e9));
+}
+
 static int make_all(replay *r)
 {
     const replay_settings *s = r->settings;
@@ -186,7 +212,7 @@ static int make_all(replay *r)
     r->max_flights = s->async_scheduling ? REPLAY_BATCHES : 1;
     if (open_trace(r) != 0)
         return -1;
-    r->max_pins = replay_max_pins(r);
+    r->max_pins = max_pins(r);
     if (make_sched(r) != 0)
         return -1;
     return make_memory(r);
@@ -284,7 +310,7 @@ static int add_request(replay *r, arrival *it)
     r->now_s = it->time_s; /* it came while the last step was computed: its waiting begins there */
     int err = quire_sched_add(r->sched, &p, &req);
     if (err == QUIRE_OK)
-        err = replay_pin(r, q, req);
+        err = pin_blocks(r, q, req);
     r->now_s = now_s;
     if (err == QUIRE_FULL)
         return 0;

@@ -4,7 +4,6 @@
  *      files.c   per-request table, decision log, trace for ui.perfetto.dev
  *      tiers.c   what lies behind the GPU's memory, where anything does
  *      swap.c    copies of preempted requests to host memory and back
- *      pins.c    blocks that are kept after the end of a turn
  *      progress.c   how far it is
  */
 #ifndef QUIRE_CLI_REPLAY_RUN_H
@@ -165,12 +164,6 @@ double replay_copy_swapped(replay *r, const quire_step *step, double start_s);
 void replay_count_swap(replay *r, quire_req req, live *l);
 /* The swap buffer as a tier of the page, with what moved since it was last asked. */
 page_tier_step replay_swap_step(replay *r);
-
-/* ---- pins.c --------------------------------------------------------- */
-
-uint32_t replay_max_pins(const replay *r);
-/* The request was added: QUIRE_OK, or an error. */
-int replay_pin(replay *r, const trace_request *q, quire_req req);
 
 /* ---- progress.c ----------------------------------------------------- */
 

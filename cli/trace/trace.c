@@ -95,6 +95,12 @@ static trace_format format_of_head(const char *head, size_t num_bytes)
 
 /* ---- the reader ------------------------------------------------------------ */
 
+static bool refuse(const trace_reader *reader, const char *why, char message[TRACE_MESSAGE_BYTES])
+{
+    snprintf(message, TRACE_MESSAGE_BYTES, "%s: %s", input_name(reader->in), why);
+    return false;
+}
+
 static bool choose_kind(trace_reader *reader, char message[TRACE_MESSAGE_BYTES])
 {
     trace_format format = reader->options.format;
@@ -104,26 +110,19 @@ static bool choose_kind(trace_reader *reader, char message[TRACE_MESSAGE_BYTES])
         snprintf(message, TRACE_MESSAGE_BYTES, "%s", input_error(reader->in));
         return false;
     }
-    if (num_bytes == 0) {
-        snprintf(message, TRACE_MESSAGE_BYTES, "%s: the file is empty", input_name(reader->in));
-        return false;
-    }
+    if (num_bytes == 0)
+        return refuse(reader, "the file is empty", message);
     if (format == TRACE_DETECT)
         format = format_of_head(input_bytes(reader->in), num_bytes);
     reader->kind = kind_of(format);
-    if (reader->kind == NULL) {
-        snprintf(message, TRACE_MESSAGE_BYTES, "%s: unknown trace format; --format names one",
-                 input_name(reader->in));
-        return false;
-    }
+    if (reader->kind == NULL)
+        return refuse(reader, "unknown trace format; --format names one", message);
     reader->id_block_size = reader->options.id_block_size > 0 ? reader->options.id_block_size
                                                               : reader->kind->id_block_size;
     reader->state = calloc(1, reader->kind->state_bytes);
     if (reader->state == NULL || !trace_reader_reserve(reader) ||
-        (reader->kind->begin != NULL && !reader->kind->begin(reader))) {
-        snprintf(message, TRACE_MESSAGE_BYTES, "%s: no memory to read it", input_name(reader->in));
-        return false;
-    }
+        (reader->kind->begin != NULL && !reader->kind->begin(reader)))
+        return refuse(reader, "no memory to read it", message);
     return true;
 }
 
