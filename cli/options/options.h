@@ -98,8 +98,8 @@ int command_say(const command *cmd, int status, const char *format, ...)
 #define command_error(cmd, ...)  command_say(cmd, COMMAND_WRONG_CALL, __VA_ARGS__)
 #define command_failed(cmd, ...) command_say(cmd, COMMAND_FAILED, __VA_ARGS__)
 
-/* A status of the library as a sentence, with the field where the library names one. Right after the
- * call that returned it. */
+/* A status of the library as a sentence, with the field where the library names one. Right after
+ * the call that returned it. */
 static inline const char *why_refused(int status)
 {
     int is_named = status == QUIRE_E_CONFIG || status == QUIRE_E_UNKNOWN_NAME;
