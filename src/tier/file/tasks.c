@@ -33,12 +33,6 @@ void qr_file_tasks_init(qr_file_tasks *tasks, qr_file_slab *slab, uint32_t depth
     }
 }
 
-bool qr_file_tasks_are_idle(const qr_file_tasks *tasks)
-{
-    return tasks->reads.first == NULL && tasks->writes.first == NULL && tasks->num_reading == 0 &&
-           tasks->num_writing == 0 && tasks->ended == NULL;
-}
-
 static quire_tier_io *io_of(const qr_file_task *task)
 {
     return &task->job->ios[task->io];

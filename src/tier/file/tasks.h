@@ -61,6 +61,5 @@ void qr_file_tasks_pump(qr_file_tasks *tasks, quire_tier_ends *ends);
 void qr_file_tasks_ended(qr_file_tasks *tasks, qr_file_op *op);
 /* Checks what has ended; ends its ios. */
 void qr_file_tasks_check(qr_file_tasks *tasks, quire_tier_ends *ends);
-bool qr_file_tasks_are_idle(const qr_file_tasks *tasks);
 
 #endif

@@ -17,9 +17,16 @@
 _Static_assert(sizeof(quire_tier_key) == 40, "a key is five words, without padding");
 
 /* Adds a node that is not in it. */
-void qr_slots_index_insert(qr_buckets *index, uint32_t tag, uint32_t node);
+static inline void qr_slots_index_insert(qr_buckets *index, uint32_t tag, uint32_t node)
+{
+    qr_buckets_insert(index, tag, node + 1);
+}
+
 /* Takes out a node that is there under this tag. */
-void qr_slots_index_remove(qr_buckets *index, uint32_t tag, uint32_t node);
+static inline void qr_slots_index_remove(qr_buckets *index, uint32_t tag, uint32_t node)
+{
+    qr_buckets_remove(index, tag, node + 1);
+}
 
 static inline uint64_t qr_fold_words(uint64_t a, uint64_t b)
 {
@@ -51,6 +58,10 @@ static inline uint32_t qr_slots_search_next(qr_buckets_search *s)
 }
 
 /* For walkers: how far from its home a node is that is there under this tag. */
-uint32_t qr_slots_index_distance(const qr_buckets *index, uint32_t tag, uint32_t node);
+static inline uint32_t qr_slots_index_distance(const qr_buckets *index, uint32_t tag, uint32_t node)
+{
+    uint64_t place = qr_buckets_find_id(index, tag, node + 1);
+    return place == QR_NO_PLACE ? 0 : qr_buckets_distance(index, tag, place);
+}
 
 #endif
