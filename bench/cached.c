@@ -124,7 +124,7 @@ void bench_cached_teardown(void *state)
 
 void bench_cached_store(bench_cached *cached, uint32_t first, uint32_t count)
 {
-    quire_cache_full_params params = {0};
+    quire_cache_full_params params = QUIRE_CACHE_FULL_PARAMS_INIT;
     params.blocks = cached->blocks + first;
     params.num_full_blocks = count;
     params.hashes = cached->hashes + (size_t)first * cached->hash_bytes;

@@ -70,7 +70,8 @@ void bench_fill_pool(quire_pool *pool, uint32_t count, uint64_t *random)
     bench_must(quire_pool_get_new_blocks(pool, count, blocks), "quire_pool_get_new_blocks");
     bench_shuffle(blocks, count, 4);
     draw_hashes(random, hashes, count);
-    quire_cache_full_params params = {.blocks = blocks,
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = blocks,
                                       .num_full_blocks = count,
                                       .hashes = hashes,
                                       .hash_len = BENCH_DIGEST_BYTES,
@@ -114,7 +115,8 @@ void bench_fleet_draw(bench_fleet *f)
 
 static int prefill(bench_fleet *f, quire_cache_request *request, uint32_t num_new)
 {
-    const quire_allocate_params params = {.num_new_tokens = num_new};
+    const quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                          .num_new_tokens = num_new};
     int status = quire_cache_allocate_slots(f->cache, request, &params, NULL);
     request->num_computed_tokens += num_new;
     return status;
@@ -135,7 +137,8 @@ void bench_fleet_start(bench_fleet *f)
 
 void bench_fleet_decode(bench_fleet *f, bench_timer *timer)
 {
-    const quire_allocate_params params = {.num_new_tokens = 1};
+    const quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                          .num_new_tokens = 1};
     quire_block_span new_blocks[BENCH_MAX_GROUPS];
     int status = QUIRE_OK;
     bench_start(timer);
@@ -157,7 +160,8 @@ void bench_fleet_decode(bench_fleet *f, bench_timer *timer)
 void bench_fleet_hit(bench_fleet *f, quire_cache_request *request)
 {
     quire_block_span hit[BENCH_MAX_GROUPS];
-    quire_allocate_params params = {.new_computed_blocks = hit};
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                    .new_computed_blocks = hit};
     bench_must(
         quire_cache_get_computed_blocks(f->cache, request, hit, &params.num_new_computed_tokens),
         "quire_cache_get_computed_blocks");

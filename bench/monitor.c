@@ -61,7 +61,7 @@ static void *read_events(void *user)
 {
     crowd *c = user;
     while (!atomic_load(&c->is_over)) {
-        quire_delivery delivery;
+        quire_delivery delivery = QUIRE_DELIVERY_INIT;
         if (quire_subscriber_next(c->reads, 100, &delivery) == QUIRE_OK)
             atomic_fetch_add(&c->num_batches, 1);
     }
@@ -120,7 +120,8 @@ static void crowd_gather(crowd *c, quire_monitor *monitor)
 
 static void crowd_leave(crowd *c)
 {
-    quire_publisher_stats stats = quire_publisher_get_stats(c->publisher);
+    quire_publisher_stats stats = QUIRE_PUBLISHER_STATS_INIT;
+    bench_must(quire_publisher_get_stats(c->publisher, &stats), "stats");
     atomic_store(&c->is_over, true);
     pthread_join(c->subscriber, NULL);
     pthread_join(c->scraper, NULL);

@@ -79,7 +79,8 @@ static void add(quire_sched *sched, writer *w, uint32_t max_tokens, uint64_t pin
     for (uint32_t i = 0; i < w->num_tokens; i++)
         prompt[i] = token_at(w, i);
     int length = snprintf(name, sizeof name, "%u", num_names++);
-    const quire_request_params params = {.id = {name, (size_t)length},
+    const quire_request_params params = {.size = sizeof(quire_request_params),
+                                         .id = {name, (size_t)length},
                                          .prompt = prompt,
                                          .num_prompt_tokens = w->num_tokens,
                                          .max_tokens = max_tokens,
@@ -101,7 +102,7 @@ static void serve(quire_sched *sched)
             sampled[i] = token_at(quire_sched_user(sched, step->reqs[i]),
                                   step->num_computed_tokens[i] + step->num_tokens[i]);
         world.now_ns += STEP_NS;
-        const quire_model_output output = {.sampled = sampled};
+        const quire_model_output output = {.size = sizeof(quire_model_output), .sampled = sampled};
         must(quire_sched_update(sched, step->step, &output, &out), "update");
         for (const quire_output *o = out->outputs; o < out->outputs + out->num_outputs; o++) {
             const writer *w = o->user;
@@ -135,12 +136,14 @@ static void chat_for_20_s(quire_sched *sched)
 static quire_sched *make_scheduler(quire_hasher *hasher, const quire_group_config *group)
 {
     quire_sched *sched = NULL;
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
-    config.cache.num_blocks = NUM_BLOCKS;
-    config.cache.groups = group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = MAX_TOKENS;
-    config.cache.digest_bytes = (uint32_t)quire_hash_digest_bytes(QUIRE_HASH_QUIRE128);
+    config.cache = &cache;
+    cache.num_blocks = NUM_BLOCKS;
+    cache.groups = group;
+    cache.num_groups = 1;
+    cache.max_model_len = MAX_TOKENS;
+    cache.digest_bytes = (uint32_t)quire_hash_digest_bytes(QUIRE_HASH_QUIRE128);
     config.hasher = hasher;
     config.max_num_seqs = MAX_RUNNING;
     config.max_pins = NUM_AGENTS;

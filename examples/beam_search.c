@@ -63,7 +63,8 @@ static void compute(quire_cache *cache, beam *beams, uint32_t num_beams)
 {
     for (uint32_t i = 0; i < num_beams; i++) {
         quire_cache_request *state = &beams[i].state;
-        const quire_allocate_params params = {.num_new_tokens =
+        const quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                              .num_new_tokens =
                                                   state->num_tokens - state->num_computed_tokens};
         must(quire_cache_allocate_slots(cache, state, &params, NULL), "allocate");
     }

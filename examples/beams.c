@@ -109,7 +109,10 @@ static void append(beam *b, const candidate *c)
 static quire_request_params name_request(beam *b, char name[8])
 {
     snprintf(name, 8, "b%u", num_names++);
-    return (quire_request_params){.id = {name, strlen(name)}, .max_tokens = STEPS + 1, .user = b};
+    return (quire_request_params){.size = sizeof(quire_request_params),
+                                  .id = {name, strlen(name)},
+                                  .max_tokens = STEPS + 1,
+                                  .user = b};
 }
 
 /* A beam that differs from its parent, which has its own token already, in the last token. */
@@ -138,7 +141,10 @@ static void update(quire_sched *sched, const quire_step *step, const candidate *
         const candidate *c = first_of(best, quire_sched_user(sched, step->reqs[i]));
         sampled[i] = c != NULL ? c->token : 0; /* of a beam that ends here: any */
     }
-    must(quire_sched_update(sched, step->step, &(quire_model_output){.sampled = sampled}, &outputs),
+    must(quire_sched_update(
+             sched, step->step,
+             &(quire_model_output){.size = sizeof(quire_model_output), .sampled = sampled},
+             &outputs),
          "update");
 }
 
@@ -209,13 +215,15 @@ static int print_beams(quire_sched *sched, uint32_t step)
 static quire_sched *make_scheduler(const quire_group_config *group)
 {
     quire_sched *sched = NULL;
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
-    config.cache.num_blocks = NUM_BLOCKS;
-    config.cache.groups = group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = MAX_TOKENS + 1;
-    config.cache.max_copies = WIDTH;
-    config.cache.enable_caching = QUIRE_OFF; /* beams are seldom asked for again */
+    config.cache = &cache;
+    cache.num_blocks = NUM_BLOCKS;
+    cache.groups = group;
+    cache.num_groups = 1;
+    cache.max_model_len = MAX_TOKENS + 1;
+    cache.max_copies = WIDTH;
+    cache.enable_caching = QUIRE_OFF; /* beams are seldom asked for again */
     config.max_num_seqs = WIDTH;
     must(quire_sched_create(&config, NULL, &sched), "scheduler");
     return sched;

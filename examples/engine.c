@@ -33,7 +33,10 @@ static void arrive(quire_sched *sched, chat *c)
     quire_token prompt[24];
     for (quire_token i = 0; i < 24; i++)
         prompt[i] = i < 8 ? i : c->name[0] * 100 + i; /* all begin alike */
-    quire_request_params params = {.id = {c->name, 1}, .max_tokens = c->max_tokens, .user = c};
+    quire_request_params params = {.size = sizeof(quire_request_params),
+                                   .id = {c->name, 1},
+                                   .max_tokens = c->max_tokens,
+                                   .user = c};
     params.prompt = prompt;
     params.num_prompt_tokens = c->prompt_tokens;
     must(quire_sched_add(sched, &params, &(quire_req){0}), "add");
@@ -75,12 +78,14 @@ int main(void)
     quire_hasher_config hashing = QUIRE_HASHER_CONFIG_INIT; /* sha256 */
     hashing.block_size = BLOCK_SIZE;
     hashing.seed = (quire_bytes){"engine", 6}; /* the same hashes in every run */
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    config.cache = &cache;
     must(quire_hasher_create(&hashing, NULL, &config.hasher), "hasher");
-    config.cache.num_blocks = NUM_BLOCKS;
-    config.cache.groups = &group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = 64;
+    cache.num_blocks = NUM_BLOCKS;
+    cache.groups = &group;
+    cache.num_groups = 1;
+    cache.max_model_len = 64;
     config.max_num_seqs = MAX_RUNNING;
     config.max_num_batched_tokens = 16; /* of one step */
     quire_sched *sched = NULL;
@@ -100,7 +105,10 @@ int main(void)
         must(quire_sched_schedule(sched, &step), "schedule");
         compute(step, sampled);
         print_step(sched, step);
-        must(quire_sched_update(sched, n, &(quire_model_output){.sampled = sampled}, &out),
+        must(quire_sched_update(
+                 sched, n,
+                 &(quire_model_output){.size = sizeof(quire_model_output), .sampled = sampled},
+                 &out),
              "update");
         for (const quire_output *o = out->outputs; o < out->outputs + out->num_outputs; o++) {
             chat *c = o->user;

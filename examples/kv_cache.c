@@ -81,7 +81,7 @@ static void step(quire_cache *cache, request *r)
 {
     quire_block_span hit[NUM_GROUPS];
     uint32_t num_hit = 0;
-    quire_allocate_params params = {0};
+    quire_allocate_params params = QUIRE_ALLOCATE_PARAMS_INIT;
     if (r->state.seq == 0) {
         must(quire_cache_get_computed_blocks(cache, &r->state, hit, &num_hit), "lookup");
         params.new_computed_blocks = hit;

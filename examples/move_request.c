@@ -36,7 +36,7 @@ static const quire_step *run_step(quire_sched *sched)
     const quire_outputs *outputs;
     static const quire_token token[1] = {7};
     must(quire_sched_schedule(sched, &step), "schedule");
-    quire_model_output output = {.sampled = token};
+    quire_model_output output = {.size = sizeof(quire_model_output), .sampled = token};
     must(quire_sched_update(sched, step->step, &output, &outputs), "update");
     return step;
 }
@@ -44,7 +44,7 @@ static const quire_step *run_step(quire_sched *sched)
 static void print_line(const quire_sched *sched, quire_req req, const char *what)
 {
     static const char *const NAMES[] = {"nowhere", "GPU", "host"};
-    quire_req_info info = {0};
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     quire_usage usage = quire_sched_usage(sched);
     quire_sched_req_info(sched, req, &info);
     printf("%-10s GPU free %4u   host free %4u   KV: %s\n", what,
@@ -65,12 +65,14 @@ int main(void)
     quire_hasher *hasher;
     must(quire_hasher_create(&hashing, NULL, &hasher), "hasher");
 
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
-    config.cache.num_blocks = GPU_BLOCKS + 1;
-    config.cache.groups = &group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = 4096;
-    config.cache.digest_bytes = 16;
+    config.cache = &cache;
+    cache.num_blocks = GPU_BLOCKS + 1;
+    cache.groups = &group;
+    cache.num_groups = 1;
+    cache.max_model_len = 4096;
+    cache.digest_bytes = 16;
     config.hasher = hasher;
     config.num_swap_blocks = HOST_SLOTS;
     quire_sched *sched;
@@ -79,8 +81,11 @@ int main(void)
     quire_token prompt[PROMPT];
     for (int i = 0; i < PROMPT; i++)
         prompt[i] = i;
-    quire_request_params params = {
-        .id = {"one", 3}, .prompt = prompt, .num_prompt_tokens = PROMPT, .max_tokens = 50};
+    quire_request_params params = {.size = sizeof(quire_request_params),
+                                   .id = {"one", 3},
+                                   .prompt = prompt,
+                                   .num_prompt_tokens = PROMPT,
+                                   .max_tokens = 50};
     quire_req req;
     must(quire_sched_add(sched, &params, &req), "add");
     print_line(sched, req, "added");

@@ -22,12 +22,14 @@ static void must(int status, const char *what)
 
 static quire_sched *make_scheduler(quire_hasher *hasher, const quire_group_config *group)
 {
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
-    config.cache.num_blocks = 33;
-    config.cache.groups = group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = 64;
-    config.cache.max_copies = SAMPLES;
+    config.cache = &cache;
+    cache.num_blocks = 33;
+    cache.groups = group;
+    cache.num_groups = 1;
+    cache.max_model_len = 64;
+    cache.max_copies = SAMPLES;
     config.hasher = hasher;
     config.max_num_seqs = SAMPLES;
     config.long_prefill_token_threshold = CHUNK;
@@ -51,7 +53,7 @@ static void run_step(quire_sched *sched)
                step->copies[i].index);
     for (uint32_t i = 0; i < step->num_reqs; i++)
         sampled[i] = (quire_token)(100 + i);
-    const quire_model_output output = {.sampled = sampled};
+    const quire_model_output output = {.size = sizeof(quire_model_output), .sampled = sampled};
     must(quire_sched_update(sched, step->step, &output, &outputs), "update");
 }
 
@@ -70,12 +72,16 @@ int main(void)
     must(quire_hasher_create(&hashing, NULL, &hasher), "hasher");
     quire_sched *sched = make_scheduler(hasher, &group);
     quire_req samples[SAMPLES];
-    quire_request_params params = {
-        .id = {names[0], 2}, .prompt = prompt, .num_prompt_tokens = PROMPT, .max_tokens = 3};
+    quire_request_params params = {.size = sizeof(quire_request_params),
+                                   .id = {names[0], 2},
+                                   .prompt = prompt,
+                                   .num_prompt_tokens = PROMPT,
+                                   .max_tokens = 3};
     must(quire_sched_add(sched, &params, &samples[0]), "add");
     run_step(sched);
     for (uint32_t i = 1; i < SAMPLES; i++) {
-        const quire_request_params own = {.id = {names[i], 2}, .max_tokens = 3};
+        const quire_request_params own = {
+            .size = sizeof(quire_request_params), .id = {names[i], 2}, .max_tokens = 3};
         must(quire_sched_fork(sched, samples[0], &own, &samples[i]), "fork");
     }
     run_step(sched);

@@ -51,7 +51,7 @@ static quire_tier *open_peer(uint32_t port)
 
 static void run_prompts(engine *e, const char *what)
 {
-    quire_offload_stats stats;
+    quire_offload_stats stats = QUIRE_OFFLOAD_STATS_INIT;
     for (uint32_t p = 0; p < NUM_PROMPTS; p++)
         run_prompt(e, p);
     must(quire_offload_get_stats(e->offload, &stats), "stats", "");
@@ -65,7 +65,7 @@ int main(void)
 {
     engine a = {0};
     engine b = {0};
-    quire_peer_server_stats served;
+    quire_peer_server_stats served = QUIRE_PEER_SERVER_STATS_INIT;
     quire_peer_server *server = open_server();
     open_memory(&a, CPU_BLOCKS);
     open_engine(&a, NULL, server);

@@ -41,12 +41,12 @@ static const char *kind_name(quire_layer_kind kind)
 
 static void print_plan(const quire_plan *plan)
 {
-    quire_plan_info info;
-    quire_plan_share worker;
+    quire_plan_info info = QUIRE_PLAN_INFO_INIT;
+    quire_plan_share worker = QUIRE_PLAN_SHARE_INIT;
     must(quire_plan_get_info(plan, &info), "info");
     must(quire_plan_get_worker(plan, 0, &worker), "worker");
     for (uint32_t g = 0; g < info.num_groups; g++) {
-        quire_plan_group group;
+        quire_plan_group group = QUIRE_PLAN_GROUP_INIT;
         must(quire_plan_get_group(plan, g, &group), "group");
         printf("  group %u   %2u layers, %-14s  block of %6u tokens, page of %" PRIu64 " bytes\n",
                g, group.num_layers, kind_name(group.spec.kind), group.spec.block_size,
@@ -75,7 +75,7 @@ static void make_cache(const quire_plan *plan)
 static void plan_model(const char *name, quire_model_params model, uint64_t gpu_bytes)
 {
     quire_layer_spec layers[MAX_LAYERS];
-    quire_plan_shortage shortage;
+    quire_plan_shortage shortage = QUIRE_PLAN_SHORTAGE_INIT;
     quire_plan_worker worker = {.memory_bytes = gpu_bytes};
     quire_plan_params params = QUIRE_PLAN_PARAMS_INIT;
     quire_plan *plan = NULL;

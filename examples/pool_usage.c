@@ -41,7 +41,8 @@ static void fill(quire_pool *pool, quire_hasher *hasher, quire_block *blocks, ui
                             &num_hashes),
          "append");
     must(quire_pool_get_new_blocks(pool, num, blocks), "take");
-    const quire_cache_full_params params = {.blocks = blocks,
+    const quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                            .blocks = blocks,
                                             .num_full_blocks = num,
                                             .hashes = hashes,
                                             .hash_len = digest_bytes,

@@ -58,7 +58,8 @@ static void serve(quire_hasher *hasher, quire_pool *pool, const char *name,
     draw(pool, "the rest taken");
 
     /* Here the model would run. Now the full blocks have content that others can use. */
-    quire_cache_full_params params = {.blocks = blocks,
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = blocks,
                                       .num_cached_blocks = num_hit,
                                       .num_full_blocks = (uint32_t)num_full,
                                       .hashes = hashes,

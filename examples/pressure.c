@@ -61,17 +61,19 @@ static uint64_t token_ns(void)
 static quire_sched *make_scheduler(const choice *c, const quire_group_config *group)
 {
     quire_sched *sched = NULL;
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
-    config.cache.num_blocks = NUM_BLOCKS;
-    config.cache.groups = group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = 512;
-    config.cache.enable_caching = QUIRE_OFF; /* else much of a victim is still found */
-    config.cache.watermark = c->watermark;
+    config.cache = &cache;
+    cache.num_blocks = NUM_BLOCKS;
+    cache.groups = group;
+    cache.num_groups = 1;
+    cache.max_model_len = 512;
+    cache.enable_caching = QUIRE_OFF; /* else much of a victim is still found */
+    cache.watermark = c->watermark;
     if (c->preempt_above > 0) {
         config.use_pressure = QUIRE_ON;
-        config.cache.admit_below = c->admit_below;
-        config.cache.preempt_above = c->preempt_above;
+        cache.admit_below = c->admit_below;
+        cache.preempt_above = c->preempt_above;
     }
     if (c->num_swap_blocks > 0) {
         config.num_swap_blocks = c->num_swap_blocks;
@@ -103,7 +105,7 @@ static void take_step(quire_sched *sched, tally *t)
     t->in += step->num_swap_in;
     double level = quire_usage_level(quire_cache_usage(quire_sched_cache(sched)));
     t->most = level > t->most ? level : t->most;
-    const quire_model_output output = {.sampled = sampled};
+    const quire_model_output output = {.size = sizeof(quire_model_output), .sampled = sampled};
     must(quire_sched_update(sched, step->step, &output, &outputs), "update");
 }
 
@@ -115,7 +117,8 @@ static tally run(const choice *c, const quire_group_config *group)
     quire_sched *sched = make_scheduler(c, group);
     for (uint32_t i = 0; i < NUM_REQUESTS; i++) {
         const char name = (char)('a' + i);
-        const quire_request_params params = {.id = {&name, 1},
+        const quire_request_params params = {.size = sizeof(quire_request_params),
+                                             .id = {&name, 1},
                                              .prompt = prompt,
                                              .num_prompt_tokens = PROMPT - 4 * i,
                                              .max_tokens = OUTPUT,

@@ -50,12 +50,14 @@ static void open_engine(engine *e)
                                                .head_size = 128,
                                                .dtype = QUIRE_DTYPE_BFLOAT16}};
     quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    config.cache = &cache;
     e->hasher = make_hasher();
-    config.cache.num_blocks = 100;
-    config.cache.groups = &group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = MAX_PROMPT + 16;
+    cache.num_blocks = 100;
+    cache.groups = &group;
+    cache.num_groups = 1;
+    cache.max_model_len = MAX_PROMPT + 16;
     config.hasher = e->hasher;
     config.monitor = &monitor; /* so that others may look */
     must(quire_sched_create(&config, NULL, &e->sched), "scheduler");
@@ -82,8 +84,11 @@ static void make_prompt(quire_token *prompt, char letter, uint32_t num_same)
 /* Computes a prompt and one token. */
 static void serve(engine *e, const quire_token *prompt, uint32_t num_tokens)
 {
-    quire_request_params params = {
-        .id = {"request", 7}, .prompt = prompt, .num_prompt_tokens = num_tokens, .max_tokens = 1};
+    quire_request_params params = {.size = sizeof(quire_request_params),
+                                   .id = {"request", 7},
+                                   .prompt = prompt,
+                                   .num_prompt_tokens = num_tokens,
+                                   .max_tokens = 1};
     quire_req req;
     must(quire_sched_add(e->sched, &params, &req), "add");
     while (quire_sched_num_unfinished(e->sched) > 0) {
@@ -91,8 +96,10 @@ static void serve(engine *e, const quire_token *prompt, uint32_t num_tokens)
         const quire_outputs *outputs;
         const quire_token sampled[1] = {7};
         must(quire_sched_schedule(e->sched, &step), "schedule");
-        must(quire_sched_update(e->sched, step->step, &(quire_model_output){.sampled = sampled},
-                                &outputs),
+        must(quire_sched_update(
+                 e->sched, step->step,
+                 &(quire_model_output){.size = sizeof(quire_model_output), .sampled = sampled},
+                 &outputs),
              "update");
     }
 }
@@ -101,10 +108,10 @@ static void serve(engine *e, const quire_token *prompt, uint32_t num_tokens)
  * one gives up when they do not come. */
 static void listen_all(engine *engines, quire_index *index, uint64_t num_blocks)
 {
-    for (int round = 0; quire_index_get_stats(index).num_blocks < num_blocks; round++) {
+    for (int round = 0; quire_index_get_stats(index)->num_blocks < num_blocks; round++) {
         must(round < MAX_ROUNDS ? QUIRE_OK : QUIRE_RETRY, "events do not come");
         for (uint32_t w = 0; w < NUM_ENGINES; w++) {
-            quire_delivery d;
+            quire_delivery d = QUIRE_DELIVERY_INIT;
             int status = quire_subscriber_next(engines[w].subscriber, WAIT_MS, &d);
             if (status == QUIRE_RETRY) /* nothing came */
                 continue;

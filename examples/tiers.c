@@ -19,15 +19,15 @@ static quire_tier *open_file_tier(const engine *e, const char *path)
 {
     char message[256] = "";
     quire_tier *tier;
-    quire_host_memory_info host = quire_host_memory_get_info(e->host);
+    const quire_host_memory_info *host = quire_host_memory_get_info(e->host);
     quire_tier_file_config file = QUIRE_TIER_FILE_CONFIG_INIT;
     file.path = path;
     file.block_bytes = BLOCK_BYTES;
     file.capacity_bytes = 2 << 20;
     set_fingerprint(file.fingerprint);
     quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
-    common.memory = host.data;
-    common.memory_bytes = host.bytes;
+    common.memory = host->data;
+    common.memory_bytes = host->bytes;
     must(quire_tier_file_open(&file, &common, NULL, &tier, message, sizeof message), "file tier",
          message);
     return tier;
@@ -36,8 +36,8 @@ static quire_tier *open_file_tier(const engine *e, const char *path)
 /* The last of the round before comes first: of the six, two are still where each memory ends. */
 static void run_prompts(engine *e, const char *what, bool is_reversed)
 {
-    quire_offload_stats before;
-    quire_offload_stats after;
+    quire_offload_stats before = QUIRE_OFFLOAD_STATS_INIT;
+    quire_offload_stats after = QUIRE_OFFLOAD_STATS_INIT;
     must(quire_offload_get_stats(e->offload, &before), "stats", "");
     e->num_local = 0;
     for (uint32_t turn = 0; turn < NUM_PROMPTS; turn++)

@@ -72,7 +72,7 @@ static void open_memory(engine *e, uint32_t num_cpu_blocks)
     quire_device_host_config device = QUIRE_DEVICE_HOST_CONFIG_INIT;
     device.blocks = e->blocks;
     device.num_blocks = GPU_BLOCKS;
-    device.slots = quire_host_memory_get_info(e->host).data;
+    device.slots = quire_host_memory_get_info(e->host)->data;
     device.num_slots = num_cpu_blocks;
     device.block_bytes = BLOCK_BYTES;
     must(quire_device_host_open(&device, NULL, &e->device, message, 256), "device", message);
@@ -87,14 +87,16 @@ static void open_engine(engine *e, quire_tier *tier, quire_peer_server *server)
                                                       .head_size = 64,
                                                       .dtype = QUIRE_DTYPE_FLOAT16}};
     quire_hasher_config hashing = QUIRE_HASHER_CONFIG_INIT;
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    config.cache = &cache;
     hashing.seed = (quire_bytes){"0", 1}; /* the same names in all engines, and after a restart */
     must(quire_hasher_create(&hashing, NULL, &e->hasher), "hasher", "");
     config.hasher = e->hasher;
-    config.cache.num_blocks = GPU_BLOCKS;
-    config.cache.groups = &group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = PROMPT + 15;
+    cache.num_blocks = GPU_BLOCKS;
+    cache.groups = &group;
+    cache.num_groups = 1;
+    cache.max_model_len = PROMPT + 15;
     config.max_num_seqs = 2;
 
     quire_offload_config offload = QUIRE_OFFLOAD_CONFIG_INIT;
@@ -102,7 +104,7 @@ static void open_engine(engine *e, quire_tier *tier, quire_peer_server *server)
     offload.sched = &config;
     offload.num_cpu_blocks = e->num_cpu_blocks;
     offload.device = &e->device;
-    offload.memory = quire_host_memory_get_info(e->host).data;
+    offload.memory = quire_host_memory_get_info(e->host)->data;
     offload.block_bytes = BLOCK_BYTES;
     offload.peer_server = server;
     offload.tiers = tiers;
@@ -162,7 +164,7 @@ static void make_step(engine *e)
     const quire_step *step;
     const quire_outputs *outputs;
     quire_token sampled[2] = {7, 7};
-    quire_model_output output = {.sampled = sampled};
+    quire_model_output output = {.size = sizeof(quire_model_output), .sampled = sampled};
     must(quire_sched_schedule(e->sched, &step), "schedule", "");
     compute(e, step);
     must(quire_offload_poll(e->offload, step->step, &output), "poll", "");
@@ -177,7 +179,8 @@ static void run_prompt(engine *e, uint32_t p)
     for (uint32_t i = 0; i < PROMPT; i++)
         prompt[i] = (quire_token)(p * 1000 + i);
     quire_req req;
-    quire_request_params params = {.id = {&p, sizeof p},
+    quire_request_params params = {.size = sizeof(quire_request_params),
+                                   .id = {&p, sizeof p},
                                    .prompt = prompt,
                                    .num_prompt_tokens = PROMPT,
                                    .max_tokens = 1,

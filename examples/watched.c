@@ -27,7 +27,8 @@ static void add_request(quire_sched *sched, uint32_t n)
     quire_token prompt[200];
     for (quire_token i = 0; i < 200; i++)
         prompt[i] = i < 64 ? i : (quire_token)(n % 5) * 1000 + i; /* five different ends */
-    quire_request_params params = {.id = {&n, sizeof n},
+    quire_request_params params = {.size = sizeof(quire_request_params),
+                                   .id = {&n, sizeof n},
                                    .prompt = prompt,
                                    .num_prompt_tokens = 100 + n * 7 % 100,
                                    .max_tokens = 20 + n % 30};
@@ -43,7 +44,10 @@ static void make_step(quire_sched *sched)
     must(quire_sched_schedule(sched, &step), "schedule");
     for (uint32_t i = 0; i < step->num_reqs; i++)
         sampled[i] = (quire_token)(step->step % 1000);
-    must(quire_sched_update(sched, step->step, &(quire_model_output){.sampled = sampled}, &outputs),
+    must(quire_sched_update(
+             sched, step->step,
+             &(quire_model_output){.size = sizeof(quire_model_output), .sampled = sampled},
+             &outputs),
          "update");
 }
 
@@ -76,13 +80,15 @@ int main(int argc, char **argv)
                                                .dtype = QUIRE_DTYPE_BFLOAT16}};
     quire_hasher_config hashing = QUIRE_HASHER_CONFIG_INIT;
     quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    config.cache = &cache;
     quire_sched *sched;
     must(quire_hasher_create(&hashing, NULL, &config.hasher), "hasher");
-    config.cache.num_blocks = 120;
-    config.cache.groups = &group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = 256;
+    cache.num_blocks = 120;
+    cache.groups = &group;
+    cache.num_groups = 1;
+    cache.max_model_len = 256;
     config.max_num_seqs = MAX_RUNNING;
     config.monitor = &monitor;
     must(quire_sched_create(&config, NULL, &sched), "scheduler");

@@ -15,11 +15,13 @@
  *        const quire_group_config group = {.spec = {.kind = QUIRE_LAYER_FULL, .block_size = 16,
  *            .num_kv_heads = 8, .head_size = 128, .dtype = QUIRE_DTYPE_BFLOAT16}};
  *        quire_hasher_config hashing = QUIRE_HASHER_CONFIG_INIT;
+ *        quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
+ *        cache.num_blocks = 1000;
+ *        cache.groups = &group;
+ *        cache.num_groups = 1;
+ *        cache.max_model_len = 4096;
  *        quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
- *        config.cache.num_blocks = 1000;
- *        config.cache.groups = &group;
- *        config.cache.num_groups = 1;
- *        config.cache.max_model_len = 4096;
+ *        config.cache = &cache;
  *        quire_sched *sched;
  *        if (quire_hasher_create(&hashing, NULL, &config.hasher) != QUIRE_OK ||
  *            quire_sched_create(&config, NULL, &sched) != QUIRE_OK) {
@@ -28,7 +30,9 @@
  *        }
  *        // Add: two requests with the same prompt of 40 tokens. The scheduler copies the prompt.
  *        const quire_token prompt[40] = {101, 102, 103};
- *        quire_request_params params = {.prompt = prompt, .num_prompt_tokens = 40};
+ *        quire_request_params params = QUIRE_REQUEST_PARAMS_INIT;
+ *        params.prompt = prompt;
+ *        params.num_prompt_tokens = 40;
  *        params.max_tokens = 2;
  *        static char names[] = "AB";
  *        for (char *name = names; *name != 0; name++) {
@@ -51,7 +55,7 @@
  *                sampled[i] = 7; // here the model computes the tokens and samples the next one
  *            }
  *            // Update: appends the sampled tokens to the requests and ends finished requests.
- *            const quire_model_output output = {.sampled = sampled};
+ *            const quire_model_output output = {.size = sizeof output, .sampled = sampled};
  *            if (quire_sched_update(sched, step->step, &output, &out) != QUIRE_OK)
  *                return 1;
  *            for (const quire_output *o = out->outputs; o < out->outputs + out->num_outputs; o++)

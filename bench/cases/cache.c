@@ -87,7 +87,8 @@ static void *prompt_mamba_setup(const bench_case *self)
 /* The hit of the prompt, as parameters of the calls that want one. */
 static quire_allocate_params find_hit(bench_fleet *f, quire_block_span *hit)
 {
-    quire_allocate_params params = {.num_new_tokens = 1, .new_computed_blocks = hit};
+    quire_allocate_params params = {
+        .size = sizeof(quire_allocate_params), .num_new_tokens = 1, .new_computed_blocks = hit};
     bench_must(quire_cache_get_computed_blocks(f->cache, f->requests, hit,
                                                &params.num_new_computed_tokens),
                "quire_cache_get_computed_blocks");
@@ -110,7 +111,8 @@ static uint64_t computed_pass(void *state, bench_timer *timer)
 static uint64_t allocate_pass(void *state, bench_timer *timer)
 {
     bench_fleet *f = state;
-    const quire_allocate_params params = {.num_new_tokens = PROMPT_TOKENS};
+    const quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                          .num_new_tokens = PROMPT_TOKENS};
     quire_block_span new_blocks[BENCH_MAX_GROUPS];
     bench_fleet_draw(f);
     bench_start(timer);
@@ -162,7 +164,8 @@ static uint64_t can_fit_pass(void *state, bench_timer *timer)
 static uint64_t can_fit_miss_pass(void *state, bench_timer *timer)
 {
     bench_fleet *f = state;
-    const quire_allocate_params params = {.num_new_tokens = PROMPT_TOKENS};
+    const quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                          .num_new_tokens = PROMPT_TOKENS};
     int status = QUIRE_OK;
     bench_start(timer);
     for (uint32_t i = 0; i < MANY_CALLS; i++)

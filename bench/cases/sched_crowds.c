@@ -17,6 +17,7 @@ enum { BLOCK = 16, STEPS = 64 };
 typedef enum crowd_kind { PINS, WAITING, LOADING, LIST } crowd_kind;
 
 typedef struct crowd {
+    quire_cache_config cache_config;
     crowd_kind kind;
     uint32_t size;
     uint32_t num_added;
@@ -35,14 +36,16 @@ static int load_all(void *user, quire_req req, uint32_t num_local, uint32_t *num
     return QUIRE_OK;
 }
 
-static const quire_connector loader = {.get_num_new_matched_tokens = load_all};
+static const quire_connector loader = {.size = sizeof(quire_connector),
+                                       .get_num_new_matched_tokens = load_all};
 
 static quire_req add_one(crowd *c, uint32_t num_tokens, uint32_t max_tokens)
 {
     quire_token prompt[4 * BLOCK] = {(quire_token)c->num_added};
     char id[16];
     const int length = snprintf(id, sizeof id, "r%u", c->num_added++);
-    const quire_request_params p = {.id = {id, (size_t)length},
+    const quire_request_params p = {.size = sizeof(quire_request_params),
+                                    .id = {id, (size_t)length},
                                     .prompt = prompt,
                                     .num_prompt_tokens = num_tokens,
                                     .max_tokens = max_tokens,
@@ -55,7 +58,8 @@ static quire_req add_one(crowd *c, uint32_t num_tokens, uint32_t max_tokens)
 static void run_step(crowd *c)
 {
     static const quire_token tokens[8];
-    const quire_model_output output = {.sampled = c->kind == PINS ? tokens : NULL};
+    const quire_model_output output = {.size = sizeof(quire_model_output),
+                                       .sampled = c->kind == PINS ? tokens : NULL};
     const quire_outputs *outputs;
     bench_must(quire_sched_schedule(c->sched, &c->step), "quire_sched_schedule");
     bench_must(quire_sched_update(c->sched, c->step->step, &output, &outputs),
@@ -72,11 +76,13 @@ static quire_sched_config crowd_config(crowd *c, const quire_group_config *group
     h.seed = (quire_bytes){"bench", 5};
     bench_must(quire_hasher_create(&h, NULL, &c->hasher), "quire_hasher_create");
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
-    config.cache.groups = group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = 64;
-    config.cache.digest_bytes = 16;
-    config.cache.num_blocks = 256;
+    c->cache_config = (quire_cache_config)QUIRE_CACHE_CONFIG_INIT;
+    config.cache = &c->cache_config;
+    config.cache->groups = group;
+    config.cache->num_groups = 1;
+    config.cache->max_model_len = 64;
+    config.cache->digest_bytes = 16;
+    config.cache->num_blocks = 256;
     config.hasher = c->hasher;
     config.max_num_seqs = 8;
     config.max_requests = c->size + 64;
@@ -113,14 +119,14 @@ static void *crowd_setup(const bench_case *self)
     quire_sched_config config = crowd_config(c, &group);
     if (c->kind == PINS) {
         config.max_pins = c->size;
-        config.cache.num_blocks = 2 * c->size + 256;
+        config.cache->num_blocks = 2 * c->size + 256;
     } else if (c->kind == LOADING) {
-        config.cache.num_blocks = 2 * c->size + 256;
+        config.cache->num_blocks = 2 * c->size + 256;
         config.max_loading = c->size;
         config.connector = &loader;
     } else {
         config.policy = QUIRE_POLICY_PRIORITY;
-        config.cache.num_blocks = 6;
+        config.cache->num_blocks = 6;
     }
     bench_must(quire_sched_create(&config, NULL, &c->sched), "quire_sched_create");
     fill(c);

@@ -28,19 +28,21 @@ static void create_sched(bench_engine *e, const bench_engine_config *engine)
                                                .num_kv_heads = 1,
                                                .head_size = 1,
                                                .dtype = QUIRE_DTYPE_FLOAT32}};
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    config.cache = &cache;
     const uint32_t n = engine->num_requests;
-    config.cache.num_blocks = engine->num_blocks;
-    config.cache.groups = &group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = engine->longest + engine->max_tokens;
+    cache.num_blocks = engine->num_blocks;
+    cache.groups = &group;
+    cache.num_groups = 1;
+    cache.max_model_len = engine->longest + engine->max_tokens;
     config.hasher = e->hasher;
     config.max_num_seqs = n;
-    config.max_num_batched_tokens = n * config.cache.max_model_len;
+    config.max_num_batched_tokens = n * cache.max_model_len;
     config.async_scheduling = engine->is_async ? QUIRE_ON : QUIRE_OFF;
     config.log_stats = QUIRE_ON;
     config.max_requests = n;
-    config.max_text_tokens = n * (config.cache.max_model_len / TEXT_PAGE + 1ull) * TEXT_PAGE;
+    config.max_text_tokens = n * (cache.max_model_len / TEXT_PAGE + 1ull) * TEXT_PAGE;
     config.max_request_bytes = 64;
     config.profile = QUIRE_PROFILE_VLLM_0_20;
     config.monitor = engine->monitor;
@@ -87,7 +89,8 @@ void bench_engine_teardown(void *state)
 
 void bench_engine_add_again(bench_engine *e, uint32_t i)
 {
-    const quire_request_params params = {.id = {&i, sizeof i},
+    const quire_request_params params = {.size = sizeof(quire_request_params),
+                                         .id = {&i, sizeof i},
                                          .prompt = e->prompt,
                                          .num_prompt_tokens = e->prompt_tokens[i],
                                          .max_tokens = e->max_tokens};
@@ -109,7 +112,8 @@ void bench_engine_schedule(bench_engine *e)
 void bench_engine_update(bench_engine *e)
 {
     const uint64_t step = ++e->updated;
-    const quire_model_output output = {.sampled = e->table + step % BENCH_DECODE_STEPS};
+    const quire_model_output output = {.size = sizeof(quire_model_output),
+                                       .sampled = e->table + step % BENCH_DECODE_STEPS};
     const quire_outputs *outputs;
     bench_must(quire_sched_update(e->sched, step, &output, &outputs), "quire_sched_update");
 }

@@ -120,7 +120,7 @@ static void open_tier(bench *b)
     common.deadline_ns = UINT64_C(60000000000);
     if (quire_tier_file_open(&config, &common, NULL, &b->tier, message, sizeof message) != QUIRE_OK)
         say_and_exit(b->path, message);
-    quire_tier_stats stats;
+    quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     quire_tier_get_stats(b->tier, &stats);
     b->num_keys = (uint32_t)stats.usage.total;
 }

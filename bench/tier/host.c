@@ -43,7 +43,7 @@ static void *open_memory(uint64_t bytes)
     config.bytes = bytes;
     int status = quire_host_memory_open(&config, &memory, message, sizeof message);
     bench_must(status, status == QUIRE_OK ? "quire_host_memory_open" : message);
-    return quire_host_memory_get_info(memory).data;
+    return quire_host_memory_get_info(memory)->data;
 }
 
 static void build(world *w, uint64_t mib)

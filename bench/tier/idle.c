@@ -39,7 +39,8 @@ static void add_requests(side *s)
         for (uint32_t k = 0; k < PROMPT; k++)
             prompt[k] = (quire_token)(i * 1000 + k);
         int len = snprintf(name, sizeof name, "%u", i);
-        quire_request_params params = {.id = {name, (size_t)len},
+        quire_request_params params = {.size = sizeof(quire_request_params),
+                                       .id = {name, (size_t)len},
                                        .prompt = prompt,
                                        .num_prompt_tokens = PROMPT,
                                        .max_tokens = LEN - PROMPT - 1};
@@ -51,7 +52,9 @@ static void add_requests(side *s)
 static void open_side(side *s, uint32_t which, uint32_t num_reqs)
 {
     quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    config.cache = &cache;
     *s = (side){.num_reqs = num_reqs, .stored_event = QUIRE_OFFLOAD_NO_EVENT};
     hasher.block_size = BLOCK;
     bench_must(quire_hasher_create(&hasher, NULL, &s->hasher), "quire_hasher_create");
@@ -60,10 +63,10 @@ static void open_side(side *s, uint32_t which, uint32_t num_reqs)
                                              .num_kv_heads = 8,
                                              .head_size = 128,
                                              .dtype = QUIRE_DTYPE_BFLOAT16}};
-    config.cache.groups = &s->group;
-    config.cache.num_groups = 1;
-    config.cache.num_blocks = num_reqs * (LEN / BLOCK) + 1;
-    config.cache.max_model_len = LEN;
+    cache.groups = &s->group;
+    cache.num_groups = 1;
+    cache.num_blocks = num_reqs * (LEN / BLOCK) + 1;
+    cache.max_model_len = LEN;
     config.hasher = s->hasher;
     config.max_num_seqs = num_reqs;
     config.max_num_batched_tokens = 4096;
@@ -71,7 +74,7 @@ static void open_side(side *s, uint32_t which, uint32_t num_reqs)
     if (which > 0) {
         quire_offload_config offload = QUIRE_OFFLOAD_CONFIG_INIT;
         offload.sched = &config;
-        offload.num_cpu_blocks = 2 * config.cache.num_blocks;
+        offload.num_cpu_blocks = 2 * cache.num_blocks;
         offload.mode = which == 1 ? QUIRE_OFFLOAD_LAZY : QUIRE_OFFLOAD_EAGER;
         bench_must(quire_offload_create(&offload, NULL, &s->offload), "quire_offload_create");
         config.connector = quire_offload_connector(s->offload);
@@ -89,11 +92,12 @@ static void run_step(side *s)
 {
     const quire_step *step = NULL;
     const quire_outputs *outputs = NULL;
-    quire_model_output output = {.sampled = s->sampled};
+    quire_model_output output = {.size = sizeof(quire_model_output), .sampled = s->sampled};
     bench_must(quire_sched_schedule(s->sched, &step), "quire_sched_schedule");
     if (s->offload != NULL) {
         const quire_offload_meta *meta = step->connector_meta;
-        quire_offload_report report = {.stored_events = &s->stored_event,
+        quire_offload_report report = {.size = sizeof(quire_offload_report),
+                                       .stored_events = &s->stored_event,
                                        .num_stored = s->stored_event != QUIRE_OFFLOAD_NO_EVENT};
         bench_must(quire_offload_tell(s->offload, &report), "quire_offload_tell");
         bench_must(quire_offload_poll(s->offload, step->step, &output), "quire_offload_poll");
@@ -142,7 +146,7 @@ int main(int argc, char **argv)
             s->ns_per_step[round] = (double)(bench_now_ns() - began_ns) / STEPS;
         }
     }
-    quire_offload_stats stats;
+    quire_offload_stats stats = QUIRE_OFFLOAD_STATS_INIT;
     bench_must(quire_offload_get_stats(sides[2].offload, &stats), "quire_offload_get_stats");
     printf("%u requests decode, %d rounds of %d steps; eager stored %llu blocks\n", num_reqs,
            ROUNDS, STEPS, (unsigned long long)stats.stored_blocks);

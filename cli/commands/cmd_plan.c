@@ -149,8 +149,8 @@ static const char *kind_of_layers(quire_layer_kind kind)
 
 static void print_groups(const quire_plan *plan)
 {
-    quire_plan_info info;
-    quire_plan_group group;
+    quire_plan_info info = QUIRE_PLAN_INFO_INIT;
+    quire_plan_group group = QUIRE_PLAN_GROUP_INIT;
     if (quire_plan_get_info(plan, &info) != QUIRE_OK)
         return;
     for (uint32_t i = 0; i < info.num_groups; i++)

@@ -78,12 +78,12 @@ static void measure_traffic(bench *b, const gpu_traffic_plan *plan, const char *
         return;
     }
     gpu_traffic_measure(&traffic, &rounds, &plain);
-    quire_device_cuda_stats stats = quire_device_cuda_get_stats(&traffic.device);
-    bool is_mixed = plan->ways == (GPU_LOADS | GPU_STORES) && stats.method != stats.store_method;
+    const quire_device_cuda_stats *stats = quire_device_cuda_get_stats(&traffic.device);
+    bool is_mixed = plan->ways == (GPU_LOADS | GPU_STORES) && stats->method != stats->store_method;
     (void)snprintf(
         name, sizeof name, "%s, %s%s%s", what,
-        name_of_method((plan->ways & GPU_LOADS) != 0 ? stats.method : stats.store_method),
-        is_mixed ? " and " : "", is_mixed ? name_of_method(stats.store_method) : "");
+        name_of_method((plan->ways & GPU_LOADS) != 0 ? stats->method : stats->store_method),
+        is_mixed ? " and " : "", is_mixed ? name_of_method(stats->store_method) : "");
     if (traffic.has_failed || !gpu_traffic_is_right(&traffic)) {
         (void)fprintf(stderr, "quire bench: %s of %llu bytes: %s\n", name,
                       (unsigned long long)plan->piece,
@@ -335,22 +335,22 @@ static void measure_tables(bench *b)
 
 static void print_head(const bench *b)
 {
-    quire_cuda_info info = quire_cuda_get_info(b->rig.cuda);
+    const quire_cuda_info *info = quire_cuda_get_info(b->rig.cuda);
     if (b->options->json) {
         (void)fputs("{\"gpu\":", stdout);
-        json_print_text(stdout, info.name);
+        json_print_text(stdout, info->name);
         (void)printf(",\"driver\":%d,\"capability\":%u,\"multiprocessors\":%u,\"kernels\":%s,"
                      "\"batches\":%s,",
-                     info.driver_version, info.capability, info.num_multiprocessors,
-                     info.has_kernels != 0 ? "true" : "false",
-                     info.has_batches != 0 ? "true" : "false");
+                     info->driver_version, info->capability, info->num_multiprocessors,
+                     info->has_kernels != 0 ? "true" : "false",
+                     info->has_batches != 0 ? "true" : "false");
         return;
     }
-    (void)printf("%s, %u multiprocessors, CUDA driver %d.%d; %s; %s\n\n", info.name,
-                 info.num_multiprocessors, info.driver_version / 1000,
-                 info.driver_version % 1000 / 10,
-                 info.has_kernels != 0 ? "with kernels" : info.what,
-                 info.has_batches != 0 ? "batched copies" : "no batched copies");
+    (void)printf("%s, %u multiprocessors, CUDA driver %d.%d; %s; %s\n\n", info->name,
+                 info->num_multiprocessors, info->driver_version / 1000,
+                 info->driver_version % 1000 / 10,
+                 info->has_kernels != 0 ? "with kernels" : info->what,
+                 info->has_batches != 0 ? "batched copies" : "no batched copies");
 }
 
 /* ---- scan: rates of all ways to copy, by size of piece and number of CTAs ---- */

@@ -186,7 +186,7 @@ void gpu_traffic_turn(gpu_traffic *t)
 
 void gpu_traffic_drain(gpu_traffic *t)
 {
-    while (quire_device_cuda_get_stats(&t->device).in_flight > 0)
+    while (quire_device_cuda_get_stats(&t->device)->in_flight > 0)
         (void)take_ended(t);
 }
 

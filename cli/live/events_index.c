@@ -62,7 +62,7 @@ static events_medium *medium_of(events_index *x, quire_bytes name)
 /* A block that is removed was stored in the same medium before, where the index is whole. */
 static void apply_event(events_index *x, uint32_t worker, const quire_wire_event *event)
 {
-    uint64_t before = quire_index_get_stats(x->index).num_unknown;
+    uint64_t before = quire_index_get_stats(x->index)->num_unknown;
     quire_index_apply(x->index, worker, event);
     if (event->kind != QUIRE_WIRE_STORED && event->kind != QUIRE_WIRE_REMOVED)
         return;
@@ -72,7 +72,7 @@ static void apply_event(events_index *x, uint32_t worker, const quire_wire_event
     else
         medium->num_removed += event->num_hashes;
     if (x->is_whole)
-        medium->num_unknown += quire_index_get_stats(x->index).num_unknown - before;
+        medium->num_unknown += quire_index_get_stats(x->index)->num_unknown - before;
 }
 
 void events_index_add(events_index *x, const quire_delivery *d)
@@ -165,7 +165,7 @@ static void print_rows(FILE *out, const sizes *s, bool as_json)
 void events_index_print(FILE *out, const events_index *x, bool as_json)
 {
     static sizes s;
-    quire_index_stats stats = quire_index_get_stats(x->index);
+    const quire_index_stats *stats = quire_index_get_stats(x->index);
     s.count = 0;
     for (uint32_t i = 0; i < x->workers; i++)
         quire_index_visit(x->index, i, add_size, &s);
@@ -173,19 +173,20 @@ void events_index_print(FILE *out, const events_index *x, bool as_json)
         fprintf(out,
                 "{\"blocks\":%" PRIu64 ",\"whole\":%s,\"unknown_removed\":%" PRIu64
                 ",\"dropped\":%" PRIu64 ",\"parts\":[",
-                stats.num_blocks, x->is_whole ? "true" : "false", stats.num_unknown,
-                stats.num_dropped);
+                stats->num_blocks, x->is_whole ? "true" : "false", stats->num_unknown,
+                stats->num_dropped);
         print_rows(out, &s, true);
         fputs("]}", out);
         return;
     }
-    fprintf(out, "Index: %s blocks%s\n", report_number(stats.num_blocks),
+    fprintf(out, "Index: %s blocks%s\n", report_number(stats->num_blocks),
             x->is_whole ? "" : ", counting blocks stored since this command started");
     print_rows(out, &s, false);
-    if (stats.num_unknown > 0)
-        fprintf(out, "  %s removed blocks that were not in it\n", report_number(stats.num_unknown));
-    if (stats.num_dropped > 0)
-        fprintf(out, "  %s stored blocks that did not fit\n", report_number(stats.num_dropped));
+    if (stats->num_unknown > 0)
+        fprintf(out, "  %s removed blocks that were not in it\n",
+                report_number(stats->num_unknown));
+    if (stats->num_dropped > 0)
+        fprintf(out, "  %s stored blocks that did not fit\n", report_number(stats->num_dropped));
 }
 
 /* ---- by medium --------------------------------------------------------------- */

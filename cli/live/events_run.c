@@ -105,7 +105,7 @@ static void look_for_publisher(follower *f)
 static int take_one(follower *f, bool *has_one)
 {
     const events_settings *s = f->settings;
-    quire_delivery d;
+    quire_delivery d = QUIRE_DELIVERY_INIT;
     int err = quire_subscriber_next(f->subscriber, POLL_MS, &d);
     *has_one = err == QUIRE_OK;
     if (err == QUIRE_E_CORRUPT)
@@ -171,7 +171,7 @@ static bool patience_lasts(const patience *p)
 /* Parts of the index, up to its end. */
 static bool take_parts(quire_subscriber *subscriber, events_index *theirs)
 {
-    quire_delivery d;
+    quire_delivery d = QUIRE_DELIVERY_INIT;
     patience p = patience_begin();
     while (patience_lasts(&p)) {
         int err = quire_subscriber_next(subscriber, POLL_MS, &d);
@@ -272,7 +272,7 @@ static int compare(follower *f)
     if (status == 0) {
         f->is_compared = true;
         f->compared_at = theirs.number;
-        f->compared_blocks = quire_index_get_stats(theirs.index).num_blocks;
+        f->compared_blocks = quire_index_get_stats(theirs.index)->num_blocks;
         f->num_differing =
             events_index_compare(f->settings->json ? stderr : stdout, &f->index, &theirs);
         status = f->num_differing > 0;

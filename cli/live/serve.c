@@ -99,17 +99,25 @@ static void print_addresses(const server *s)
 
 /* ---- progress ---------------------------------------------------------------- */
 
+/* All 0 without a publisher. */
+static quire_publisher_stats stats_of(const server *s)
+{
+    quire_publisher_stats stats = QUIRE_PUBLISHER_STATS_INIT;
+    (void)quire_publisher_get_stats(s->publisher, &stats);
+    return stats;
+}
+
 static void show_line(void *user, const replay_progress *now)
 {
     server *s = user;
-    quire_monitor_step step;
+    quire_monitor_step step = QUIRE_MONITOR_STEP_INIT;
     char line[256];
     char lost[64] = "";
     if (quire_monitor_last_step(s->monitor, &step) != QUIRE_OK)
         return;
     double total = (double)step.num_active + step.num_cached + step.num_empty;
     double prompts = (double)s->result->prompt_tokens;
-    uint64_t num_lost = s->publisher != NULL ? quire_publisher_get_stats(s->publisher).num_lost : 0;
+    uint64_t num_lost = stats_of(s).num_lost;
     if (num_lost > 0)
         snprintf(lost, sizeof lost, "events LOST %s times; ", report_number(num_lost));
     snprintf(line, sizeof line,
@@ -169,7 +177,7 @@ enum { STEP_MS = 3, HOLD_MS = 20 };
 
 static bool owes_step(const server *s)
 {
-    return s->publisher != NULL && quire_publisher_get_stats(s->publisher).is_whole == 0;
+    return s->publisher != NULL && stats_of(s).is_whole == 0;
 }
 
 static void make_step(const server *s)
@@ -177,7 +185,8 @@ static void make_step(const server *s)
     const quire_step *step;
     const quire_outputs *outputs;
     if (quire_sched_schedule(s->sched, &step) == QUIRE_OK)
-        quire_sched_update(s->sched, step->step, &(quire_model_output){0}, &outputs);
+        quire_sched_update(s->sched, step->step, &(quire_model_output)QUIRE_MODEL_OUTPUT_INIT,
+                           &outputs);
 }
 
 static void hold(const server *s)
@@ -199,7 +208,7 @@ static void tell_losses(const server *s)
     if (s->publisher == NULL)
         return;
     nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
-    quire_publisher_stats stats = quire_publisher_get_stats(s->publisher);
+    quire_publisher_stats stats = stats_of(s);
     uint64_t ring = s->settings->monitor.event_bytes;
     if (stats.num_lost > 0)
         command_error(s->cmd,

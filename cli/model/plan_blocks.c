@@ -74,8 +74,8 @@ static int say_why(int status, const shape *s, const plan_settings *set,
 
 static void describe(const quire_plan *plan, plan_result *r)
 {
-    quire_plan_info info = {0};
-    quire_plan_share worker = {0};
+    quire_plan_info info = QUIRE_PLAN_INFO_INIT;
+    quire_plan_share worker = QUIRE_PLAN_SHARE_INIT;
     quire_plan_get_info(plan, &info);
     quire_plan_get_worker(plan, 0, &worker);
     r->used_bytes = worker.used_bytes;
@@ -93,7 +93,7 @@ int plan_num_blocks(const shape *s, const gpu *g, const plan_settings *settings,
 {
     plan_settings set = with_defaults(settings);
     quire_layer_spec layers[SHAPE_MAX_LAYERS];
-    quire_plan_shortage shortage = {0};
+    quire_plan_shortage shortage = QUIRE_PLAN_SHORTAGE_INIT;
     quire_plan_worker worker = {0}; /* those of tensor parallelism are all alike */
     quire_plan_params params = QUIRE_PLAN_PARAMS_INIT;
     quire_plan *made = NULL;

@@ -63,9 +63,9 @@ void replay_set_choices(const replay_settings *s, quire_sched_config *c)
     c->lookahead = s->lookahead;
     c->prefix_window = s->prefix_window;
     c->prefix_patience = s->prefix_patience;
-    c->cache.watermark = s->pressure.watermark;
-    c->cache.admit_below = s->pressure.admit_below;
-    c->cache.preempt_above = s->pressure.preempt_above;
+    c->cache->watermark = s->pressure.watermark;
+    c->cache->admit_below = s->pressure.admit_below;
+    c->cache->preempt_above = s->pressure.preempt_above;
     c->use_pressure = s->pressure.preempt_above > 0 ? QUIRE_ON : QUIRE_OFF;
     c->victim = s->victim;
     c->num_swap_blocks = s->swap.num_blocks;

@@ -135,7 +135,8 @@ static const char *reason_name(quire_reason reason)
 
 static unsigned long long id_of(const replay *r, quire_req req)
 {
-    quire_req_info info; /* a pin outlives its request, whose place may be another's */
+    quire_req_info info =
+        QUIRE_REQ_INFO_INIT; /* a pin outlives its request, whose place may be another's */
     bool is_there = req != 0 && quire_sched_req_info(r->sched, req, &info) == QUIRE_OK;
     const live *l = is_there ? replay_live(r, req) : NULL;
     return l == NULL || l->from == NULL ? 0 : replay_id(l);

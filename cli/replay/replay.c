@@ -64,16 +64,18 @@ static void take_snapshot(void *user, const quire_snapshot *snapshot)
 static int make_sched(replay *r)
 {
     const replay_settings *s = r->settings;
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config c = QUIRE_SCHED_CONFIG_INIT;
-    int err = quire_plan_cache_config(s->plan, &c.cache);
+    c.cache = &cache;
+    int err = quire_plan_cache_config(s->plan, c.cache);
     if (err != QUIRE_OK)
         return fail(r, "the plan cannot be used: %s", quire_strerror(err));
-    c.cache.enable_caching = s->enable_prefix_caching ? QUIRE_ON : QUIRE_OFF;
-    c.cache.hash_block_size = s->block_size;
-    c.cache.digest_bytes = (uint32_t)quire_hash_digest_bytes(s->hash_algo);
+    cache.enable_caching = s->enable_prefix_caching ? QUIRE_ON : QUIRE_OFF;
+    cache.hash_block_size = s->block_size;
+    cache.digest_bytes = (uint32_t)quire_hash_digest_bytes(s->hash_algo);
     quire_hasher_config h = QUIRE_HASHER_CONFIG_INIT;
     h.algo = s->hash_algo;
-    h.block_size = c.cache.hash_block_size;
+    h.block_size = cache.hash_block_size;
     h.seed = (quire_bytes){"replay", 6};
     h.hooks.random_bytes = no_secret;
     err = quire_hasher_create(&h, NULL, &r->hasher);
@@ -93,20 +95,20 @@ static int make_sched(replay *r)
     c.max_batches = r->max_flights;
     c.max_requests = r->max_requests;
     c.max_text_tokens = s->policy == QUIRE_POLICY_FCFS
-                            ? (uint64_t)s->max_num_seqs * c.cache.max_model_len
+                            ? (uint64_t)s->max_num_seqs * cache.max_model_len
                             : (uint64_t)WAITING_BY_PRIORITY * MEAN_PROMPT;
     c.max_request_bytes = 64;
     c.max_encoder_items = 1;
     c.hooks = (quire_hooks){.user = r, .now_ns = simulated_ns, .random_bytes = no_secret};
-    c.cache.hooks.random_bytes = no_secret;
+    cache.hooks.random_bytes = no_secret;
     c.on_snapshot = take_snapshot;
     bool has_decisions = s->why != NULL || s->pressure.preempt_above > 0;
     c.on_decision = has_decisions ? tally_decision : NULL;
     c.observer = r;
     c.max_ghosts = s->why != NULL ? MAX_GHOSTS : 0;
     c.monitor = s->watch != NULL ? s->watch->monitor : NULL;
-    r->max_model_len = c.cache.max_model_len;
-    r->num_blocks = c.cache.num_blocks;
+    r->max_model_len = cache.max_model_len;
+    r->num_blocks = cache.num_blocks;
     if (s->tiers.cpu_blocks > 0 && replay_make_tiers(r, &c) != 0)
         return -1;
     err = quire_sched_create(&c, NULL, &r->sched);
@@ -299,7 +301,8 @@ static int add_request(replay *r, arrival *it)
     for (int i = 0; i < 8; i++) /* so that ids are in the order of arrival */
         id[i] = (unsigned char)(it->number >> (56 - 8 * i));
     uint32_t outputs = q->num_output_tokens > 0 ? q->num_output_tokens : 1;
-    quire_request_params p = {.id = {id, sizeof id},
+    quire_request_params p = {.size = sizeof(quire_request_params),
+                              .id = {id, sizeof id},
                               .prompt = r->prompt,
                               .num_prompt_tokens = q->num_prompt_tokens,
                               .max_tokens = outputs,
@@ -421,7 +424,7 @@ static int end_step(replay *r)
 {
     flight *f = &r->flights[r->first_flight];
     const quire_outputs *out;
-    quire_model_output output = {.sampled = f->sampled};
+    quire_model_output output = {.size = sizeof(quire_model_output), .sampled = f->sampled};
     r->first_flight = (r->first_flight + 1) % REPLAY_BATCHES;
     r->num_flights--;
     int err = r->tiers != NULL ? replay_poll_tiers(r, f, &output) : QUIRE_OK;

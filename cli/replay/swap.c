@@ -50,7 +50,7 @@ double replay_copy_swapped(replay *r, const quire_step *step, double start_s)
 
 void replay_count_swap(replay *r, quire_req req, live *l)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (r->tiers != NULL && tiers_run_has_saved(r->tiers, req))
         return;
     if (quire_sched_req_info(r->sched, req, &info) != QUIRE_OK || info.num_swapped_tokens == 0)

@@ -122,7 +122,7 @@ static int run_matched(void *user, quire_req req, uint32_t num_local, uint32_t *
 /* Whose tokens they were before: told as the growth of the sums. */
 static void note_sources(const tiers_run *t, run_note *note, const quire_offload_stats *before)
 {
-    quire_offload_stats after;
+    quire_offload_stats after = QUIRE_OFFLOAD_STATS_INIT;
     quire_offload_get_stats(t->offload, &after);
     for (uint32_t i = 0; i < t->settings.num_lower; i++)
         note->from[i] = (uint32_t)(after.tiers[i].hit_tokens - before->tiers[i].hit_tokens);
@@ -134,7 +134,7 @@ static void run_after_alloc(void *user, quire_req req, const quire_block_span *b
     tiers_run *t = user;
     run_note *note = note_of(t, req);
     bool has_sources = num_external > 0 && t->settings.num_lower > 0;
-    quire_offload_stats before;
+    quire_offload_stats before = QUIRE_OFFLOAD_STATS_INIT;
     if (has_sources)
         quire_offload_get_stats(t->offload, &before);
     t->inner.update_state_after_alloc(t->inner.user, req, blocks, num_external);
@@ -193,6 +193,7 @@ static void wrap_connector(tiers_run *t)
 {
     t->inner = *quire_offload_connector(t->offload);
     t->outer = (quire_connector){
+        .size = sizeof(quire_connector),
         .user = t,
         .get_num_new_matched_tokens = run_matched,
         .update_state_after_alloc = run_after_alloc,
@@ -430,7 +431,7 @@ int tiers_run_poll(tiers_run *t, uint64_t step, quire_model_output *output)
 
 static bool has_real_jobs(const tiers_run *t)
 {
-    quire_tier_stats stats;
+    quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     for (uint32_t i = 0; t->settings.is_real && i < t->settings.num_lower; i++)
         if (quire_tier_get_stats(t->lower[i], &stats) == QUIRE_OK && stats.jobs_in_flight > 0)
             return true;
@@ -466,7 +467,7 @@ static bool take_empty_step(tiers_run *t)
 {
     const quire_step *step;
     const quire_outputs *outputs;
-    quire_model_output output = {0};
+    quire_model_output output = QUIRE_MODEL_OUTPUT_INIT;
     return quire_sched_schedule(t->sched, &step) == QUIRE_OK &&
            tiers_run_poll(t, step->step, &output) == QUIRE_OK &&
            quire_sched_update(t->sched, step->step, &output, &outputs) == QUIRE_OK;
@@ -487,7 +488,7 @@ static bool pass_to_next(tiers_run *t)
 void tiers_run_drain(tiers_run *t)
 {
     bool is_idle = quire_sched_num_unfinished(t->sched) == 0;
-    quire_model_output output = {0};
+    quire_model_output output = QUIRE_MODEL_OUTPUT_INIT;
     t->drain_ns = ns_of(now_s(t));
     t->is_draining = true;
     for (uint32_t i = 0; i < RUN_MAX_DRAINS && quire_offload_has_pending(t->offload); i++) {
@@ -533,9 +534,9 @@ static quire_usage usage_of(const tiers_run *t, uint32_t tier, uint64_t *in, uin
         *out = t->device.out_blocks;
         return quire_pool_usage(quire_cache_pool(quire_offload_cache(t->offload)));
     }
-    quire_tier_stats stats;
+    quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     if (quire_tier_get_stats(t->lower[tier - 1], &stats) != QUIRE_OK)
-        stats = (quire_tier_stats){0};
+        stats = (quire_tier_stats)QUIRE_TIER_STATS_INIT;
     *in = stats.bytes_stored / t->config.block_bytes;
     *out = stats.bytes_loaded / t->config.block_bytes;
     return stats.usage;
@@ -555,7 +556,7 @@ const page_tier_step *tiers_run_step(tiers_run *t, double time_s)
 
 void tiers_run_finish(tiers_run *t, double end_s, tiers_result *result)
 {
-    quire_offload_stats stats;
+    quire_offload_stats stats = QUIRE_OFFLOAD_STATS_INIT;
     page_tier tiers[PAGE_MAX_TIERS];
     result->num_tiers = tiers_describe(&t->settings, t->config.block_bytes, tiers);
     tiers_run_step(t, end_s);

@@ -180,17 +180,17 @@ static quire_usage sim_usage(void *self)
     return quire_slots_usage(sim->slots);
 }
 
-static quire_tier_caps sim_caps(void *self)
+static void sim_caps(void *self, quire_tier_caps *caps)
 {
     const tiers_sim *sim = self;
-    return (quire_tier_caps){.alignment = 1,
-                             .max_bytes = UINT32_MAX,
-                             .is_persistent = 0, /* it ends with the replay, and can be emptied */
-                             .is_shared = sim->kind == TIERS_REDIS,
-                             .checks_crc = 1,
-                             .is_simulated = 1,
-                             .looks_ahead = sim->looks_ahead,
-                             .capacity_bytes = sim->capacity_bytes};
+    *caps = (quire_tier_caps){.alignment = 1,
+                              .max_bytes = UINT32_MAX,
+                              .is_persistent = 0, /* it ends with the replay, and can be emptied */
+                              .is_shared = sim->kind == TIERS_REDIS,
+                              .checks_crc = 1,
+                              .is_simulated = 1,
+                              .looks_ahead = sim->looks_ahead,
+                              .capacity_bytes = sim->capacity_bytes};
 }
 
 /* ---- the tier's side --------------------------------------------------------- */

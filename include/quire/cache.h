@@ -68,16 +68,16 @@ typedef enum quire_location {
 } quire_location;
 
 /* Blocks of one group, in the order of the tokens. */
-typedef struct quire_block_span {
+typedef struct quire_block_span { /* final */
     const quire_block *ids;
     uint32_t count;
 } quire_block_span;
 
 /* ---- making a cache ----------------------------------------------------- */
 
-typedef struct quire_group_config {
-    quire_layer_spec spec; /* of its layers; ENCODER_ONLY layers have no group */
-    uint32_t is_eagle;     /* 1: the group has draft layers (EAGLE, MTP) */
+typedef struct quire_group_config { /* final */
+    quire_layer_spec spec;          /* of its layers; ENCODER_ONLY layers have no group */
+    uint32_t is_eagle;              /* 1: the group has draft layers (EAGLE, MTP) */
 } quire_group_config;
 
 typedef struct quire_cache_config {
@@ -154,7 +154,7 @@ QUIRE_API void quire_cache_destroy(quire_cache *cache);
 /* ---- a request, as the cache sees it ------------------------------------ */
 
 /* A request. The caller keeps one struct for each request and updates it. */
-typedef struct quire_cache_request {
+typedef struct quire_cache_request { /* final */
     /* 0 at the start; allocate_slots, fork, move_out, move_in and free write it. */
     quire_seq seq;
     uint32_t num_tokens;          /* prompt and output; 1 or more */
@@ -187,6 +187,7 @@ QUIRE_API int quire_cache_get_computed_blocks(quire_cache *cache,
 /* ---- allocating --------------------------------------------------------- */
 
 typedef struct quire_allocate_params {
+    size_t size;
     uint32_t num_new_tokens;          /* tokens to compute, drafts included */
     uint32_t num_new_computed_tokens; /* tokens of the hit */
     /* Blocks of the hit, num_groups spans; NULL: no hit. */
@@ -202,6 +203,8 @@ typedef struct quire_allocate_params {
      * is; quire_cache_allocate_slots does not read this field. */
     uint32_t full_sequence_must_fit;
 } quire_allocate_params;
+
+#define QUIRE_ALLOCATE_PARAMS_INIT QUIRE_SIZED_INIT(quire_allocate_params)
 
 /* Allocates blocks for new tokens: keeps the blocks of the hit, frees the blocks outside the
  * window, takes new blocks, and gives full blocks their keys (for at most num_tokens tokens, which
@@ -281,7 +284,7 @@ QUIRE_API int quire_cache_get_blocks(const quire_cache *cache, quire_seq seq,
  *      QUIRE_E_UNKNOWN_SEQ  the request has no blocks, or was moved out
  *      QUIRE_E_RANGE        the group does not exist, or no block holds this token
  *      QUIRE_E_ARGUMENT     a Mamba group: a state does not belong to one token */
-typedef struct quire_token_place {
+typedef struct quire_token_place { /* final */
     quire_block block;
     uint32_t index;
     uint32_t offset;
@@ -291,7 +294,7 @@ QUIRE_API int quire_cache_find_token(const quire_cache *cache, quire_seq seq, ui
                                      uint32_t token, quire_token_place *place);
 
 /* One block of a request: entry `index` of the request's row in the group. */
-typedef struct quire_cache_block {
+typedef struct quire_cache_block { /* final */
     /* DEVICE; HOST if the request was moved out; NONE: the entry is the null block, nothing is
      * kept. */
     quire_location location;
@@ -312,6 +315,7 @@ QUIRE_API int quire_cache_get_block(const quire_cache *cache, const quire_cache_
 
 /* Totals over all requests. */
 typedef struct quire_cache_totals {
+    size_t size;
     uint32_t num_seqs; /* requests that have blocks */
     /* Entries in all rows, without null blocks: a block that n rows list counts n times. */
     uint64_t num_table_blocks;
@@ -321,6 +325,8 @@ typedef struct quire_cache_totals {
     uint32_t num_copies;           /* pending copies on write */
     uint32_t watermark_blocks;     /* blocks that a new request must leave free */
 } quire_cache_totals;
+
+#define QUIRE_CACHE_TOTALS_INIT QUIRE_SIZED_INIT(quire_cache_totals)
 
 /* Computes the totals. Cost: a pass over the rows of all requests. */
 QUIRE_API int quire_cache_get_totals(const quire_cache *cache, quire_cache_totals *totals);
@@ -355,8 +361,8 @@ static inline quire_usage quire_cache_usage(const quire_cache *cache)
 
 /* What prefix caching saved, in tokens. A request counts once, when it gets its first blocks; with
  * QUIRE_QUIRK_STATS_EVERY_LOOKUP it counts at every get_computed_blocks. */
-typedef struct quire_prefix_stats {
-    uint32_t was_reset; /* 1: reset_prefix_cache succeeded */
+typedef struct quire_prefix_stats { /* final */
+    uint32_t was_reset;             /* 1: reset_prefix_cache succeeded */
     uint64_t requests;
     uint64_t queries;
     uint64_t hits;
@@ -403,7 +409,7 @@ QUIRE_API int quire_cache_copy_on_write(quire_cache *cache, quire_seq seq, uint3
                                         uint32_t num_tokens);
 
 /* A page to copy, in all layers of the group, before the next forward pass. */
-typedef struct quire_block_copy {
+typedef struct quire_block_copy { /* final */
     quire_block from;
     quire_block to;
     uint32_t group;
@@ -428,9 +434,9 @@ QUIRE_API int quire_cache_take_copies(quire_cache *cache, const quire_block_copy
  * The caller makes the copies in the order of the calls, and all of them before the next forward
  * pass: first the copies of move_out and move_in, then the copies of quire_cache_take_copies. New
  * blocks (quire_cache_take_new_block_ids) are zeroed before the copies of a move_in. */
-typedef struct quire_block_move {
-    quire_block block; /* its page in all layers of the group */
-    uint32_t slot;     /* of the host buffer, 0 to num_host_blocks - 1 */
+typedef struct quire_block_move { /* final */
+    quire_block block;            /* its page in all layers of the group */
+    uint32_t slot;                /* of the host buffer, 0 to num_host_blocks - 1 */
     uint32_t group;
 } quire_block_move;
 
@@ -482,8 +488,8 @@ static inline quire_location quire_cache_location(const quire_cache *cache, quir
 
 /* ---- memory pressure ---------------------------------------------------- */
 
-typedef struct quire_pressure {
-    double level; /* used part of the pool: 0: all blocks are free, 1: none is free */
+typedef struct quire_pressure { /* final */
+    double level;               /* used part of the pool: 0: all blocks are free, 1: none is free */
     /* 0 from the moment that level exceeds preempt_above until level is below admit_below. The gap
      * keeps an engine from admitting and preempting in turn. */
     uint32_t should_admit;

@@ -1,19 +1,23 @@
-/* quire/config.h - rules that all config structs share.
+/* quire/config.h - rules that all structs share.
  *
- * A config is a plain struct. Its first field is the struct's own size: a program that was compiled
- * against an older header has a shorter config and keeps working. Fields that the library does not
- * know must be 0.
+ * A program that was compiled against these headers runs with every later library of the same major
+ * version: later versions only append fields. Each struct is of one of three kinds:
  *
- * The size covers the outer struct alone. A config inside another config (quire_sched_config.cache)
- * must have the size that the library knows, otherwise the call returns QUIRE_E_CONFIG. Structs
- * without a size field, and elements of arrays such as groups, must have the layout of the library.
- * Before version 1.0 Quire does not promise a stable ABI: compile a program against the headers of
- * the library that the program runs with.
+ *      sized   its first field is its own size, as the program was compiled. The library reads and
+ *              writes at most this size. Fields that the program does not know are 0: the default.
+ *              Fields that the library does not know must be 0
+ *      lent    the library owns the struct, and the program reads it through a pointer. A program
+ *              never makes such a struct, and no array and no other struct contains it
+ *      final   never gets another field: small values, and elements of arrays
  *
- * A zero in any other field means the default. Start from the _INIT macro:
+ * The headers mark lent and final structs. Start a sized struct from its _INIT macro, in which all
+ * other fields are 0:
  *
  *      quire_pool_config cfg = QUIRE_POOL_CONFIG_INIT;
  *      cfg.num_blocks = 1000;
+ *
+ * If the size of a struct is wrong, a call returns QUIRE_E_CONFIG for a config and QUIRE_E_ARGUMENT
+ * for any other struct.
  *
  * If a field is out of its range, the call that creates the handle returns QUIRE_E_CONFIG, and
  * quire_refusal names the field: "invalid num_blocks 0 (expected 1..2147483647)".
@@ -26,10 +30,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The _INIT macros consist of these two: the size, and 0 in every other field. NESTED also sets the
- * size of the config inside the struct. In C++ the macros are lambdas: C++ before C++20 has no
- * designated initializers, and compilers warn about fields that an initializer list does not name.
- */
+/* The _INIT macros: the size, and 0 in every other field. In C++ a macro is a lambda, because C++
+ * before C++20 has no designated initializers. */
 #ifdef __cplusplus
 #define QUIRE_SIZED_INIT(type)                                                                     \
     [] {                                                                                           \
@@ -37,21 +39,10 @@
         sized.size = sizeof sized;                                                                 \
         return sized;                                                                              \
     }()
-#define QUIRE_NESTED_INIT(type, inner)                                                             \
-    [] {                                                                                           \
-        type sized = type();                                                                       \
-        sized.size = sizeof sized;                                                                 \
-        sized.inner.size = sizeof sized.inner;                                                     \
-        return sized;                                                                              \
-    }()
 #else
 #define QUIRE_SIZED_INIT(type)                                                                     \
     {                                                                                              \
         .size = sizeof(type)                                                                       \
-    }
-#define QUIRE_NESTED_INIT(type, inner)                                                             \
-    {                                                                                              \
-        .size = sizeof(type), .inner = {.size = sizeof(((type *)0)->inner) }                       \
     }
 #endif
 
@@ -160,7 +151,7 @@ typedef enum quire_log_level {
  * of a scheduler's config could ever run. A message never contains token ids or salts. The library
  * calls these functions on the thread that calls the library. They must not call the same handle.
  */
-typedef struct quire_hooks {
+typedef struct quire_hooks { /* final */
     void *user;
     uint64_t (*now_ns)(void *user);
     /* 0: success; other values: the call failed */

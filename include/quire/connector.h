@@ -26,6 +26,7 @@ struct quire_step;
 /* Finds KV of earlier requests outside the prefix cache: in a tier, or in another engine. A
  * function that is NULL is not called; the connector then finds, saves or resets nothing. */
 typedef struct quire_connector {
+    size_t size;
     void *user;
     /* Sets *num_external to the number of tokens that the connector has after the first num_local
      * tokens of the request. Sets *is_async to 1 if the tokens are loaded while the request waits,
@@ -63,10 +64,13 @@ typedef struct quire_connector {
                                   uint32_t num_tokens, int is_urgent);
 } quire_connector;
 
+#define QUIRE_CONNECTOR_INIT QUIRE_SIZED_INIT(quire_connector)
+
 /* Finds encoder outputs of images, sound and video outside the encoder cache: in another engine
  * that encodes. A function that is NULL is not called. input is the number of one of the request's
  * mm_inputs; in a session the mm_inputs of all inputs are numbered one after the other. */
 typedef struct quire_encoder_connector {
+    size_t size;
     void *user;
     /* Returns 1 if the connector has the encoder output of this input: the input is then not
      * encoded and uses none of the encoder's budget. Called when a step needs the input and the
@@ -80,10 +84,13 @@ typedef struct quire_encoder_connector {
     void *(*build_meta)(void *user, const struct quire_step *step);
 } quire_encoder_connector;
 
+#define QUIRE_ENCODER_CONNECTOR_INIT QUIRE_SIZED_INIT(quire_encoder_connector)
+
 /* Structured output. The caller keeps the grammars. If is_ready is NULL, every grammar is ready; if
  * should_advance is NULL, no grammar advances; if accept_tokens or validate_tokens is NULL, all
  * tokens are accepted. */
 typedef struct quire_grammar {
+    size_t size;
     void *user;
     int (*is_ready)(void *user, quire_req req);       /* 1: compiled, may be scheduled */
     int (*should_advance)(void *user, quire_req req); /* 1: past the reasoning */
@@ -91,6 +98,8 @@ typedef struct quire_grammar {
     /* Returns how many of the drafts, from the first on, the grammar accepts. */
     uint32_t (*validate_tokens)(void *user, quire_req req, const quire_token *tokens, uint32_t n);
 } quire_grammar;
+
+#define QUIRE_GRAMMAR_INIT QUIRE_SIZED_INIT(quire_grammar)
 
 #ifdef __cplusplus
 }

@@ -29,15 +29,15 @@ extern "C" {
 
 typedef enum quire_device_op { QUIRE_DEVICE_STORE = 1, QUIRE_DEVICE_LOAD = 2 } quire_device_op;
 
-typedef struct quire_device_copy {
+typedef struct quire_device_copy { /* final */
     quire_block block;
     uint32_t slot;
     /* Set by the device: CRC32C of the copied bytes; 0 if the device does not compute it. */
     uint32_t crc;
 } quire_device_copy;
 
-typedef struct quire_device_job {
-    uint64_t id; /* set by the caller */
+typedef struct quire_device_job { /* final */
+    uint64_t id;                  /* set by the caller */
     quire_device_op op;
     uint32_t num_copies;
     /* The array, its blocks and its slots must stay valid until the job has ended. */
@@ -64,7 +64,7 @@ typedef struct quire_device_ops {
     void (*close)(void *self);
 } quire_device_ops;
 
-typedef struct quire_device {
+typedef struct quire_device { /* final */
     const quire_device_ops *ops;
     void *self;
 } quire_device;
@@ -103,12 +103,12 @@ QUIRE_API int quire_device_host_open(const quire_device_host_config *config,
 QUIRE_API int quire_device_host_compute(quire_device *device, void (*work)(void *user), void *user);
 
 /* Faults to inject from now on; all 0: no faults. */
-typedef struct quire_device_host_faults {
-    uint32_t compute_delay_us; /* the longest delay before each work */
-    uint32_t copy_delay_us;    /* the longest delay before each copy */
-    uint32_t fail_per_mille;   /* jobs that fail after some of their copies */
-    uint32_t marks_stick;      /* 1: no further mark is reached */
-    uint32_t ignores_marks;    /* 1: copies do not wait for their marks, to show the effect */
+typedef struct quire_device_host_faults { /* final */
+    uint32_t compute_delay_us;            /* the longest delay before each work */
+    uint32_t copy_delay_us;               /* the longest delay before each copy */
+    uint32_t fail_per_mille;              /* jobs that fail after some of their copies */
+    uint32_t marks_stick;                 /* 1: no further mark is reached */
+    uint32_t ignores_marks; /* 1: copies do not wait for their marks, to show the effect */
 } quire_device_host_faults;
 
 QUIRE_API int quire_device_host_set_faults(quire_device *device,
@@ -136,8 +136,8 @@ typedef struct quire_host_memory_config {
 
 #define QUIRE_HOST_MEMORY_CONFIG_INIT QUIRE_SIZED_INIT(quire_host_memory_config)
 
-typedef struct quire_host_memory_info {
-    void *data; /* aligned to page_bytes */
+typedef struct quire_host_memory_info { /* lent */
+    void *data;                         /* aligned to page_bytes */
     uint64_t bytes;
     uint64_t page_bytes;
     uint32_t is_huge;        /* reserved huge pages */
@@ -153,8 +153,8 @@ QUIRE_API int quire_host_memory_open(const quire_host_memory_config *config,
                                      quire_host_memory **memory, char *message,
                                      size_t message_bytes);
 QUIRE_API void quire_host_memory_close(quire_host_memory *memory); /* NULL: nothing */
-/* All 0 if memory is NULL. */
-QUIRE_API quire_host_memory_info quire_host_memory_get_info(const quire_host_memory *memory);
+/* Valid as long as the memory; NULL if memory is NULL. */
+QUIRE_API const quire_host_memory_info *quire_host_memory_get_info(const quire_host_memory *memory);
 
 #ifdef __cplusplus
 }

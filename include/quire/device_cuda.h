@@ -54,7 +54,7 @@ typedef struct quire_cuda_config {
 
 #define QUIRE_CUDA_CONFIG_INIT QUIRE_SIZED_INIT(quire_cuda_config)
 
-typedef struct quire_cuda_info {
+typedef struct quire_cuda_info { /* lent */
     char name[64];
     int driver_version;  /* 13000 is 13.0 */
     uint32_t capability; /* 90 is 9.0 */
@@ -73,7 +73,8 @@ QUIRE_API int quire_cuda_open(const quire_cuda_config *config, const quire_alloc
                               quire_cuda **cuda, char *message, size_t message_bytes);
 /* Closes the GPU, after everything that was opened on it. NULL: does nothing. */
 QUIRE_API void quire_cuda_close(quire_cuda *cuda);
-QUIRE_API quire_cuda_info quire_cuda_get_info(const quire_cuda *cuda);
+/* Valid until the next call with this GPU; NULL if cuda is NULL. */
+QUIRE_API const quire_cuda_info *quire_cuda_get_info(quire_cuda *cuda);
 
 /* Host memory that the GPU can access. QUIRE_E_NOMEM, QUIRE_E_SYSTEM. */
 QUIRE_API int quire_cuda_host_alloc(quire_cuda *cuda, uint64_t bytes, void **memory);
@@ -81,8 +82,8 @@ QUIRE_API void quire_cuda_host_free(quire_cuda *cuda, void *memory); /* NULL: no
 
 /* ---- KV memory ------------------------------------------------------------- */
 
-typedef struct quire_cuda_region {
-    uint64_t base;   /* device address of the piece of block 0 */
+typedef struct quire_cuda_region { /* final */
+    uint64_t base;                 /* device address of the piece of block 0 */
     uint64_t stride; /* bytes from the piece of one block to the piece of the next block */
     uint64_t bytes;  /* of a piece */
 } quire_cuda_region;
@@ -111,7 +112,7 @@ QUIRE_API int quire_cuda_arena_open(quire_cuda *cuda, const quire_cuda_arena_con
                                     quire_cuda_arena **arena, char *message, size_t message_bytes);
 QUIRE_API void quire_cuda_arena_close(quire_cuda_arena *arena); /* NULL: nothing */
 
-typedef struct quire_cuda_arena_view {
+typedef struct quire_cuda_arena_view { /* final */
     uint64_t base;
     uint64_t bytes;                   /* of the whole arena */
     const quire_cuda_region *regions; /* one for each layer; valid as long as the arena */
@@ -190,7 +191,7 @@ QUIRE_API int quire_device_cuda_open(const quire_device_cuda_config *config,
                                      const quire_allocator *allocator, quire_device *device,
                                      char *message, size_t message_bytes);
 
-typedef struct quire_cuda_pair {
+typedef struct quire_cuda_pair { /* final */
     quire_block from;
     quire_block to;
 } quire_cuda_pair;
@@ -203,7 +204,7 @@ QUIRE_API int quire_device_cuda_copy_blocks(quire_device *device, const quire_cu
 QUIRE_API int quire_device_cuda_zero_blocks(quire_device *device, const quire_block *blocks,
                                             uint32_t n);
 
-typedef struct quire_device_cuda_stats {
+typedef struct quire_device_cuda_stats { /* lent */
     uint64_t jobs;
     uint64_t failed_jobs;
     uint64_t bytes_stored;
@@ -215,7 +216,8 @@ typedef struct quire_device_cuda_stats {
     uint32_t in_flight;
 } quire_device_cuda_stats;
 
-QUIRE_API quire_device_cuda_stats quire_device_cuda_get_stats(const quire_device *device);
+/* Valid until the next call with this device; NULL if device is not such a device. */
+QUIRE_API const quire_device_cuda_stats *quire_device_cuda_get_stats(const quire_device *device);
 
 /* For tests: ignores_marks shows the effect of the marks. */
 QUIRE_API int quire_device_cuda_ignore_marks(quire_device *device, uint32_t ignores_marks);
@@ -261,8 +263,8 @@ QUIRE_API int quire_cuda_tables_set_slots(quire_cuda_tables *tables, uint32_t fi
 /* Sends the changes; without changes does nothing. QUIRE_E_SYSTEM if the GPU is broken. */
 QUIRE_API int quire_cuda_tables_send(quire_cuda_tables *tables);
 
-typedef struct quire_cuda_tables_view {
-    uint64_t entries; /* device addresses */
+typedef struct quire_cuda_tables_view { /* final */
+    uint64_t entries;                   /* device addresses */
     uint64_t slots;
     uint32_t num_rows;
     uint32_t row_stride;

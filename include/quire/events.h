@@ -98,6 +98,7 @@ QUIRE_API int quire_publisher_create(const quire_publisher_config *config,
 QUIRE_API void quire_publisher_destroy(quire_publisher *publisher);
 
 typedef struct quire_publisher_stats {
+    size_t size;
     uint64_t num_batches;
     uint64_t num_events;
     uint64_t num_bytes;
@@ -110,7 +111,10 @@ typedef struct quire_publisher_stats {
     uint32_t is_whole;    /* 0: a walk is in progress, and the copy is incomplete */
 } quire_publisher_stats;
 
-QUIRE_API quire_publisher_stats quire_publisher_get_stats(const quire_publisher *publisher);
+#define QUIRE_PUBLISHER_STATS_INIT QUIRE_SIZED_INIT(quire_publisher_stats)
+
+QUIRE_API int quire_publisher_get_stats(const quire_publisher *publisher,
+                                        quire_publisher_stats *stats);
 /* The endpoints that the publisher listens on, with the port if the system chose one
  * (tcp://127.0.0.1:*); "" if there is no such endpoint. Valid as long as the publisher. */
 QUIRE_API const char *quire_publisher_endpoint(const quire_publisher *publisher);
@@ -166,6 +170,7 @@ typedef enum quire_delivery_kind {
  *      RESTART     one of the new publisher         -           -      -
  *      WHOLE       as SNAPSHOT                      -           -      - */
 typedef struct quire_delivery {
+    size_t size;
     quire_delivery_kind kind;
     uint64_t number;
     uint64_t num_missed;
@@ -174,6 +179,8 @@ typedef struct quire_delivery {
     quire_wire_batch batch;
     quire_wire_reader *events; /* quire_wire_get(events, i) */
 } quire_delivery;
+
+#define QUIRE_DELIVERY_INIT QUIRE_SIZED_INIT(quire_delivery)
 
 /* Creates a subscriber. Does not wait for the publisher, which may start later. Statuses, message
  * and *subscriber as for quire_publisher_create; QUIRE_E_UNSAFE only for listening without keys. */

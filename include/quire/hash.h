@@ -111,17 +111,17 @@ static inline int quire_hash_algo_by_name(const char *name, quire_hash_algo *alg
 
 /* Bytes that the caller owns. The library reads them during the call only. data NULL means
  * "absent"; absent is not the same as present and empty. */
-typedef struct quire_bytes {
+typedef struct quire_bytes { /* final */
     const void *data;
     size_t len;
 } quire_bytes;
 
 /* An image, sound or video in the prompt: the position of its placeholder tokens, and the name of
  * its content. */
-typedef struct quire_mm_feature {
-    quire_bytes identifier; /* UTF-8 */
-    uint64_t offset;        /* position of the first placeholder token in the request */
-    uint64_t length;        /* number of placeholder tokens */
+typedef struct quire_mm_feature { /* final */
+    quire_bytes identifier;       /* UTF-8 */
+    uint64_t offset;              /* position of the first placeholder token in the request */
+    uint64_t length;              /* number of placeholder tokens */
 } quire_mm_feature;
 
 /* The extra keys of a whole request. Each block uses the keys that concern the block, in vLLM's
@@ -133,6 +133,7 @@ typedef struct quire_mm_feature {
  * same data pointer and the same length count as one object. (Python has only one empty string and
  * only one string for each single Latin-1 character: give each of these strings one pointer.) */
 typedef struct quire_extra_keys {
+    size_t size;
     quire_bytes lora_name;
     quire_bytes cache_salt;              /* an empty salt counts as absent, as in vLLM */
     const quire_mm_feature *mm_features; /* ordered by offset */
@@ -143,6 +144,8 @@ typedef struct quire_extra_keys {
     uint64_t num_prompt_embeds;
 } quire_extra_keys;
 
+#define QUIRE_EXTRA_KEYS_INIT QUIRE_SIZED_INIT(quire_extra_keys)
+
 /* One extra key of one block, for callers that compute the extra keys themselves. */
 typedef enum quire_extra_key_kind {
     QUIRE_KEY_LORA_NAME = 1,    /* text */
@@ -151,7 +154,7 @@ typedef enum quire_extra_key_kind {
     QUIRE_KEY_PROMPT_EMBEDS = 4 /* bytes: a SHA-256 digest */
 } quire_extra_key_kind;
 
-typedef struct quire_extra_key {
+typedef struct quire_extra_key { /* final */
     quire_extra_key_kind kind;
     quire_bytes value;
     int64_t offset; /* of a feature, relative to the start of the block; may be negative */

@@ -99,14 +99,14 @@ typedef enum quire_mamba_mode {
 #define QUIRE_MAX_STATE_DIMS 4
 
 /* One tensor of a Mamba state. */
-typedef struct quire_state {
-    uint32_t num_dims; /* 0: this state and all states after it are absent */
+typedef struct quire_state { /* final */
+    uint32_t num_dims;       /* 0: this state and all states after it are absent */
     uint32_t dims[QUIRE_MAX_STATE_DIMS];
     quire_dtype dtype;
 } quire_state;
 
 /* One layer. Fields that a kind does not use are ignored. */
-typedef struct quire_layer_spec {
+typedef struct quire_layer_spec { /* final */
     quire_layer_kind kind;
     uint32_t block_size; /* tokens in a block; 1 or more */
 
@@ -135,6 +135,8 @@ typedef struct quire_layer_spec {
     quire_mamba_type mamba_type;
     quire_mamba_mode mamba_mode;
     uint32_t num_speculative_blocks;
+
+    uint32_t reserved[8]; /* 0; reserved for new fields */
 } quire_layer_spec;
 
 /* The bytes of one element. 0 if the value is not a dtype. */

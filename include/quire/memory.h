@@ -49,7 +49,7 @@
  *
  * If the allocator is NULL, the C library's allocator is used, and large handles ask the kernel for
  * huge pages. */
-typedef struct quire_allocator {
+typedef struct quire_allocator { /* final */
     void *user;
     void *(*alloc)(void *user, size_t bytes, size_t alignment);
     void (*free)(void *user, void *memory, size_t bytes, size_t alignment);

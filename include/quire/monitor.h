@@ -84,12 +84,13 @@ typedef enum quire_feed_kind {
 } quire_feed_kind;
 
 /* An extra key of one block. */
-typedef struct quire_feed_key {
-    uint32_t place; /* index of the block in blocks */
+typedef struct quire_feed_key { /* final */
+    uint32_t place;             /* index of the block in blocks */
     quire_extra_key key;
 } quire_feed_key;
 
 typedef struct quire_feed_event {
+    size_t size;
     quire_feed_kind kind;
     uint32_t group_id; /* STORED, REMOVED and PRESENT */
 
@@ -124,6 +125,8 @@ typedef struct quire_feed_event {
     const char *medium; /* the medium of this tier */
 } quire_feed_event;
 
+#define QUIRE_FEED_EVENT_INIT QUIRE_SIZED_INIT(quire_feed_event)
+
 typedef struct quire_reader quire_reader;
 
 /* Creates a reader that begins after the last batch; use a walk for the state before. The reader
@@ -152,12 +155,15 @@ QUIRE_API int quire_monitor_watch_pool(quire_monitor *monitor, const char *name,
  * Returns QUIRE_E_RANGE if the connector has no such tier, QUIRE_E_ARGUMENT if get_key is NULL or
  * num_blocks is 0. */
 typedef struct quire_watched_blocks {
+    size_t size;
     void *user;
     uint32_t num_blocks; /* block numbers are below num_blocks; number 0 is not a block */
     /* Writes the key of a block, which is valid until the tier changes. Returns QUIRE_MISS if the
      * block has no key. Walks call it on the scheduler's thread. */
     int (*get_key)(void *user, quire_block block, quire_bytes *hash, uint32_t *group_id);
 } quire_watched_blocks;
+
+#define QUIRE_WATCHED_BLOCKS_INIT QUIRE_SIZED_INIT(quire_watched_blocks)
 
 QUIRE_API int quire_monitor_watch_blocks(quire_monitor *monitor, uint32_t tier,
                                          const quire_watched_blocks *blocks);
@@ -173,7 +179,7 @@ QUIRE_API uint64_t quire_monitor_ask_walk(quire_monitor *monitor);
 /* ---- steps -------------------------------------------------------------- */
 
 /* A tier of the connector in one step: see quire_tier_usage. */
-typedef struct quire_tier_step {
+typedef struct quire_tier_step { /* final */
     uint64_t total;
     uint64_t empty;
     uint64_t cached;
@@ -188,6 +194,7 @@ typedef struct quire_tier_step {
 /* The numbers of a step (quire_snapshot of quire/observe.h) and its duration. quire_monitor_config
  * names the two clocks. */
 typedef struct quire_monitor_step {
+    size_t size;
     uint64_t step;
     uint64_t time_ns; /* scheduler's clock at the end of schedule */
     uint32_t num_running;
@@ -218,8 +225,11 @@ typedef struct quire_monitor_step {
     quire_tier_step tiers[QUIRE_CONNECTOR_TIERS];
 } quire_monitor_step;
 
+#define QUIRE_MONITOR_STEP_INIT QUIRE_SIZED_INIT(quire_monitor_step)
+
 /* Copies the oldest steps after step number `after` that are still kept, in order; if `after` is
- * UINT64_MAX, the last step. Returns how many. */
+ * UINT64_MAX, the last step. Returns how many. Set the size of steps[0]: all elements have this
+ * size. */
 QUIRE_API uint32_t quire_monitor_get_steps(const quire_monitor *monitor, uint64_t after,
                                            quire_monitor_step *steps, uint32_t capacity);
 /* Copies the last step. Returns QUIRE_MISS before the first step. */
@@ -235,12 +245,13 @@ static inline int quire_monitor_last_step(const quire_monitor *monitor, quire_mo
 #define QUIRE_NAME_BYTES 60
 
 /* The id of a request. */
-typedef struct quire_name {
-    uint32_t bytes; /* length of the id; text has its first QUIRE_NAME_BYTES bytes */
+typedef struct quire_name { /* final */
+    uint32_t bytes;         /* length of the id; text has its first QUIRE_NAME_BYTES bytes */
     char text[QUIRE_NAME_BYTES];
 } quire_name;
 
 typedef struct quire_step_names {
+    size_t size;
     uint64_t step;
     uint32_t num_running;      /* listed ids of requests that run */
     uint32_t num_more_running; /* running requests that are not listed */
@@ -249,6 +260,8 @@ typedef struct quire_step_names {
     uint32_t num_waiting;
     uint32_t num_more_waiting; /* waiting requests that are not listed */
 } quire_step_names;
+
+#define QUIRE_STEP_NAMES_INIT QUIRE_SIZED_INIT(quire_step_names)
 
 /* The ids of the requests of a kept step, at the end of its schedule: first the running requests,
  * then the waiting requests. Returns QUIRE_MISS if the step is no longer kept or does not exist
@@ -264,7 +277,7 @@ QUIRE_API int quire_monitor_get_names(const quire_monitor *monitor, uint64_t ste
 
 /* The numbers of blocks in each state, of blocks that follow each other in the pool. The null block
  * is in the first cell and is not counted. */
-typedef struct quire_map_cell {
+typedef struct quire_map_cell { /* final */
     uint32_t empty;
     uint32_t cached;
     uint32_t active;
@@ -284,6 +297,7 @@ typedef struct quire_map_cell {
  * each pool of at most 65,536 blocks again, whole, if the pool has changed. The drawing of a larger
  * pool continues with the next step. */
 typedef struct quire_block_map {
+    size_t size;
     const char *name;         /* of the tier, as in quire_monitor_get_tiers */
     const char *medium;       /* valid while the monitor lives */
     uint64_t first_step;      /* the step in which the drawing began */
@@ -293,6 +307,8 @@ typedef struct quire_block_map {
     uint32_t cell_blocks;     /* blocks of a cell; the last cell may have fewer */
     uint32_t num_cells;
 } quire_block_map;
+
+#define QUIRE_BLOCK_MAP_INIT QUIRE_SIZED_INIT(quire_block_map)
 
 /* Copies the last map of the GPU's pool (map 0) or of the connector's pool (map 1). QUIRE_MISS:
  * there is no such pool, or it is not drawn yet. QUIRE_E_RANGE: map is not below QUIRE_MAX_MAPS.
@@ -313,9 +329,10 @@ QUIRE_API uint32_t quire_monitor_num_unfinished(const quire_monitor *monitor);
 QUIRE_API uint32_t quire_monitor_get_tiers(const quire_monitor *monitor, quire_tier_usage *tiers,
                                            uint32_t capacity);
 
-/* Constants of the scheduler that the monitor belongs to. */
-typedef struct quire_monitor_info {
-    uint32_t num_blocks; /* with the null block */
+/* Constants of the scheduler that the monitor belongs to. quire_monitor_get_info returns NULL if
+ * monitor is NULL. Valid as long as the monitor. */
+typedef struct quire_monitor_info { /* lent */
+    uint32_t num_blocks;            /* with the null block */
     uint32_t num_groups;
     uint32_t hash_bytes;     /* of the longest key */
     uint32_t block_size;     /* tokens under one hash */
@@ -331,7 +348,7 @@ typedef struct quire_monitor_info {
     uint32_t map_ms;    /* of the config */
 } quire_monitor_info;
 
-QUIRE_API quire_monitor_info quire_monitor_get_info(const quire_monitor *monitor);
+QUIRE_API const quire_monitor_info *quire_monitor_get_info(const quire_monitor *monitor);
 
 /* ---- metrics ------------------------------------------------------------ */
 

@@ -31,9 +31,9 @@ extern "C" {
  * not the amount that the tier holds: a later request can find the cached blocks, and the active
  * blocks that have a key. The active blocks of different tiers may be copies of the same block: do
  * not add them up. */
-typedef struct quire_tier_usage {
-    const char *name;   /* "gpu", "swap", "host", or the label of a quire_tier */
-    const char *medium; /* as in events: "GPU", "CPU", "DISK", "REDIS", ... */
+typedef struct quire_tier_usage { /* final */
+    const char *name;             /* "gpu", "swap", "host", or the label of a quire_tier */
+    const char *medium;           /* as in events: "GPU", "CPU", "DISK", "REDIS", ... */
     /* If the size of the tier is unknown, total is the number of blocks in it. */
     quire_usage blocks;
     uint64_t pinned;        /* active blocks that a pin keeps (quire_sched_pin) */
@@ -52,7 +52,7 @@ typedef struct quire_tier_usage {
 /* ---- steps ---------------------------------------------------------------- */
 
 /* The numbers of one step, reported at the end of schedule. */
-typedef struct quire_snapshot {
+typedef struct quire_snapshot { /* lent */
     uint64_t step;
     uint64_t time_ns; /* from the clock hook */
     uint32_t num_running;
@@ -130,7 +130,7 @@ typedef enum quire_reason {
     QUIRE_REASON_OFFLOADED = 13 /* it waits for quire_sched_resume */
 } quire_reason;
 
-typedef struct quire_decision {
+typedef struct quire_decision { /* lent */
     quire_decision_kind kind;
     quire_reason reason;
     uint64_t step;

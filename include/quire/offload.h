@@ -79,7 +79,7 @@ typedef enum quire_offload_admit {
     QUIRE_ADMIT_LONG = 2
 } quire_offload_admit;
 
-typedef struct quire_offload_tier {
+typedef struct quire_offload_tier { /* final */
     quire_tier *tier;
     quire_offload_admit admit;
     /* Deadline of a load; after it the request continues without the load. 0 = the tier's. */
@@ -167,8 +167,8 @@ QUIRE_API int quire_offload_bind(quire_offload *offload, quire_sched *sched);
 
 /* The copies to make, after everything that was computed before this step. Valid until the next
  * schedule. */
-typedef struct quire_offload_meta {
-    uint64_t load_event; /* QUIRE_OFFLOAD_NO_EVENT: no loads */
+typedef struct quire_offload_meta { /* lent */
+    uint64_t load_event;            /* QUIRE_OFFLOAD_NO_EVENT: no loads */
     uint32_t num_loads;
     const quire_block *load_gpu; /* copy from load_cpu[i] to load_gpu[i] */
     const quire_block *load_cpu;
@@ -184,6 +184,7 @@ typedef struct quire_offload_meta {
 /* What workers have done since the last report. A store counts when num_workers workers have
  * reported it and none of them as failed. A failure is a report too. */
 typedef struct quire_offload_report {
+    size_t size;
     const quire_req *loaded; /* requests whose loads have completed */
     uint32_t num_loaded;
     const quire_req *failed; /* requests whose loads have failed: they are computed again */
@@ -194,6 +195,8 @@ typedef struct quire_offload_report {
     const uint64_t *failed_events; /* stores that failed: they are dropped */
     uint32_t num_failed_events;
 } quire_offload_report;
+
+#define QUIRE_OFFLOAD_REPORT_INIT QUIRE_SIZED_INIT(quire_offload_report)
 
 /* Reports what workers have done. Returns QUIRE_E_UNKNOWN_REQ if a load or a store is not in flight
  * or was already reported; QUIRE_E_ARGUMENT with a device. */
@@ -221,6 +224,7 @@ QUIRE_API int quire_offload_set_identity(quire_offload *offload, const unsigned 
 #define QUIRE_OFFLOAD_MAX_TIERS 4
 
 typedef struct quire_offload_stats {
+    size_t size;
     quire_usage cpu;        /* blocks */
     uint64_t stored_blocks; /* blocks copied to the CPU pool */
     uint64_t loaded_blocks; /* blocks copied from the CPU pool */
@@ -252,6 +256,8 @@ typedef struct quire_offload_stats {
     } tiers[QUIRE_OFFLOAD_MAX_TIERS];
     double recompute_token_ns; /* learned */
 } quire_offload_stats;
+
+#define QUIRE_OFFLOAD_STATS_INIT QUIRE_SIZED_INIT(quire_offload_stats)
 
 QUIRE_API int quire_offload_get_stats(const quire_offload *offload, quire_offload_stats *stats);
 /* The cache of CPU blocks, for reading. A block with a hold (quire_pool_hold) is still being

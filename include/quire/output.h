@@ -27,6 +27,7 @@ typedef enum quire_finish_reason {
 
 /* What the engine computed for the requests of one step. */
 typedef struct quire_model_output {
+    size_t size;
     /* Sampled[i * stride + k], k < num_sampled[i]; NULL: no tokens. */
     const quire_token *sampled;
     uint32_t stride; /* 0 = 1 */
@@ -48,7 +49,9 @@ typedef struct quire_model_output {
     uint32_t num_invalid_blocks;
 } quire_model_output;
 
-typedef struct quire_output {
+#define QUIRE_MODEL_OUTPUT_INIT QUIRE_SIZED_INIT(quire_model_output)
+
+typedef struct quire_output { /* final */
     /* Invalid after this update if finish_reason is set and the request is not a session. */
     quire_req req;
     void *user;
@@ -69,14 +72,14 @@ typedef struct quire_output {
     uint32_t has_repeated;
 } quire_output;
 
-typedef struct quire_spec_stats {
-    uint64_t num_drafts; /* requests that had drafts */
+typedef struct quire_spec_stats { /* final */
+    uint64_t num_drafts;          /* requests that had drafts */
     uint64_t num_draft_tokens;
     uint64_t num_accepted_tokens;
     const uint64_t *accepted_per_pos; /* num_spec_tokens elements */
 } quire_spec_stats;
 
-typedef struct quire_sched_stats {
+typedef struct quire_sched_stats { /* lent */
     uint32_t num_running;
     uint32_t num_waiting;
     uint32_t num_skipped;
@@ -87,15 +90,14 @@ typedef struct quire_sched_stats {
 } quire_sched_stats;
 
 /* What an update returns. Valid until the next update. */
-typedef struct quire_outputs {
+typedef struct quire_outputs { /* lent */
     uint32_t num_outputs;
     const quire_output *outputs;
     /* With include_finished_set: the requests that finished since the last update. */
     uint32_t num_finished;
     const quire_req *finished;
     const uint32_t *finished_clients;
-    uint32_t has_stats;
-    quire_sched_stats stats;
+    const quire_sched_stats *stats; /* NULL without log_stats */
 } quire_outputs;
 
 #ifdef __cplusplus

@@ -40,20 +40,23 @@ typedef struct quire_plan quire_plan;
 
 /* ---- asking ------------------------------------------------------------- */
 
-typedef struct quire_plan_worker {
-    const uint32_t *layers; /* indices, each once; NULL and 0: all layers, in their order */
+typedef struct quire_plan_worker { /* final */
+    const uint32_t *layers;        /* indices, each once; NULL and 0: all layers, in their order */
     uint32_t num_layers;
     uint64_t memory_bytes; /* memory for KV cache */
 } quire_plan_worker;
 
 /* Why a plan does not fit, and what would fit. */
 typedef struct quire_plan_shortage {
+    size_t size;
     uint32_t worker;          /* the first worker with too little memory */
     uint64_t memory_bytes;    /* its memory */
     uint64_t needed_bytes;    /* for one request of max_model_len tokens */
     uint32_t max_model_len;   /* from the params */
     uint32_t fitting_max_len; /* the most tokens that fit in its memory; 0: not even one */
 } quire_plan_shortage;
+
+#define QUIRE_PLAN_SHORTAGE_INIT QUIRE_SIZED_INIT(quire_plan_shortage)
 
 typedef struct quire_plan_params {
     size_t size;
@@ -119,6 +122,7 @@ QUIRE_API void quire_plan_destroy(quire_plan *plan);
 /* ---- looking ------------------------------------------------------------ */
 
 typedef struct quire_plan_info {
+    size_t size;
     uint32_t num_groups;
     uint32_t num_workers;
     uint32_t num_blocks;    /* with the null block; 1 for a model without a KV cache */
@@ -128,7 +132,10 @@ typedef struct quire_plan_info {
     uint32_t hash_block_size;
 } quire_plan_info;
 
+#define QUIRE_PLAN_INFO_INIT QUIRE_SIZED_INIT(quire_plan_info)
+
 typedef struct quire_plan_group {
+    size_t size;
     /* Of its layers, with defaults filled in. If the layers differ: of the first layer on the first
      * worker. */
     quire_layer_spec spec;
@@ -140,7 +147,10 @@ typedef struct quire_plan_group {
     uint32_t is_eagle;
 } quire_plan_group;
 
+#define QUIRE_PLAN_GROUP_INIT QUIRE_SIZED_INIT(quire_plan_group)
+
 typedef struct quire_plan_share {
+    size_t size;
     uint64_t memory_bytes;  /* from the params */
     uint64_t needed_bytes;  /* for one request of max_model_len tokens */
     uint64_t used_bytes;    /* bytes of all its tensors */
@@ -149,7 +159,9 @@ typedef struct quire_plan_share {
     uint32_t num_tensors;
 } quire_plan_share;
 
-typedef struct quire_plan_tensor {
+#define QUIRE_PLAN_SHARE_INIT QUIRE_SIZED_INIT(quire_plan_share)
+
+typedef struct quire_plan_tensor { /* final */
     uint64_t bytes;
     /* Layers of different groups that share the tensor; may be empty (padding). */
     const uint32_t *layers;

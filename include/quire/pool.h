@@ -61,6 +61,7 @@ typedef enum quire_event_kind {
  * the call. The hook may call the functions under "finding" and "looking". The hook must not change
  * the pool. */
 typedef struct quire_event {
+    size_t size;
     quire_event_kind kind;
     uint32_t group_id;
 
@@ -78,6 +79,8 @@ typedef struct quire_event {
     void *request;         /* STORED: from the caller's params */
     uint32_t still_cached; /* REMOVED: 1 if another block has the same key, 0 otherwise */
 } quire_event;
+
+#define QUIRE_EVENT_INIT QUIRE_SIZED_INIT(quire_event)
 
 /* ---- making a pool ------------------------------------------------------ */
 
@@ -177,6 +180,7 @@ QUIRE_API int quire_pool_let_go(quire_pool *pool, const quire_block *blocks, uin
 
 /* Params of quire_pool_cache_full_blocks. */
 typedef struct quire_cache_full_params {
+    size_t size;
     const quire_block *blocks;  /* all blocks of the request; null blocks are skipped */
     uint32_t num_cached_blocks; /* the first blocks, which already have keys */
     uint32_t num_full_blocks;   /* the number of blocks that have keys after the call */
@@ -189,6 +193,8 @@ typedef struct quire_cache_full_params {
     /* Number of the block whose hash is the first of hashes: 0, or below num_cached_blocks. */
     uint32_t first_hash;
 } quire_cache_full_params;
+
+#define QUIRE_CACHE_FULL_PARAMS_INIT QUIRE_SIZED_INIT(quire_cache_full_params)
 
 /* Gives full blocks their keys, so that lookups find them. If num_cached_blocks >= num_full_blocks,
  * does nothing and makes no event. Returns QUIRE_E_UNKNOWN_BLOCK; QUIRE_E_ALREADY_CACHED if a block
@@ -216,8 +222,8 @@ QUIRE_API int quire_pool_find_same(const quire_pool *pool, const quire_pool *oth
  *
  * Returns QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK, QUIRE_E_DISABLED, or QUIRE_E_ARGUMENT if the
  * two pools are the same pool. */
-typedef struct quire_same {
-    uint32_t num_done; /* blocks of others that were processed */
+typedef struct quire_same { /* final */
+    uint32_t num_done;      /* blocks of others that were processed */
     uint32_t num_taken;
     uint32_t num_with_key; /* processed blocks before the first block without a key */
     uint32_t is_full;      /* 1: no free block was left for the next block */
@@ -252,7 +258,7 @@ QUIRE_API int quire_pool_reset_prefix_cache(quire_pool *pool);
 /* ---- looking ------------------------------------------------------------ */
 
 /* The blocks by state: empty + cached + active + null_blocks == total. */
-typedef struct quire_usage {
+typedef struct quire_usage { /* final */
     uint64_t total;
     uint64_t empty;       /* no user, no key */
     uint64_t cached;      /* no user, has a key: a prefix hit can use it; evicted when needed */
@@ -276,12 +282,12 @@ static inline double quire_usage_level(quire_usage usage)
     return usage.total > 1 ? 1.0 - num_free / (double)(usage.total - 1) : 0.0;
 }
 
-typedef struct quire_block_info {
-    uint32_t ref_cnt;   /* users and holds */
-    uint32_t num_holds; /* of them: holds (quire_pool_hold) */
-    uint32_t group_id;  /* of its key */
-    char state;         /* 'N', 'A', 'C' or 'E' */
-    quire_bytes hash;   /* absent if the block has no key; valid until the pool changes */
+typedef struct quire_block_info { /* final */
+    uint32_t ref_cnt;             /* users and holds */
+    uint32_t num_holds;           /* of them: holds (quire_pool_hold) */
+    uint32_t group_id;            /* of its key */
+    char state;                   /* 'N', 'A', 'C' or 'E' */
+    quire_bytes hash;             /* absent if the block has no key; valid until the pool changes */
 } quire_block_info;
 
 /* Describes blocks: infos[i] for blocks[i]. QUIRE_E_UNKNOWN_BLOCK if a block does not exist. */

@@ -35,7 +35,7 @@ extern "C" {
 typedef struct quire_residency quire_residency;
 
 /* A life that has ended. */
-typedef struct quire_block_life {
+typedef struct quire_block_life { /* lent */
     quire_block block;
     uint32_t num_gaps;    /* gaps between its last hits: 0 to 3 */
     uint64_t lifetime_ns; /* from the allocation to the end */

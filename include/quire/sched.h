@@ -123,9 +123,7 @@ typedef enum quire_pause {
 
 typedef struct quire_sched_config {
     size_t size;
-    /* Its profile, quirks, log_stats and max_requests are set from this config. cache.size must be
-     * this library's size, see quire/config.h. */
-    quire_cache_config cache;
+    quire_cache_config *cache; /* required; profile, quirks, log_stats, max_requests: from here */
     /* Required with prefix caching; its block size is the cache's hash_block_size. The scheduler
      * keeps the pointer and uses the hasher alone: destroy the hasher after the scheduler. */
     quire_hasher *hasher;
@@ -254,7 +252,7 @@ typedef struct quire_sched_config {
     uint64_t swap_setup_ns; /* to start the copies of one request in one direction */
 } quire_sched_config;
 
-#define QUIRE_SCHED_CONFIG_INIT QUIRE_NESTED_INIT(quire_sched_config, cache)
+#define QUIRE_SCHED_CONFIG_INIT QUIRE_SIZED_INIT(quire_sched_config)
 
 /* Create a scheduler: see quire/memory.h. quire_refusal says why a config is invalid. */
 QUIRE_API int quire_sched_create(const quire_sched_config *config, const quire_allocator *allocator,
@@ -273,7 +271,7 @@ QUIRE_API void quire_sched_destroy(quire_sched *sched);
 
 /* An image, sound or video: its placeholder tokens, and the embeddings that the encoder makes of
  * it. With is_encoder_decoder it is not in the prompt: its offset is 0, and it may be longer. */
-typedef struct quire_mm_input {
+typedef struct quire_mm_input { /* final */
     quire_mm_feature feature;
     uint32_t num_embeds; /* 0 = one for each placeholder token */
     /* One flag for each placeholder: not 0 where an embedding goes; copied. NULL: all placeholders,
@@ -282,6 +280,7 @@ typedef struct quire_mm_input {
 } quire_mm_input;
 
 typedef struct quire_request_params {
+    size_t size;
     quire_bytes id;            /* 1 to 256 bytes, unique; PRIORITY breaks ties by it */
     const quire_token *prompt; /* copied */
     uint32_t num_prompt_tokens;
@@ -319,6 +318,8 @@ typedef struct quire_request_params {
     const void *prompt_embeds;
     size_t prompt_embed_bytes;
 } quire_request_params;
+
+#define QUIRE_REQUEST_PARAMS_INIT QUIRE_SIZED_INIT(quire_request_params)
 
 /* Adds a request; *req names it. The scheduler copies params.
  *
@@ -433,6 +434,7 @@ QUIRE_API int quire_sched_finish(quire_sched *sched, const quire_req *reqs, uint
 QUIRE_API quire_req quire_sched_find(const quire_sched *sched, quire_bytes id);
 
 typedef struct quire_req_info {
+    size_t size;
     quire_req_status status;
     uint32_t num_tokens;
     uint32_t num_prompt_tokens;
@@ -453,6 +455,8 @@ typedef struct quire_req_info {
     uint32_t is_offloaded; /* 1: it waits for quire_sched_resume */
     void *user;            /* of its params */
 } quire_req_info;
+
+#define QUIRE_REQ_INFO_INIT QUIRE_SIZED_INIT(quire_req_info)
 
 QUIRE_API int quire_sched_req_info(const quire_sched *sched, quire_req req, quire_req_info *info);
 /* The params of a request, with the changes by continue, fork and cut_prompt: for an engine that

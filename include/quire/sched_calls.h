@@ -27,7 +27,7 @@ static inline int quire_sched_drop_pins(quire_sched *sched)
 /* The user pointer of a request; NULL if the request does not exist. */
 static inline void *quire_sched_user(const quire_sched *sched, quire_req req)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     return quire_sched_req_info(sched, req, &info) == QUIRE_OK ? info.user : NULL;
 }
 

@@ -21,7 +21,7 @@ typedef enum quire_step_kind {
 } quire_step_kind;
 
 /* A page to copy, in all layers of the group, before the tokens of the step are computed. */
-typedef struct quire_step_copy {
+typedef struct quire_step_copy { /* final */
     quire_block from;
     quire_block to;
     uint32_t group;
@@ -34,8 +34,8 @@ typedef struct quire_step_copy {
 /* One step. Valid until the next schedule: the scheduler keeps what update needs. Arrays of
  * num_reqs elements are in the order in which the requests were scheduled: running requests, then
  * admitted requests. */
-typedef struct quire_step {
-    uint64_t step; /* the number of the step, from 1 on */
+typedef struct quire_step { /* lent */
+    uint64_t step;          /* the number of the step, from 1 on */
     uint32_t num_reqs;
     uint32_t total_tokens;
     const quire_req *reqs;

@@ -78,9 +78,9 @@ QUIRE_API int quire_table_move_row(quire_table *table, uint32_t source, uint32_t
 QUIRE_API int quire_table_swap_row(quire_table *table, uint32_t a, uint32_t b);
 
 /* The arrays that a kernel reads. Valid as long as the table. All zero if table is NULL. */
-typedef struct quire_table_view {
-    const int32_t *entries; /* num_rows x row_stride elements */
-    uint32_t row_stride;    /* kernel blocks in a row */
+typedef struct quire_table_view { /* final */
+    const int32_t *entries;       /* num_rows x row_stride elements */
+    uint32_t row_stride;          /* kernel blocks in a row */
     uint32_t num_rows;
     const uint32_t *row_lengths; /* kernel blocks in use, for each row */
     const int64_t *slot_mapping; /* num_slots elements */
@@ -111,7 +111,7 @@ QUIRE_API int quire_table_compute_slot_mapping(quire_table *table, uint32_t num_
  * _layer_outer and _block_outer fill a layout. They return QUIRE_E_OVERFLOW if the last byte has no
  * 64-bit address, QUIRE_E_ARGUMENT if layout is NULL. Any thread may call the functions of a
  * layout. */
-typedef struct quire_layout {
+typedef struct quire_layout { /* final */
     uint64_t base;
     uint64_t layer_stride;
     uint64_t block_stride;

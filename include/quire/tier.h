@@ -46,7 +46,7 @@ struct quire_slots;
 
 #define QUIRE_TIER_HASH_BYTES 32
 
-typedef struct quire_tier_key {
+typedef struct quire_tier_key {                /* final */
     unsigned char hash[QUIRE_TIER_HASH_BYTES]; /* of the block; see quire_tier_key_of */
     uint32_t group;
     uint32_t rank;
@@ -75,7 +75,7 @@ typedef enum quire_tier_status {
     QUIRE_TIER_REFUSED = 7    /* not tried: the breaker is open, or the tier is closing */
 } quire_tier_status;
 
-typedef struct quire_tier_io {
+typedef struct quire_tier_io { /* final */
     quire_tier_key key;
     void *memory; /* LOAD: destination; STORE: source; aligned as caps say */
     /* LOAD: must equal the stored bytes, otherwise WRONG. FIND: set if known. */
@@ -86,8 +86,8 @@ typedef struct quire_tier_io {
     uint64_t place;           /* for the tier: where the block is */
 } quire_tier_io;
 
-typedef struct quire_tier_job {
-    uint64_t id; /* set by the caller */
+typedef struct quire_tier_job { /* final */
+    uint64_t id;                /* set by the caller */
     quire_tier_op op;
     uint32_t num_ios;
     /* The array and the job must stay valid, at the same address, until the completion. */
@@ -108,9 +108,9 @@ typedef struct quire_tier_job {
 
 /* ---- a tier's own part ----------------------------------------------------- */
 
-typedef struct quire_tier_caps {
-    uint32_t alignment; /* of memory and bytes; 1: any */
-    uint32_t max_bytes; /* the most bytes of one key */
+typedef struct quire_tier_caps { /* lent */
+    uint32_t alignment;          /* of memory and bytes; 1: any */
+    uint32_t max_bytes;          /* the most bytes of one key */
     uint32_t is_persistent;
     /* 1: other engines store here too: lookup does not know all keys, FIND asks. */
     uint32_t is_shared;
@@ -128,13 +128,13 @@ typedef struct quire_tier_caps {
 /* Ends the ios of jobs; passed to begin, turn and cancel. If an io has already ended, or its job
  * was not begun, the call is counted (bad_ends) and ignored. A job is valid until the call returns
  * in which its last io ended; after that call the scheduler has the job. */
-typedef struct quire_tier_ends {
+typedef struct quire_tier_ends { /* lent */
     void (*end)(struct quire_tier_ends *ends, quire_tier_job *job, uint32_t io,
                 quire_tier_status status);
 } quire_tier_ends;
 
 /* Bytes that the blocks of a tier use, and may use; 0: unknown. */
-typedef struct quire_tier_space {
+typedef struct quire_tier_space { /* final */
     uint64_t used_bytes;
     uint64_t capacity_bytes;
 } quire_tier_space;
@@ -150,7 +150,8 @@ typedef struct quire_tier_ops {
      * registered. */
     int (*open)(void *self, const void *memory, size_t bytes, char *message, size_t message_bytes);
     void (*close)(void *self); /* after the last turn, or after a failed open; frees self too */
-    quire_tier_caps (*caps)(void *self);
+    /* Sets the fields of caps that are not 0; all fields are 0 before the call. */
+    void (*caps)(void *self, quire_tier_caps *caps);
 
     /* Called on the scheduler's thread. These functions must not wait or make system calls. */
     /* Called before the job goes to the other thread: sets the place of each io, or its status if
@@ -288,7 +289,8 @@ QUIRE_API int quire_tier_reset(quire_tier *tier);
  * quire_tier_reset; QUIRE_E_SYSTEM also if the new directory cannot be created: nothing has
  * changed. */
 QUIRE_API int quire_tier_set_identity(quire_tier *tier, const unsigned char *fingerprint);
-QUIRE_API quire_tier_caps quire_tier_get_caps(const quire_tier *tier);
+/* Valid as long as the tier; NULL if tier is NULL. */
+QUIRE_API const quire_tier_caps *quire_tier_get_caps(const quire_tier *tier);
 QUIRE_API const char *quire_tier_label(const quire_tier *tier);
 /* The medium: "DISK" for a file or a directory, "REDIS", ...; see quire_tier_ops.medium. */
 QUIRE_API const char *quire_tier_medium(const quire_tier *tier);
@@ -300,6 +302,7 @@ typedef enum quire_tier_health {
 } quire_tier_health;
 
 typedef struct quire_tier_stats {
+    size_t size;
     quire_tier_health health;
     quire_usage usage; /* counts keys */
     uint64_t jobs;
@@ -315,6 +318,8 @@ typedef struct quire_tier_stats {
     uint64_t bad_ends;
     quire_tier_space space;
 } quire_tier_stats;
+
+#define QUIRE_TIER_STATS_INIT QUIRE_SIZED_INIT(quire_tier_stats)
 
 QUIRE_API int quire_tier_get_stats(const quire_tier *tier,
                                    quire_tier_stats *stats); /* any thread */

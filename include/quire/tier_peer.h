@@ -100,6 +100,7 @@ QUIRE_API int quire_peer_server_set_identity(quire_peer_server *server,
                                              const unsigned char *fingerprint);
 
 typedef struct quire_peer_server_stats {
+    size_t size;
     uint64_t connections; /* now */
     uint64_t offered;     /* blocks, now */
     /* since the server was opened */
@@ -116,6 +117,8 @@ typedef struct quire_peer_server_stats {
     uint64_t blocks_void; /* withdrawn while the server sent them */
     uint64_t bytes_sent;  /* of blocks */
 } quire_peer_server_stats;
+
+#define QUIRE_PEER_SERVER_STATS_INIT QUIRE_SIZED_INIT(quire_peer_server_stats)
 
 QUIRE_API int quire_peer_server_get_stats(const quire_peer_server *server,
                                           quire_peer_server_stats *stats); /* any thread */
@@ -182,6 +185,7 @@ QUIRE_API int quire_tier_peer_create(const quire_tier_peer_config *config, uint3
 QUIRE_API const quire_tier_ops *quire_tier_peer_ops(void);
 
 typedef struct quire_tier_peer_stats {
+    size_t size;
     uint64_t connections; /* authenticated connections, now */
     uint64_t jobs;        /* begun and not ended, now */
     /* since the tier was opened */
@@ -196,6 +200,8 @@ typedef struct quire_tier_peer_stats {
     uint64_t hints;     /* blocks that the peer's events name, now */
     uint64_t not_asked; /* keys that the events do not name, since the tier was opened */
 } quire_tier_peer_stats;
+
+#define QUIRE_TIER_PEER_STATS_INIT QUIRE_SIZED_INIT(quire_tier_peer_stats)
 
 QUIRE_API int quire_tier_peer_get_stats(const quire_tier_peer *peer,
                                         quire_tier_peer_stats *stats); /* any thread */

@@ -131,6 +131,7 @@ QUIRE_API int quire_tier_redis_create(const quire_tier_redis_config *config, uin
 QUIRE_API const quire_tier_ops *quire_tier_redis_ops(void);
 
 typedef struct quire_tier_redis_stats {
+    size_t size;
     uint64_t nodes;
     uint64_t nodes_open; /* nodes whose breaker is open */
     uint64_t slots;      /* slots that have a node; of 16,384 */
@@ -151,6 +152,8 @@ typedef struct quire_tier_redis_stats {
     uint64_t bytes_in;
     uint64_t bytes_out;
 } quire_tier_redis_stats;
+
+#define QUIRE_TIER_REDIS_STATS_INIT QUIRE_SIZED_INIT(quire_tier_redis_stats)
 
 QUIRE_API int quire_tier_redis_get_stats(const quire_tier_redis *redis,
                                          quire_tier_redis_stats *stats); /* any thread */

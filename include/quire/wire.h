@@ -32,7 +32,7 @@
 extern "C" {
 #endif
 
-typedef struct quire_wire_hash {
+typedef struct quire_wire_hash { /* final */
     uint64_t number;
     quire_bytes bytes; /* data NULL: use the number */
 } quire_wire_hash;
@@ -53,7 +53,7 @@ typedef enum quire_wire_key_kind {
     QUIRE_WIRE_RAW = 5 /* any other value: its msgpack bytes */
 } quire_wire_key_kind;
 
-typedef struct quire_wire_key {
+typedef struct quire_wire_key { /* final */
     quire_wire_key_kind kind;
     quire_bytes value;
     int64_t number;
@@ -61,6 +61,7 @@ typedef struct quire_wire_key {
 
 /* An absent text has data NULL. A has_ flag of 0 is nil on the wire. */
 typedef struct quire_wire_event {
+    size_t size;
     quire_wire_kind kind;
     const quire_wire_hash *hashes; /* STORED, REMOVED */
     uint32_t num_hashes;
@@ -80,6 +81,8 @@ typedef struct quire_wire_event {
     uint32_t has_group;
     uint32_t group;
 } quire_wire_event;
+
+#define QUIRE_WIRE_EVENT_INIT QUIRE_SIZED_INIT(quire_wire_event)
 
 /* ---- writing ------------------------------------------------------------ */
 
@@ -112,7 +115,7 @@ QUIRE_API int quire_wire_end(quire_wire_writer *writer, double time, int64_t ran
 
 typedef struct quire_wire_reader quire_wire_reader;
 
-typedef struct quire_wire_batch {
+typedef struct quire_wire_batch { /* final */
     double time;
     uint32_t num_events;
     uint32_t has_rank;
@@ -166,15 +169,16 @@ QUIRE_API int quire_index_match(const quire_index *index, const quire_wire_hash 
                                 uint32_t num_hashes, uint32_t group, quire_bytes medium,
                                 uint32_t *num_blocks);
 
-typedef struct quire_index_stats {
-    uint64_t num_blocks; /* different (worker, group, medium, hash) */
+typedef struct quire_index_stats { /* lent */
+    uint64_t num_blocks;           /* different (worker, group, medium, hash) */
     uint64_t num_stored;
     uint64_t num_removed;
     uint64_t num_unknown; /* removals of unknown blocks */
     uint64_t num_dropped; /* past max_blocks, or out of memory */
 } quire_index_stats;
 
-QUIRE_API quire_index_stats quire_index_get_stats(const quire_index *index);
+/* Valid as long as the index; NULL if index is NULL. */
+QUIRE_API const quire_index_stats *quire_index_get_stats(const quire_index *index);
 /* Calls visit for each block of a worker, in any order. visit must not change the index. */
 QUIRE_API void quire_index_visit(const quire_index *index, uint32_t worker,
                                  void (*visit)(void *user, const quire_wire_hash *hash,

@@ -50,9 +50,7 @@ static int check_allocation_params(const quire_cache *cache, const quire_cache_r
 static int read_cache_config(quire_cache_config *c, const quire_cache_config *callers)
 {
     quire_cache_config given;
-    int err = qr_refuse_reading(&given, sizeof given, callers, "quire_cache_config");
-    if (err == QUIRE_OK)
-        err = qr_check_cache_config(&given);
+    int err = qr_check_cache_config(&given, callers);
     return err == QUIRE_OK ? qr_cache_config_read(c, callers) : err;
 }
 
@@ -118,6 +116,8 @@ static QR_NOINLINE int check_then_allocate(quire_cache *cache, quire_cache_reque
 int quire_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
                                const quire_allocate_params *params, quire_block_span *new_blocks)
 {
+    quire_allocate_params own;
+    params = qr_struct_in(&own, sizeof own, params);
     if (!cache_ok(cache) || !request_ok(request) || params == NULL)
         return QUIRE_E_ARGUMENT;
     bool is_usual = request->num_tokens <= cache->max_model_len && request->first_hash == 0;
@@ -129,6 +129,8 @@ int quire_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
 int quire_cache_can_allocate(const quire_cache *cache, const quire_cache_request *request,
                              const quire_allocate_params *params)
 {
+    quire_allocate_params own;
+    params = qr_struct_in(&own, sizeof own, params);
     if (!cache_ok(cache) || !request_ok(request) || params == NULL)
         return QUIRE_E_ARGUMENT;
     bool is_whole = params->full_sequence_must_fit != 0; /* reads no hash */

@@ -94,19 +94,19 @@ int quire_cache_get_totals(const quire_cache *cache, quire_cache_totals *totals)
     if (!is_cache(cache) || totals == NULL)
         return QUIRE_E_ARGUMENT;
     const qr_host *host = &cache->host;
-    *totals = (quire_cache_totals){.num_seqs = cache->num_seqs,
-                                   .num_moved_out = host->num_seqs,
-                                   .num_host_blocks = host->num_slots - host->num_free,
-                                   .num_free_host_blocks = host->num_free,
-                                   .num_copies = cache->num_copies,
-                                   .watermark_blocks = cache->watermark_blocks};
+    quire_cache_totals own = {.num_seqs = cache->num_seqs,
+                              .num_moved_out = host->num_seqs,
+                              .num_host_blocks = host->num_slots - host->num_free,
+                              .num_free_host_blocks = host->num_free,
+                              .num_copies = cache->num_copies,
+                              .watermark_blocks = cache->watermark_blocks};
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         const qr_group *group = &cache->groups[g];
         for (uint32_t row = 0; row < cache->max_requests; row++) {
             const uint32_t *blocks = qr_group_row_blocks(group, row);
             for (uint32_t i = 0; i < group->rows[row].num_blocks; i++)
-                totals->num_table_blocks += blocks[i] != QUIRE_NULL_BLOCK;
+                own.num_table_blocks += blocks[i] != QUIRE_NULL_BLOCK;
         }
     }
-    return QUIRE_OK;
+    return qr_struct_out(totals, &own, sizeof own);
 }

@@ -38,7 +38,7 @@ static int check_cache_fields(const quire_cache_config *p)
     RETURN_CHECK(quire_cache_config);
 }
 
-int qr_check_cache_config(const quire_cache_config *p)
+static int check_cache_config(const quire_cache_config *p)
 {
     int err = check_cache_fields(p);
     if (err == QUIRE_OK && p->num_groups > 0 && p->groups == NULL)
@@ -46,6 +46,12 @@ int qr_check_cache_config(const quire_cache_config *p)
     for (uint32_t g = 0; err == QUIRE_OK && g < p->num_groups; g++)
         err = qr_refuse_in(check_group_fields(&p->groups[g]), "groups[%u]", g);
     return err;
+}
+
+int qr_check_cache_config(quire_cache_config *own, const quire_cache_config *callers)
+{
+    int err = qr_refuse_reading(own, sizeof *own, callers, "quire_cache_config");
+    return err == QUIRE_OK ? check_cache_config(own) : err;
 }
 
 static int check_sched_fields(const quire_sched_config *p)
@@ -58,17 +64,30 @@ static int check_monitor_fields(const quire_monitor_config *p)
     RETURN_CHECK(quire_monitor_config);
 }
 
+static int check_partners(const quire_sched_config *p)
+{
+    quire_connector connector;
+    quire_encoder_connector encoder;
+    quire_grammar grammar;
+    int err = QUIRE_OK;
+    if (p->connector != NULL)
+        err = qr_refuse_reading(&connector, sizeof connector, p->connector, "quire_connector");
+    if (err == QUIRE_OK && p->encoder_connector != NULL)
+        err = qr_refuse_reading(&encoder, sizeof encoder, p->encoder_connector,
+                                "quire_encoder_connector");
+    if (err == QUIRE_OK && p->grammar != NULL)
+        err = qr_refuse_reading(&grammar, sizeof grammar, p->grammar, "quire_grammar");
+    return err;
+}
+
 int qr_check_sched_config(const quire_sched_config *p)
 {
-    /* Its size lies where every version has it. With another one, all fields behind the cache's
-     * config lie elsewhere. */
-    if (p->cache.size != sizeof p->cache)
-        return qr_refuse(
-            "invalid cache.size %zu (expected %zu; start from QUIRE_SCHED_CONFIG_INIT)",
-            p->cache.size, sizeof p->cache);
+    quire_cache_config cache;
     int err = check_sched_fields(p);
     if (err == QUIRE_OK)
-        err = qr_refuse_in(qr_check_cache_config(&p->cache), "cache");
+        err = qr_refuse_in(qr_check_cache_config(&cache, p->cache), "cache");
+    if (err == QUIRE_OK)
+        err = check_partners(p);
     quire_monitor_config monitor;
     if (err != QUIRE_OK || p->monitor == NULL)
         return err;

@@ -46,6 +46,7 @@ typedef struct qr_field_limits {
     ANY(hooks)
 
 #define QR_FIELDS_quire_cache_full_params(NUMBER, REAL, FLAG, ANY)                                 \
+    ANY(size)                                                                                      \
     ANY(blocks)                                                                                    \
     NUMBER(num_cached_blocks, 0, UINT32_MAX)                                                       \
     NUMBER(num_full_blocks, 0, UINT32_MAX)                                                         \
@@ -142,6 +143,7 @@ typedef struct qr_field_limits {
     ANY(user)
 
 #define QR_FIELDS_quire_allocate_params(NUMBER, REAL, FLAG, ANY)                                   \
+    ANY(size)                                                                                      \
     NUMBER(num_new_tokens, 0, limits->max_model_len)                                               \
     NUMBER(num_new_computed_tokens, 0, limits->max_model_len)                                      \
     ANY(new_computed_blocks)                                                                       \
@@ -214,6 +216,7 @@ typedef struct qr_field_limits {
     ANY(is_embed)
 
 #define QR_FIELDS_quire_request_params(NUMBER, REAL, FLAG, ANY)                                    \
+    ANY(size)                                                                                      \
     NUMBER(id.len, 0, QR_MAX_ID_BYTES)                                                             \
     ANY(prompt)                                                                                    \
     NUMBER(num_prompt_tokens, 1, limits->max_model_len - 1)                                        \
@@ -246,6 +249,7 @@ typedef struct qr_field_limits {
 
 /* What each element of its arrays may be depends on the step: sched/step/update.c. */
 #define QR_FIELDS_quire_model_output(NUMBER, REAL, FLAG, ANY)                                      \
+    ANY(size)                                                                                      \
     ANY(sampled)                                                                                   \
     NUMBER(stride, 0, UINT32_MAX)                                                                  \
     ANY(num_sampled)                                                                               \
@@ -294,9 +298,9 @@ typedef struct qr_field_limits {
 int qr_check_pool_config(const quire_pool_config *p);
 int qr_check_table_config(const quire_table_config *p);
 int qr_check_hasher_config(const quire_hasher_config *p);
-/* The groups too. */
-int qr_check_cache_config(const quire_cache_config *p);
-/* The cache's config, which must have this library's size, and the monitor's too. */
+/* Reads the caller's config into *own; the groups too. */
+int qr_check_cache_config(quire_cache_config *own, const quire_cache_config *callers);
+/* The cache's config and the monitor's too. */
 int qr_check_sched_config(const quire_sched_config *p);
 int qr_check_residency_config(const quire_residency_config *p);
 int qr_check_metrics_format(const quire_metrics_format *p);

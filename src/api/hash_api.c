@@ -140,8 +140,6 @@ int quire_chain_init(const quire_hasher *hasher, void *memory, size_t bytes, qui
 
 static bool extra_ok(const quire_extra_keys *extra)
 {
-    if (extra == NULL)
-        return true;
     if (extra->mm_features == NULL && extra->num_mm_features > 0)
         return false;
     for (size_t i = 0; i < extra->num_mm_features; i++)
@@ -155,10 +153,13 @@ int quire_chain_append(quire_hasher *hasher, quire_chain *chain, const quire_tok
                        size_t capacity, size_t *num_new)
 {
     bool arrays_ok = (tokens != NULL || num_tokens == 0) && (digests != NULL || capacity == 0);
-    if (!hasher_ok(hasher) || chain == NULL || !arrays_ok || num_new == NULL || !extra_ok(extra) ||
+    quire_extra_keys room;
+    const quire_extra_keys *keys = qr_struct_in(&room, sizeof room, extra);
+    if (!hasher_ok(hasher) || chain == NULL || !arrays_ok || num_new == NULL ||
+        (extra != NULL && (keys == NULL || !extra_ok(keys))) ||
         chain->block_size != hasher->block_size)
         return QUIRE_E_ARGUMENT;
-    return qr_chain_append(hasher, chain, tokens, num_tokens, extra, digests, capacity, num_new);
+    return qr_chain_append(hasher, chain, tokens, num_tokens, keys, digests, capacity, num_new);
 }
 
 uint64_t quire_chain_get_num_tokens(const quire_chain *chain)

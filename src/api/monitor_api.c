@@ -57,16 +57,17 @@ void quire_reader_destroy(quire_reader *reader)
 
 int quire_reader_next(quire_reader *reader, quire_feed_event *event)
 {
-    if (reader == NULL || event == NULL)
+    if (reader == NULL || !qr_struct_is_out(event, sizeof *event))
         return QUIRE_E_ARGUMENT;
     int err = qr_feed_read(&reader->monitor->feed, &reader->at, reader->buffer);
     if (err == QUIRE_LOST)
         atomic_fetch_add_explicit(&reader->monitor->num_late_reads, 1, memory_order_relaxed);
-    if (err == QUIRE_OK) {
-        qr_feed_parse(reader->buffer, event, reader->keys);
-        event->medium = reader->monitor->metrics.tiers.mediums[event->tier];
-    }
-    return err;
+    if (err != QUIRE_OK)
+        return err;
+    quire_feed_event own;
+    qr_feed_parse(reader->buffer, &own, reader->keys);
+    own.medium = reader->monitor->metrics.tiers.mediums[own.tier];
+    return qr_struct_out(event, &own, sizeof own);
 }
 
 /* In the maps, where they are drawn. */
@@ -95,6 +96,8 @@ int quire_monitor_watch_pool(quire_monitor *m, const char *name, const quire_poo
 
 int quire_monitor_watch_blocks(quire_monitor *m, uint32_t tier, const quire_watched_blocks *blocks)
 {
+    quire_watched_blocks room;
+    blocks = qr_struct_in(&room, sizeof room, blocks);
     if (!is_monitor(m) || blocks == NULL || blocks->get_key == NULL || blocks->num_blocks == 0)
         return QUIRE_E_ARGUMENT;
     return qr_monitor_watch_blocks(m, tier, blocks) ? QUIRE_OK : QUIRE_E_RANGE;
@@ -102,6 +105,8 @@ int quire_monitor_watch_blocks(quire_monitor *m, uint32_t tier, const quire_watc
 
 int quire_monitor_tell_event(quire_monitor *m, uint32_t tier, const quire_event *event)
 {
+    quire_event room;
+    event = qr_struct_in(&room, sizeof room, event);
     if (!is_monitor(m) || event == NULL)
         return QUIRE_E_ARGUMENT;
     if (tier == 0 || tier >= QUIRE_MAX_TIERS || m->watched[tier].get_key == NULL)
@@ -117,9 +122,9 @@ uint64_t quire_monitor_ask_walk(quire_monitor *m)
     return atomic_fetch_add_explicit(&m->num_walks_asked, 1, memory_order_acq_rel) + 1;
 }
 
-quire_monitor_info quire_monitor_get_info(const quire_monitor *m)
+const quire_monitor_info *quire_monitor_get_info(const quire_monitor *m)
 {
-    return is_monitor(m) ? m->info : (quire_monitor_info){0};
+    return is_monitor(m) ? &m->info : NULL;
 }
 
 /* ---- steps ----------------------------------------------------------------- */
@@ -127,30 +132,46 @@ quire_monitor_info quire_monitor_get_info(const quire_monitor *m)
 uint32_t quire_monitor_get_steps(const quire_monitor *m, uint64_t after, quire_monitor_step *steps,
                                  uint32_t capacity)
 {
-    if (!is_monitor(m) || steps == NULL || capacity == 0)
+    uint32_t n = 0;
+    bool is_last = after == UINT64_MAX;
+    quire_monitor_step own;
+    if (!is_monitor(m) || !qr_struct_is_out(steps, sizeof *steps))
         return 0;
-    if (after == UINT64_MAX)
-        return qr_monitor_last_step(m, steps) == QUIRE_OK;
-    return qr_monitor_get_steps(m, after, steps, capacity);
+    size_t size = steps->size; /* of each: a caller of another version has another size */
+    if (size == sizeof *steps && !is_last)
+        return qr_monitor_get_steps(m, after, steps, capacity);
+    if (is_last)
+        return capacity > 0 && qr_monitor_last_step(m, &own) == QUIRE_OK &&
+               qr_struct_out(steps, &own, sizeof own) == QUIRE_OK;
+    for (; n < capacity && qr_monitor_get_steps(m, after, &own, 1) == 1; n++) {
+        unsigned char *to = (unsigned char *)steps + n * size;
+        memcpy(to, &size, sizeof size);
+        (void)qr_struct_out(to, &own, sizeof own);
+        after = own.step;
+    }
+    return n;
 }
 
 int quire_monitor_get_names(const quire_monitor *m, uint64_t step, quire_step_names *names,
                             quire_name *list, uint32_t capacity)
 {
-    if (!is_monitor(m) || names == NULL || list == NULL)
+    quire_step_names own;
+    if (!is_monitor(m) || !qr_struct_is_out(names, sizeof *names) || list == NULL)
         return QUIRE_E_ARGUMENT;
     if (m->names.most == 0)
         return QUIRE_E_DISABLED;
     if (capacity < 2 * m->names.most)
         return QUIRE_E_TOO_SMALL;
-    return qr_monitor_get_names(m, step, names, list);
+    int err = qr_monitor_get_names(m, step, &own, list);
+    return err == QUIRE_OK ? qr_struct_out(names, &own, sizeof own) : err;
 }
 
 int quire_monitor_get_map(const quire_monitor *m, uint32_t i, quire_block_map *map,
                           quire_map_cell *cells, uint32_t capacity)
 {
     uint32_t tier;
-    if (!is_monitor(m) || map == NULL || cells == NULL)
+    quire_block_map own;
+    if (!is_monitor(m) || !qr_struct_is_out(map, sizeof *map) || cells == NULL)
         return QUIRE_E_ARGUMENT;
     if (m->maps.period_ns == 0)
         return QUIRE_E_DISABLED;
@@ -158,11 +179,11 @@ int quire_monitor_get_map(const quire_monitor *m, uint32_t i, quire_block_map *m
         return QUIRE_E_RANGE;
     if (capacity < QUIRE_MAP_CELLS)
         return QUIRE_E_TOO_SMALL;
-    if (!qr_maps_get(&m->maps, i, &tier, map, cells))
+    if (!qr_maps_get(&m->maps, i, &tier, &own, cells))
         return QUIRE_MISS;
-    map->name = m->metrics.tiers.names[tier];
-    map->medium = m->metrics.tiers.mediums[tier];
-    return QUIRE_OK;
+    own.name = m->metrics.tiers.names[tier];
+    own.medium = m->metrics.tiers.mediums[tier];
+    return qr_struct_out(map, &own, sizeof own);
 }
 
 uint32_t quire_monitor_num_unfinished(const quire_monitor *m)

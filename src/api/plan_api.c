@@ -51,14 +51,15 @@ int quire_plan_get_info(const quire_plan *plan, quire_plan_info *info)
 {
     if (!plan_ok(plan) || info == NULL)
         return QUIRE_E_ARGUMENT;
-    *info = (quire_plan_info){.num_groups = plan->num_groups,
-                              .num_workers = plan->num_workers,
-                              .num_blocks = plan->num_blocks,
-                              .max_model_len = plan->limits.max_model_len,
-                              .num_tokens = plan->num_tokens,
-                              .block_size = plan->block_size,
-                              .hash_block_size = plan->hash_block_size};
-    return QUIRE_OK;
+    quire_plan_info own = {.size = sizeof(quire_plan_info),
+                           .num_groups = plan->num_groups,
+                           .num_workers = plan->num_workers,
+                           .num_blocks = plan->num_blocks,
+                           .max_model_len = plan->limits.max_model_len,
+                           .num_tokens = plan->num_tokens,
+                           .block_size = plan->block_size,
+                           .hash_block_size = plan->hash_block_size};
+    return qr_struct_out(info, &own, sizeof own);
 }
 
 int quire_plan_get_group(const quire_plan *plan, uint32_t group, quire_plan_group *out)
@@ -72,13 +73,14 @@ int quire_plan_get_group(const quire_plan *plan, uint32_t group, quire_plan_grou
     uint64_t page_bytes = differ ? 0 : qr_spec_page_bytes(&g->spec);
     for (uint32_t i = 0; differ && i < g->layers.count; i++)
         page_bytes += qr_plan_page_bytes(plan, g->layers.ids[i]);
-    *out = (quire_plan_group){.spec = g->spec,
-                              .layers = g->layers.ids,
-                              .num_layers = g->layers.count,
-                              .page_bytes = page_bytes,
-                              .layers_differ = differ,
-                              .is_eagle = g->is_eagle};
-    return QUIRE_OK;
+    quire_plan_group own = {.size = sizeof(quire_plan_group),
+                            .spec = g->spec,
+                            .layers = g->layers.ids,
+                            .num_layers = g->layers.count,
+                            .page_bytes = page_bytes,
+                            .layers_differ = differ,
+                            .is_eagle = g->is_eagle};
+    return qr_struct_out(out, &own, sizeof own);
 }
 
 int quire_plan_get_worker(const quire_plan *plan, uint32_t worker, quire_plan_share *out)
@@ -91,13 +93,14 @@ int quire_plan_get_worker(const quire_plan *plan, uint32_t worker, quire_plan_sh
     uint64_t used = 0;
     for (uint32_t i = 0; i < share->num_tensors; i++)
         used += share->tensors[i].page_bytes * plan->num_blocks;
-    *out = (quire_plan_share){.memory_bytes = share->memory_bytes,
-                              .needed_bytes = share->needed_bytes,
-                              .used_bytes = used,
-                              .max_concurrency = share->max_concurrency,
-                              .num_layers = share->layers.count,
-                              .num_tensors = share->num_tensors};
-    return QUIRE_OK;
+    quire_plan_share own = {.size = sizeof(quire_plan_share),
+                            .memory_bytes = share->memory_bytes,
+                            .needed_bytes = share->needed_bytes,
+                            .used_bytes = used,
+                            .max_concurrency = share->max_concurrency,
+                            .num_layers = share->layers.count,
+                            .num_tensors = share->num_tensors};
+    return qr_struct_out(out, &own, sizeof own);
 }
 
 int quire_plan_get_tensor(const quire_plan *plan, uint32_t worker, uint32_t tensor,
@@ -126,7 +129,8 @@ int quire_plan_cache_config(const quire_plan *plan, quire_cache_config *config)
 {
     if (!plan_ok(plan) || config == NULL)
         return QUIRE_E_ARGUMENT;
-    if (config->size < sizeof *config)
+    if (!qr_struct_is_out(config, sizeof *config) ||
+        config->size < offsetof(quire_cache_config, profile)) /* behind all that is set here */
         return QUIRE_E_CONFIG;
     config->num_blocks = plan->num_blocks;
     config->groups = plan->num_groups > 0 ? plan->group_configs : NULL;

@@ -161,6 +161,8 @@ int quire_pool_let_go(quire_pool *pool, const quire_block *blocks, uint32_t num_
 
 int quire_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *params)
 {
+    quire_cache_full_params room;
+    params = qr_struct_in(&room, sizeof room, params);
     if (!pool_ok(pool) || params == NULL)
         return QUIRE_E_ARGUMENT;
     if (!pool->enable_caching)

@@ -32,22 +32,25 @@ static int leave_call(quire_sched *sched, int status)
 
 /* ---- making ---------------------------------------------------------------- */
 
-static int read_sched_config(quire_sched_config *c, const quire_sched_config *callers)
+/* c->cache is then *cache. */
+static int read_sched_config(quire_sched_config *c, quire_cache_config *cache,
+                             const quire_sched_config *callers)
 {
     quire_sched_config given;
     int err = qr_refuse_reading(&given, sizeof given, callers, "quire_sched_config");
     if (err == QUIRE_OK)
         err = qr_check_sched_config(&given);
-    return err == QUIRE_OK ? qr_sched_config_read(c, callers) : err;
+    return err == QUIRE_OK ? qr_sched_config_read(c, cache, callers) : err;
 }
 
 int quire_sched_create(const quire_sched_config *config, const quire_allocator *allocator,
                        quire_sched **sched)
 {
     quire_sched_config c;
+    quire_cache_config cache;
     if (sched == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = read_sched_config(&c, config);
+    int err = read_sched_config(&c, &cache, config);
     if (err != QUIRE_OK)
         return err;
     qr_owner owner;
@@ -98,6 +101,8 @@ static int check_params_of(const quire_sched *sched, const quire_request_params 
 
 int quire_sched_add(quire_sched *sched, const quire_request_params *params, quire_req *req)
 {
+    quire_request_params room;
+    params = qr_struct_in(&room, sizeof room, params);
     if (params == NULL || req == NULL || !enter_request(sched))
         return QUIRE_E_ARGUMENT;
     bool has_hashes = sched->hasher != NULL;
@@ -110,6 +115,8 @@ int quire_sched_add(quire_sched *sched, const quire_request_params *params, quir
 int quire_sched_fork(quire_sched *sched, quire_req parent, const quire_request_params *params,
                      quire_req *child)
 {
+    quire_request_params room;
+    params = qr_struct_in(&room, sizeof room, params);
     if (params == NULL || child == NULL || !enter_request(sched))
         return QUIRE_E_ARGUMENT;
     quire_request_params own = *params;
@@ -126,7 +133,10 @@ int quire_sched_fork(quire_sched *sched, quire_req parent, const quire_request_p
 
 int quire_sched_continue(quire_sched *sched, quire_req req, const quire_request_params *params)
 {
-    if (!enter_request(sched))
+    quire_request_params room;
+    bool is_last = params == NULL;
+    params = qr_struct_in(&room, sizeof room, params);
+    if ((params == NULL && !is_last) || !enter_request(sched))
         return QUIRE_E_ARGUMENT;
     uint32_t index = qr_sched_index_of(sched, req);
     int err = index == QR_NIL ? QUIRE_E_UNKNOWN_REQ : QUIRE_OK;
@@ -211,24 +221,24 @@ int quire_sched_req_info(const quire_sched *sched, quire_req req, quire_req_info
         return QUIRE_E_UNKNOWN_REQ;
     const qr_request *r = &sched->table.requests[index];
     const qr_waiter *w = &sched->table.waiters[index];
-    *info = (quire_req_info){.status = (quire_req_status)r->status,
-                             .num_tokens = r->kv.num_tokens,
-                             .num_prompt_tokens = r->num_prompt_tokens,
-                             .num_computed_tokens = r->kv.num_computed_tokens,
-                             .num_output_placeholders = r->num_placeholders,
-                             .num_spec_tokens = r->num_drafts,
-                             .num_preemptions = r->num_preemptions,
-                             .client_index = r->client_index,
-                             .lora_id = r->lora_id,
-                             .priority = w->priority,
-                             .arrival_time = w->arrival_time,
-                             .id = w->id,
-                             .seq = r->kv.seq,
-                             .num_swapped_tokens = r->num_saved + r->num_hosted,
-                             .location = location_of(r),
-                             .is_offloaded = r->is_offloaded,
-                             .user = r->kv.user};
-    return QUIRE_OK;
+    quire_req_info own = {.status = (quire_req_status)r->status,
+                          .num_tokens = r->kv.num_tokens,
+                          .num_prompt_tokens = r->num_prompt_tokens,
+                          .num_computed_tokens = r->kv.num_computed_tokens,
+                          .num_output_placeholders = r->num_placeholders,
+                          .num_spec_tokens = r->num_drafts,
+                          .num_preemptions = r->num_preemptions,
+                          .client_index = r->client_index,
+                          .lora_id = r->lora_id,
+                          .priority = w->priority,
+                          .arrival_time = w->arrival_time,
+                          .id = w->id,
+                          .seq = r->kv.seq,
+                          .num_swapped_tokens = r->num_saved + r->num_hosted,
+                          .location = location_of(r),
+                          .is_offloaded = r->is_offloaded,
+                          .user = r->kv.user};
+    return qr_struct_out(info, &own, sizeof own);
 }
 
 int quire_sched_get_tokens(const quire_sched *sched, quire_req req, uint32_t first, uint32_t num,
@@ -284,6 +294,8 @@ int quire_sched_schedule(quire_sched *sched, const quire_step **step)
 int quire_sched_update(quire_sched *sched, uint64_t step, const quire_model_output *output,
                        const quire_outputs **outputs)
 {
+    quire_model_output room;
+    output = qr_struct_in(&room, sizeof room, output);
     if (output == NULL || outputs == NULL ||
         (output->finished_sending == NULL && output->num_finished_sending > 0) ||
         (output->finished_recving == NULL && output->num_finished_recving > 0) ||

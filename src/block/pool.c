@@ -84,7 +84,8 @@ static void forget_key(quire_pool *pool, uint32_t block)
     bool still_cached = qr_map_remove(&pool->map, block);
     if (pool->on_event == NULL)
         return;
-    quire_event event = {.kind = QUIRE_EVENT_REMOVED,
+    quire_event event = {.size = sizeof(quire_event),
+                         .kind = QUIRE_EVENT_REMOVED,
                          .group_id = b->group_id,
                          .blocks = &block,
                          .num_blocks = 1,
@@ -356,7 +357,8 @@ void qr_pool_tell_stored(const quire_pool *pool, const quire_cache_full_params *
     if (pool->on_event == NULL)
         return;
     uint32_t first = p->num_cached_blocks;
-    quire_event event = {.kind = QUIRE_EVENT_STORED,
+    quire_event event = {.size = sizeof(quire_event),
+                         .kind = QUIRE_EVENT_STORED,
                          .group_id = p->group_id,
                          .blocks = p->blocks + first,
                          .num_blocks = p->num_full_blocks - first,
@@ -454,7 +456,7 @@ int qr_pool_reset_prefix_cache(quire_pool *pool)
     pool->num_cached = 0;
     qr_pool_publish(pool);
     if (pool->on_event != NULL) {
-        quire_event event = {.kind = QUIRE_EVENT_CLEARED};
+        quire_event event = {.size = sizeof(quire_event), .kind = QUIRE_EVENT_CLEARED};
         pool->on_event(pool->event_user, &event);
     }
     qr_assert_expensive(qr_pool_is_valid(pool));

@@ -59,7 +59,8 @@ static void tell_same(const quire_pool *pool, const uint32_t *block)
     if (pool->on_event == NULL)
         return;
     qr_key key = qr_map_key_of(&pool->map, *block);
-    quire_cache_full_params p = {.blocks = block,
+    quire_cache_full_params p = {.size = sizeof(quire_cache_full_params),
+                                 .blocks = block,
                                  .num_full_blocks = 1,
                                  .hashes = key.hash,
                                  .hash_len = key.len,

@@ -45,7 +45,7 @@ uint64_t qr_event_log_take(qr_event_log *log, void (*visit)(void *user, const qu
     const unsigned char *at = log->bytes;
     const unsigned char *end = log->bytes + log->used;
     while (at < end) {
-        quire_event event;
+        quire_event event = QUIRE_EVENT_INIT;
         memcpy(&event, at, sizeof event);
         at += round_up_8(sizeof event);
         event.parent.data = event.parent.len > 0 ? at : NULL;

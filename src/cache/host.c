@@ -181,7 +181,8 @@ static int read_move_in(quire_cache *cache, const quire_cache_request *request, 
     fresh->was_preempted = 1;
     quire_cache_request asked = *fresh;
     asked.num_tokens = num_tokens;
-    *p = (quire_allocate_params){.new_computed_blocks = cache->host.hit};
+    *p = (quire_allocate_params){.size = sizeof(quire_allocate_params),
+                                 .new_computed_blocks = cache->host.hit};
     int err =
         qr_cache_get_computed_blocks(cache, &asked, cache->host.hit, &p->num_new_computed_tokens);
     p->num_external_computed_tokens = num_tokens - p->num_new_computed_tokens;

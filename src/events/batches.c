@@ -64,7 +64,7 @@ static void find_mediums(qr_batches *b)
 
 static int create_parts(qr_batches *b, const qr_batches_config *config)
 {
-    b->info = quire_monitor_get_info(config->monitor);
+    b->info = *quire_monitor_get_info(config->monitor);
     uint32_t num_blocks = 0;
     for (uint32_t t = 0; t < QUIRE_MAX_TIERS; t++) {
         b->bases[t] = num_blocks;
@@ -87,9 +87,9 @@ static int create_parts(qr_batches *b, const qr_batches_config *config)
  * reader was made, which then sees all that comes. */
 static bool is_new(const quire_monitor *monitor)
 {
-    quire_monitor_step last;
+    quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
     return quire_monitor_last_step(monitor, &last) == QUIRE_MISS &&
-           quire_monitor_get_info(monitor).has_content == 0;
+           quire_monitor_get_info(monitor)->has_content == 0;
 }
 
 int qr_batches_create(const qr_batches_config *config, qr_batches **batches)
@@ -155,7 +155,7 @@ static int add_wire(qr_batches *b, const quire_wire_event *wire)
 
 static int pay_clear(qr_batches *b)
 {
-    quire_wire_event cleared = {.kind = QUIRE_WIRE_CLEARED};
+    quire_wire_event cleared = {.size = sizeof(quire_wire_event), .kind = QUIRE_WIRE_CLEARED};
     if (!b->owes_clear)
         return QUIRE_OK;
     b->owes_clear = false;
@@ -165,7 +165,7 @@ static int pay_clear(qr_batches *b)
 /* Tells of blocks [first, end) of an event, as if they had been stored by themselves. */
 static int tell_part(qr_batches *b, const quire_feed_event *event, uint32_t first, uint32_t end)
 {
-    quire_wire_event wire;
+    quire_wire_event wire = QUIRE_WIRE_EVENT_INIT;
     int status = pay_clear(b);
     if (status == QUIRE_OK)
         status = qr_feed_wire_make_part(&b->feed_wire, event, first, end - first, &wire);
@@ -174,7 +174,7 @@ static int tell_part(qr_batches *b, const quire_feed_event *event, uint32_t firs
 
 static int tell(qr_batches *b, const quire_feed_event *event)
 {
-    quire_wire_event wire;
+    quire_wire_event wire = QUIRE_WIRE_EVENT_INIT;
     int status = pay_clear(b);
     if (status == QUIRE_OK)
         status = qr_feed_wire_make(&b->feed_wire, event, &wire);
@@ -368,7 +368,7 @@ static int take_event(qr_batches *b, quire_feed_event *event)
 
 int qr_batches_next(qr_batches *b, quire_bytes *bytes, uint32_t *num_events)
 {
-    quire_feed_event event;
+    quire_feed_event event = QUIRE_FEED_EVENT_INIT;
     for (;;) {
         int status = take_event(b, &event);
         if (status == QUIRE_LOST) {

@@ -156,7 +156,7 @@ static void make_stored(qr_feed_wire *f, const feed_part *part, const feed_array
 int qr_feed_wire_make_part(qr_feed_wire *f, const quire_feed_event *event, uint32_t first,
                            uint32_t count, quire_wire_event *wire)
 {
-    *wire = (quire_wire_event){.kind = QUIRE_WIRE_CLEARED};
+    *wire = (quire_wire_event){.size = sizeof(quire_wire_event), .kind = QUIRE_WIRE_CLEARED};
     if (event->kind == QUIRE_FEED_CLEARED)
         return QUIRE_OK;
     if (event->kind != QUIRE_FEED_STORED && event->kind != QUIRE_FEED_PRESENT &&

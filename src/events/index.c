@@ -448,6 +448,8 @@ void quire_index_destroy(quire_index *index)
 
 int quire_index_apply(quire_index *index, uint32_t worker, const quire_wire_event *event)
 {
+    quire_wire_event room;
+    event = qr_struct_in(&room, sizeof room, event);
     if (index == NULL || event == NULL || (event->num_hashes > 0 && event->hashes == NULL))
         return QUIRE_E_ARGUMENT;
     if (worker >= index->max_workers)
@@ -524,9 +526,9 @@ int quire_index_match(const quire_index *index, const quire_wire_hash *hashes, u
     return QUIRE_OK;
 }
 
-quire_index_stats quire_index_get_stats(const quire_index *index)
+const quire_index_stats *quire_index_get_stats(const quire_index *index)
 {
-    return index == NULL ? (quire_index_stats){0} : index->stats;
+    return index == NULL ? NULL : &index->stats;
 }
 
 void quire_index_visit(const quire_index *index, uint32_t worker,

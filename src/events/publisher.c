@@ -285,11 +285,11 @@ static int open_sockets(quire_publisher *p, const quire_publisher_config *config
 static void set_mediums(qr_snapshot_maker *maker, const quire_monitor *monitor)
 {
     quire_tier_usage tiers[QUIRE_MAX_TIERS];
-    quire_monitor_info info = quire_monitor_get_info(monitor);
+    const quire_monitor_info *info = quire_monitor_get_info(monitor);
     uint32_t count = quire_monitor_get_tiers(monitor, tiers, QUIRE_MAX_TIERS);
     for (uint32_t i = 0; i < count; i++) {
         maker->mediums[i] = (quire_bytes){tiers[i].medium, strlen(tiers[i].medium)};
-        if (info.tier_blocks[i] > 0)
+        if (info->tier_blocks[i] > 0)
             maker->num_tiers = i + 1;
     }
 }
@@ -316,7 +316,7 @@ static int create_contents(quire_publisher *p, const quire_publisher_config *con
     p->answers.buffer = &p->buffer;
     p->answers.budget = &p->budget;
     p->answers.max_bytes = p->max_bytes + config->queue_bytes; /* more than what live ones may */
-    p->answers.maker.num_groups = quire_monitor_get_info(config->monitor).num_groups;
+    p->answers.maker.num_groups = quire_monitor_get_info(config->monitor)->num_groups;
     set_mediums(&p->answers.maker, config->monitor);
     p->answers.maker.rank = config->rank;
     p->answers.maker.hashes_as_bytes = config->hashes_as_bytes;
@@ -423,16 +423,16 @@ QUIRE_API void quire_publisher_destroy(quire_publisher *p)
 
 /* ---- looking --------------------------------------------------------------- */
 
-QUIRE_API quire_publisher_stats quire_publisher_get_stats(const quire_publisher *p)
+QUIRE_API int quire_publisher_get_stats(const quire_publisher *p, quire_publisher_stats *stats)
 {
-    quire_publisher_stats stats = {0};
+    quire_publisher_stats own;
     if (p == NULL)
-        return stats;
-#define QR_X(field) stats.field = qr_count_get(&p->field);
+        return QUIRE_E_ARGUMENT;
+#define QR_X(field) own.field = qr_count_get(&p->field);
     PUBLISHER_STATS(QR_X)
 #undef QR_X
-    stats.is_whole = (uint32_t)qr_count_get(&p->is_whole);
-    return stats;
+    own.is_whole = (uint32_t)qr_count_get(&p->is_whole);
+    return qr_struct_out(stats, &own, sizeof own);
 }
 
 QUIRE_API const char *quire_publisher_endpoint(const quire_publisher *p)

@@ -30,7 +30,8 @@ void qr_snapshot_maker_release(qr_snapshot_maker *maker)
 static quire_wire_event stored_piece(qr_snapshot_maker *maker, const qr_mirror *mirror,
                                      whole_place *place)
 {
-    quire_wire_event event = {.kind = QUIRE_WIRE_STORED,
+    quire_wire_event event = {.size = sizeof(quire_wire_event),
+                              .kind = QUIRE_WIRE_STORED,
                               .hashes = maker->hashes,
                               .medium = maker->mediums[place->group / maker->num_groups],
                               .has_group = 1,
@@ -56,7 +57,7 @@ static quire_wire_event stored_piece(qr_snapshot_maker *maker, const qr_mirror *
 static int add_piece(qr_snapshot_maker *maker, qr_snapshot *whole, const quire_wire_event *stored,
                      double time, qr_budget *budget)
 {
-    quire_wire_event cleared = {.kind = QUIRE_WIRE_CLEARED};
+    quire_wire_event cleared = {.size = sizeof(quire_wire_event), .kind = QUIRE_WIRE_CLEARED};
     quire_bytes bytes;
     int status = quire_wire_begin(maker->writer);
     if (status == QUIRE_OK && whole->num_pieces == 0)

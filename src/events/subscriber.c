@@ -27,7 +27,9 @@ static int read_delivery(quire_subscriber *s, quire_delivery *delivery)
 
 QUIRE_API int quire_subscriber_next(quire_subscriber *s, int timeout_ms, quire_delivery *delivery)
 {
-    if (s == NULL || delivery == NULL)
+    quire_delivery own;
+    int status;
+    if (s == NULL || !qr_struct_is_out(delivery, sizeof *delivery))
         return QUIRE_E_ARGUMENT;
     if (qr_fork_guard_is_child(&s->guard))
         return QUIRE_E_SYSTEM;
@@ -35,11 +37,13 @@ QUIRE_API int quire_subscriber_next(quire_subscriber *s, int timeout_ms, quire_d
     uint64_t until_ms = timeout_ms < 0 ? UINT64_MAX : now_ms + (uint64_t)timeout_ms;
     for (;;) {
         long wait_ms = timeout_ms < 0 ? -1 : (long)(until_ms > now_ms ? until_ms - now_ms : 0);
-        switch (qr_subscription_step(s, wait_ms, delivery)) {
+        switch (qr_subscription_step(s, wait_ms, &own)) {
         case QR_OUTCOME_BATCH:
-            return read_delivery(s, delivery);
+            status = read_delivery(s, &own);
+            (void)qr_struct_out(delivery, &own, sizeof own);
+            return status;
         case QR_OUTCOME_NOTICE:
-            return QUIRE_OK;
+            return qr_struct_out(delivery, &own, sizeof own);
         case QR_OUTCOME_BAD:
             return QUIRE_E_CORRUPT;
         case QR_OUTCOME_NOTHING:

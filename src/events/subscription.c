@@ -66,7 +66,8 @@ static qr_outcome receive_live(quire_subscriber *s, long wait_ms, qr_live_messag
 static qr_outcome give_batch(quire_subscriber *s, quire_delivery_kind kind,
                              quire_delivery *delivery)
 {
-    *delivery = (quire_delivery){.kind = kind, .number = s->current.number};
+    *delivery =
+        (quire_delivery){.size = sizeof(quire_delivery), .kind = kind, .number = s->current.number};
     if (kind == QUIRE_DELIVERY_SNAPSHOT)
         return QR_OUTCOME_BATCH;
     s->has_expected = true;
@@ -79,8 +80,10 @@ static qr_outcome give_batch(quire_subscriber *s, quire_delivery_kind kind,
 /* From here on `number` is expected; what lies before is lost. */
 static qr_outcome give_gap(quire_subscriber *s, uint64_t number, quire_delivery *delivery)
 {
-    *delivery = (quire_delivery){
-        .kind = QUIRE_DELIVERY_GAP, .number = number, .num_missed = number - s->expected};
+    *delivery = (quire_delivery){.size = sizeof(quire_delivery),
+                                 .kind = QUIRE_DELIVERY_GAP,
+                                 .number = number,
+                                 .num_missed = number - s->expected};
     s->has_expected = true;
     s->expected = number;
     s->has_digest = false;
@@ -124,7 +127,8 @@ static void ask_whole(quire_subscriber *s)
 /* The publisher began anew, so all that it has told since is missing. */
 static qr_outcome restart(quire_subscriber *s, uint64_t number, quire_delivery *delivery)
 {
-    *delivery = (quire_delivery){.kind = QUIRE_DELIVERY_RESTART, .number = number};
+    *delivery = (quire_delivery){
+        .size = sizeof(quire_delivery), .kind = QUIRE_DELIVERY_RESTART, .number = number};
     s->has_expected = true;
     s->expected = s->has_replay ? 0 : number;
     s->has_digest = false;
@@ -337,7 +341,8 @@ static qr_outcome end_whole(quire_subscriber *s, quire_delivery *delivery)
     s->has_digest = false;
     s->takes_hole = s->was_empty = false;
     ask_replay(s, s->whole_number);
-    *delivery = (quire_delivery){.kind = QUIRE_DELIVERY_WHOLE, .number = s->whole_number};
+    *delivery = (quire_delivery){
+        .size = sizeof(quire_delivery), .kind = QUIRE_DELIVERY_WHOLE, .number = s->whole_number};
     return QR_OUTCOME_NOTICE;
 }
 

@@ -329,7 +329,7 @@ static bool read_event(wire_sink *s, qr_cursor *c)
 {
     qr_piece head;
     qr_piece tag;
-    quire_wire_event e = {.kind = QUIRE_WIRE_OTHER};
+    quire_wire_event e = {.size = sizeof(quire_wire_event), .kind = QUIRE_WIRE_OTHER};
     s->num_tuples = NO_TUPLES;
     if (!qr_cursor_next(c, &head) || head.number == 0)
         return false;
@@ -468,8 +468,10 @@ int quire_wire_read(quire_wire_reader *reader, quire_bytes bytes, quire_wire_bat
     if (status != QUIRE_OK)
         return status;
     memcpy(copy, data, bytes.len);
-    sink.events[RECORD_OTHER] = (quire_wire_event){.kind = QUIRE_WIRE_OTHER};
-    sink.events[RECORD_CLEARED] = (quire_wire_event){.kind = QUIRE_WIRE_CLEARED};
+    sink.events[RECORD_OTHER] =
+        (quire_wire_event){.size = sizeof(quire_wire_event), .kind = QUIRE_WIRE_OTHER};
+    sink.events[RECORD_CLEARED] =
+        (quire_wire_event){.size = sizeof(quire_wire_event), .kind = QUIRE_WIRE_CLEARED};
     read_batch(&sink, (qr_cursor){copy, copy + bytes.len}, batch);
     reader->events = sink.events;
     reader->places = sink.places;

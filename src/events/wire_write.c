@@ -304,6 +304,8 @@ int quire_wire_begin(quire_wire_writer *writer)
 
 int quire_wire_add(quire_wire_writer *writer, const quire_wire_event *event)
 {
+    quire_wire_event room;
+    event = qr_struct_in(&room, sizeof room, event);
     if (writer == NULL || event == NULL || !writer->is_open)
         return QUIRE_E_ARGUMENT;
     if ((event->num_hashes > 0 && event->hashes == NULL) ||

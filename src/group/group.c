@@ -286,6 +286,7 @@ void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *re
     uint32_t num_full = is_one ? r->num_cached + 1 : num_tokens / group->block_size;
     uint32_t joined = group->hashes_joined;
     quire_cache_full_params p = {
+        .size = sizeof(quire_cache_full_params),
         .blocks = qr_group_row_blocks(group, row),
         .hashes = request->hashes,
         .hash_len = group->hash_len,

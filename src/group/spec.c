@@ -192,6 +192,9 @@ int qr_spec_check(const quire_layer_spec *spec)
         QR_FIELD(spec, block_size, 1, UINT64_MAX),
     };
     int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
+    for (uint32_t i = 0; err == QUIRE_OK && i < 8; i++)
+        if (spec->reserved[i] != 0)
+            err = qr_refuse("invalid reserved[%u] %u (expected 0)", i, spec->reserved[i]);
     if (err == QUIRE_OK)
         err = spec->kind == QUIRE_LAYER_MAMBA ? check_states(spec) : check_attention(spec);
     if (err != QUIRE_OK)

@@ -224,8 +224,8 @@ static void add_names(qr_http_body *body, const char *key, const quire_name *nam
 void qr_http_format_names(qr_http_body *body, const quire_monitor *monitor)
 {
     quire_name list[2 * MAX_NAMES];
-    quire_step_names names;
-    quire_monitor_step last;
+    quire_step_names names = QUIRE_STEP_NAMES_INIT;
+    quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
     int status = QUIRE_MISS; /* the step may be overwritten meanwhile: then the next one */
     while (status == QUIRE_MISS && quire_monitor_last_step(monitor, &last) == QUIRE_OK)
         status = quire_monitor_get_names(monitor, last.step, &names, list, 2 * MAX_NAMES);
@@ -293,7 +293,7 @@ static void add_map(qr_http_body *body, const quire_block_map *map, const quire_
 void qr_http_format_maps(qr_http_body *body, const quire_monitor *monitor)
 {
     quire_map_cell cells[QUIRE_MAP_CELLS];
-    quire_block_map map;
+    quire_block_map map = QUIRE_BLOCK_MAP_INIT;
     bool is_first = true;
     qr_http_body_text(body, "[");
     for (uint32_t i = 0; i < QUIRE_MAX_MAPS; i++) {
@@ -328,6 +328,7 @@ qr_http_rows qr_http_format_steps(qr_http_body *body, const quire_monitor *monit
 {
     qr_http_rows rows = {.last = range->after};
     quire_monitor_step steps[STEPS_AT_ONCE];
+    steps[0].size = sizeof steps[0];
     uint64_t seen = range->after;
     uint32_t n = STEPS_AT_ONCE;
     while (n == STEPS_AT_ONCE) {
@@ -345,7 +346,7 @@ qr_http_rows qr_http_format_steps(qr_http_body *body, const quire_monitor *monit
 
 uint64_t qr_http_step_before(const quire_monitor *monitor, uint64_t limit)
 {
-    quire_monitor_step last;
+    quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
     if (quire_monitor_last_step(monitor, &last) != QUIRE_OK || last.step < limit)
         return 0;
     return last.step - limit;

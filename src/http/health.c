@@ -2,7 +2,7 @@
 
 static uint64_t last_step(const quire_monitor *monitor)
 {
-    quire_monitor_step last;
+    quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
     return quire_monitor_last_step(monitor, &last) == QUIRE_OK ? last.step : 0;
 }
 

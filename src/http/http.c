@@ -98,7 +98,7 @@ static int read_site(qr_sentence c, const quire_http_config *config, qr_http_sit
     uint32_t stuck_s;
     int status = read_limit(c, "stuck_s", config->stuck_s, DEFAULT_STUCK_S, UINT32_MAX, &stuck_s);
     site->monitor = config->monitor;
-    site->info = quire_monitor_get_info(config->monitor);
+    site->info = *quire_monitor_get_info(config->monitor);
     site->started = qr_wall_seconds();
     site->health.stuck_ns = (uint64_t)stuck_s * 1000000000;
     site->health.fine_ns = qr_now_ns(NULL);

@@ -111,7 +111,7 @@ int64_t qr_http_hub_take(qr_http_stream *stream, char *out, size_t most)
 static void collect_steps(qr_http_hub *hub)
 {
     const quire_monitor *monitor = hub->site->monitor;
-    quire_monitor_step last;
+    quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
     qr_http_body_clear(&hub->steps);
     hub->num_steps = 0;
     hub->num_skipped_steps = 0;
@@ -137,7 +137,7 @@ static void collect_events(qr_http_hub *hub)
     hub->num_skipped_events = 0;
     hub->num_losses = 0;
     for (uint32_t i = 0; i < MAX_EVENTS_READ; i++) {
-        quire_feed_event event;
+        quire_feed_event event = QUIRE_FEED_EVENT_INIT;
         int status = quire_reader_next(hub->reader, &event);
         if (status == QUIRE_LOST)
             hub->num_losses++;
@@ -162,8 +162,8 @@ static void collect_events(qr_http_hub *hub)
 /* Nobody was there for a while: what happened meanwhile is of no interest. */
 static void catch_up(qr_http_hub *hub)
 {
-    quire_feed_event event;
-    quire_monitor_step last;
+    quire_feed_event event = QUIRE_FEED_EVENT_INIT;
+    quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
     int status = QUIRE_OK;
     for (uint32_t i = 0; i < MAX_EVENTS_READ && status >= 0 && status != QUIRE_RETRY; i++)
         status = quire_reader_next(hub->reader, &event);

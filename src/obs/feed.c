@@ -318,7 +318,8 @@ static quire_bytes feed_take_text(const unsigned char **at, uint64_t bytes)
 
 static void parse_number(const uint64_t *buffer, quire_feed_event *e)
 {
-    *e = (quire_feed_event){.kind = (quire_feed_kind)(buffer[0] >> 32 & 0xffff),
+    *e = (quire_feed_event){.size = sizeof(quire_feed_event),
+                            .kind = (quire_feed_kind)(buffer[0] >> 32 & 0xffff),
                             .number = buffer[1]};
     memcpy(&e->time, &buffer[2], sizeof e->time);
 }
@@ -326,7 +327,8 @@ static void parse_number(const uint64_t *buffer, quire_feed_event *e)
 static void parse_removed(const uint64_t *buffer, quire_feed_event *e)
 {
     const quire_block *pair = (const quire_block *)(const void *)&buffer[1]; /* group, block */
-    *e = (quire_feed_event){.kind = QUIRE_FEED_REMOVED,
+    *e = (quire_feed_event){.size = sizeof(quire_feed_event),
+                            .kind = QUIRE_FEED_REMOVED,
                             .still_cached = (uint32_t)(buffer[0] >> 48 & 1),
                             .tier = (uint32_t)(buffer[0] >> 49),
                             .group_id = pair[0],
@@ -349,7 +351,8 @@ void qr_feed_parse(const uint64_t *buffer, quire_feed_event *e, quire_feed_key *
     }
     memcpy(&head, buffer, sizeof head);
     const unsigned char *at = (const unsigned char *)(buffer + HEAD_WORDS);
-    *e = (quire_feed_event){.kind = (quire_feed_kind)head.kind,
+    *e = (quire_feed_event){.size = sizeof(quire_feed_event),
+                            .kind = (quire_feed_kind)head.kind,
                             .group_id = head.group_id,
                             .num_blocks = head.num_blocks,
                             .first_block = head.first_block,

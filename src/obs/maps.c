@@ -151,7 +151,8 @@ static void copy_map(const _Atomic uint64_t *from, uint32_t *tier, quire_block_m
     uint32_t n = (uint32_t)head[2];
     uint32_t size = (uint32_t)(((uint64_t)n + QR_MAP_CELLS - 1) / QR_MAP_CELLS);
     *tier = (uint32_t)(head[2] >> 32);
-    *map = (quire_block_map){.first_step = head[0],
+    *map = (quire_block_map){.size = sizeof(quire_block_map),
+                             .first_step = head[0],
                              .last_step = head[1] >> 1,
                              .is_after_update = head[1] & 1,
                              .num_blocks = n,

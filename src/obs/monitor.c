@@ -101,8 +101,10 @@ static int get_pool_key(void *user, quire_block block, quire_bytes *hash, uint32
 /* Looks at the pool, and changes nothing. */
 static quire_watched_blocks blocks_of_pool(const quire_pool *pool, uint32_t num_blocks)
 {
-    return (quire_watched_blocks){
-        .user = (void *)(uintptr_t)pool, .num_blocks = num_blocks, .get_key = get_pool_key};
+    return (quire_watched_blocks){.size = sizeof(quire_watched_blocks),
+                                  .user = (void *)(uintptr_t)pool,
+                                  .num_blocks = num_blocks,
+                                  .get_key = get_pool_key};
 }
 
 int qr_monitor_init(quire_monitor *m, const quire_monitor_config *c, const qr_monitor_world *world,
@@ -215,7 +217,8 @@ static void walk_pools(quire_monitor *m)
 {
     if (!is_asked_to_walk(m))
         return;
-    quire_event run = {.blocks = m->walk_blocks, .hashes = m->walk_hashes};
+    quire_event run = {
+        .size = sizeof(quire_event), .blocks = m->walk_blocks, .hashes = m->walk_hashes};
     uint32_t told = 0;
     uint32_t most =
         (uint32_t)((m->feed.mask + 1) * 8 / WALK_SHARE / (m->info.hash_bytes + KEY_ROOM));
@@ -372,7 +375,7 @@ int qr_monitor_get_names(const quire_monitor *m, uint64_t step, quire_step_names
 uint32_t qr_monitor_get_steps(const quire_monitor *m, uint64_t after, quire_monitor_step *steps,
                               uint32_t capacity)
 {
-    quire_monitor_step last;
+    quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
     if (qr_monitor_last_step(m, &last) != QUIRE_OK || last.step <= after)
         return 0;
     uint64_t visible = atomic_load_explicit(&m->steps_visible, memory_order_acquire);

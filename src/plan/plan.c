@@ -168,13 +168,12 @@ static int report_shortage(const quire_plan *plan, const quire_plan_params *p, u
 {
     const qr_plan_share *share = &plan->shares[worker];
     uint32_t len = plan->limits.max_model_len;
-    if (p->shortage != NULL)
-        *p->shortage =
-            (quire_plan_shortage){.worker = worker,
-                                  .memory_bytes = share->memory_bytes,
-                                  .needed_bytes = qr_plan_needed_bytes(plan, share, len),
-                                  .max_model_len = len,
-                                  .fitting_max_len = qr_plan_fitting_len(plan, share, len)};
+    quire_plan_shortage own = {.worker = worker,
+                               .memory_bytes = share->memory_bytes,
+                               .needed_bytes = qr_plan_needed_bytes(plan, share, len),
+                               .max_model_len = len,
+                               .fitting_max_len = qr_plan_fitting_len(plan, share, len)};
+    (void)qr_struct_out(p->shortage, &own, sizeof own);
     return QUIRE_E_MEMORY_LIMIT;
 }
 

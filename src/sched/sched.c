@@ -81,9 +81,9 @@ static int check_default_profile(const quire_sched_config *c)
 {
     if (c->profile == QUIRE_PROFILE_DEFAULT)
         return QUIRE_OK;
-    if (c->cache.max_copies > 0)
+    if (c->cache->max_copies > 0)
         return qr_refuse("cache.max_copies is %u, but forks need the default profile",
-                         c->cache.max_copies);
+                         c->cache->max_copies);
     if (c->use_pressure == QUIRE_ON)
         return qr_refuse("use_pressure is on, but memory pressure needs the default profile");
     if (c->victim != QUIRE_VICTIM_DEFAULT || c->choose_victim != NULL)
@@ -96,14 +96,14 @@ static int check_default_profile(const quire_sched_config *c)
 /* The cache's config follows from the scheduler's. */
 static void derive_cache(quire_sched_config *c)
 {
-    c->cache.profile = c->profile;
-    c->cache.quirks_on = c->quirks_on;
-    c->cache.quirks_off = c->quirks_off;
-    c->cache.log_stats = c->monitor != NULL ? QUIRE_ON : c->log_stats; /* its metrics need them */
-    c->cache.max_num_batched_tokens = c->max_num_batched_tokens;
-    c->cache.max_requests = c->max_num_seqs + c->max_loading;
-    if (c->is_encoder_decoder == QUIRE_ON && c->cache.max_encoder_tokens == 0)
-        c->cache.max_encoder_tokens = c->encoder_compute_budget;
+    c->cache->profile = c->profile;
+    c->cache->quirks_on = c->quirks_on;
+    c->cache->quirks_off = c->quirks_off;
+    c->cache->log_stats = c->monitor != NULL ? QUIRE_ON : c->log_stats; /* its metrics need them */
+    c->cache->max_num_batched_tokens = c->max_num_batched_tokens;
+    c->cache->max_requests = c->max_num_seqs + c->max_loading;
+    if (c->is_encoder_decoder == QUIRE_ON && c->cache->max_encoder_tokens == 0)
+        c->cache->max_encoder_tokens = c->encoder_compute_budget;
 }
 
 static int check_hasher(const quire_sched_config *c)
@@ -113,20 +113,24 @@ static int check_hasher(const quire_sched_config *c)
                          "cache.enable_caching to QUIRE_OFF)");
     if (c->hasher->magic != QR_HASHER_MAGIC)
         return qr_refuse("hasher is not a hasher, or was destroyed");
-    if (c->hasher->block_size != c->cache.hash_block_size)
+    if (c->hasher->block_size != c->cache->hash_block_size)
         return qr_refuse("hasher has block_size %u, but the cache hashes blocks of %u tokens",
-                         c->hasher->block_size, c->cache.hash_block_size);
-    if (c->hasher->digest_bytes != c->cache.digest_bytes)
+                         c->hasher->block_size, c->cache->hash_block_size);
+    if (c->hasher->digest_bytes != c->cache->digest_bytes)
         return qr_refuse("hasher makes hashes of %zu bytes, but cache.digest_bytes is %u",
-                         (size_t)c->hasher->digest_bytes, c->cache.digest_bytes);
+                         (size_t)c->hasher->digest_bytes, c->cache->digest_bytes);
     return QUIRE_OK;
 }
 
-int qr_sched_config_read(quire_sched_config *c, const quire_sched_config *callers)
+int qr_sched_config_read(quire_sched_config *c, quire_cache_config *cache,
+                         const quire_sched_config *callers)
 {
     int err = qr_refuse_reading(c, sizeof *c, callers, "quire_sched_config");
+    if (err == QUIRE_OK)
+        err = qr_refuse_reading(cache, sizeof *cache, c->cache, "quire_cache_config");
     if (err != QUIRE_OK)
         return err;
+    c->cache = cache;
     fill_sched_defaults(c);
     err = check_sched_numbers(c);
     if (err != QUIRE_OK)
@@ -134,16 +138,16 @@ int qr_sched_config_read(quire_sched_config *c, const quire_sched_config *caller
     if (c->is_encoder_decoder == QUIRE_ON && c->connector != NULL)
         return qr_refuse("connector is given, but is_encoder_decoder is on: a connector loads no "
                          "encoder input");
-    if (c->cache.num_host_blocks > 0)
+    if (c->cache->num_host_blocks > 0)
         return qr_refuse("cache.num_host_blocks is %u, but a scheduler moves requests itself: set "
                          "num_swap_blocks",
-                         c->cache.num_host_blocks);
+                         c->cache->num_host_blocks);
     derive_cache(c);
-    quire_cache_config cache;
-    err = qr_cache_config_read(&cache, &c->cache);
+    quire_cache_config filled;
+    err = qr_cache_config_read(&filled, cache);
     if (err != QUIRE_OK)
         return qr_refuse_in(err, "cache");
-    c->cache = cache;
+    *cache = filled;
     err = check_default_profile(c);
     if (err == QUIRE_OK)
         err = qr_swap_config_check(c);
@@ -158,14 +162,14 @@ int qr_sched_config_read(quire_sched_config *c, const quire_sched_config *caller
     quire_monitor_config monitor;
     if (c->monitor != NULL && qr_monitor_config_read(&monitor, c->monitor) != QUIRE_OK)
         return qr_refuse_in(QUIRE_E_CONFIG, "monitor");
-    default_u32(&c->mamba_block_size, align_block_size(&cache));
+    default_u32(&c->mamba_block_size, align_block_size(cache));
     const char *never =
-        qr_admissible_config(c, align_block_size(&cache) > 0 ? c->mamba_block_size : 0);
+        qr_admissible_config(c, align_block_size(cache) > 0 ? c->mamba_block_size : 0);
     if (never != NULL) {
         qr_log(&c->hooks, QUIRE_LOG_ERROR, "%s", never);
         return qr_refuse("%s", never);
     }
-    return cache.enable_caching == QUIRE_OFF ? QUIRE_OK : check_hasher(c);
+    return cache->enable_caching == QUIRE_OFF ? QUIRE_OK : check_hasher(c);
 }
 
 /* ---- plan and carve -------------------------------------------------------- */
@@ -181,7 +185,7 @@ static void carve_builder(qr_step_builder *b, qr_arena *arena, const quire_sched
     TAKE(b->was_in_last_step, n);
     TAKE(b->num_computed, n);
     TAKE(b->num_outputs, n);
-    TAKE(b->blocks, (size_t)n * c->cache.num_groups);
+    TAKE(b->blocks, (size_t)n * c->cache->num_groups);
     TAKE(b->zeros, (size_t)n + 1);
     TAKE(b->draft_start, n + 1);
     TAKE(b->drafts, (size_t)n * c->num_spec_tokens);
@@ -191,12 +195,12 @@ static void carve_builder(qr_step_builder *b, qr_arena *arena, const quire_sched
     TAKE(b->encoder_planned, max_features);
     TAKE(b->encoder_start, n + 1);
     TAKE(b->encoder_inputs, num_inputs);
-    TAKE(b->common_prefix, c->cache.num_groups);
+    TAKE(b->common_prefix, c->cache->num_groups);
     TAKE(b->preempted, n);
     TAKE(b->finished, 2 * (size_t)c->max_requests);
     TAKE(b->lora_ids, c->max_loras);
-    TAKE(b->copies, c->cache.max_copies);
-    TAKE(b->row_places, c->cache.max_copies > 0 ? c->cache.max_requests : 0);
+    TAKE(b->copies, c->cache->max_copies);
+    TAKE(b->row_places, c->cache->max_copies > 0 ? c->cache->max_requests : 0);
 }
 
 static void carve_requests(quire_sched *s, qr_arena *arena, const quire_sched_config *c)
@@ -220,16 +224,16 @@ static void carve_requests(quire_sched *s, qr_arena *arena, const quire_sched_co
     TAKE(s->room.scratch, n);
     TAKE(s->room.order, n);
     TAKE(s->room.req_scratch, n);
-    TAKE(s->room.token_scratch, c->cache.max_model_len);
+    TAKE(s->room.token_scratch, c->cache->max_model_len);
     qr_idmap_carve(&s->table.ids, arena, n, QR_MAX_ID_BYTES);
 }
 
 static void carve_text(quire_sched *s, qr_arena *arena, const quire_sched_config *c)
 {
-    bool caching = c->cache.enable_caching == QUIRE_ON;
-    qr_text_limits limits = {.max_model_len = c->cache.max_model_len,
-                             .hash_block_size = caching ? c->cache.hash_block_size : 0,
-                             .digest_bytes = c->cache.digest_bytes,
+    bool caching = c->cache->enable_caching == QUIRE_ON;
+    qr_text_limits limits = {.max_model_len = c->cache->max_model_len,
+                             .hash_block_size = caching ? c->cache->hash_block_size : 0,
+                             .digest_bytes = c->cache->digest_bytes,
                              .max_tokens = c->max_text_tokens,
                              .max_requests = c->max_requests,
                              .max_full = c->max_num_seqs};
@@ -241,19 +245,27 @@ static void carve_text(quire_sched *s, qr_arena *arena, const quire_sched_config
         s->chain = qr_arena_take(arena, 1, qr_chain_bytes(c->hasher));
 }
 
+/* All functions NULL without a connector. */
+static quire_connector connector_of(const quire_sched_config *c)
+{
+    quire_connector connector = QUIRE_CONNECTOR_INIT;
+    (void)qr_config_read(&connector, sizeof connector, c->connector);
+    return connector;
+}
+
 static qr_monitor_world monitor_world(const quire_sched_config *c)
 {
-    bool has_tiers = c->connector != NULL && c->connector->get_tiers != NULL;
-    return (qr_monitor_world){.info = {.num_blocks = c->cache.num_blocks,
-                                       .num_groups = c->cache.num_groups,
-                                       .hash_bytes = qr_cache_hash_bytes(&c->cache),
-                                       .block_size = c->cache.hash_block_size,
+    bool has_tiers = connector_of(c).get_tiers != NULL;
+    return (qr_monitor_world){.info = {.num_blocks = c->cache->num_blocks,
+                                       .num_groups = c->cache->num_groups,
+                                       .hash_bytes = qr_cache_hash_bytes(c->cache),
+                                       .block_size = c->cache->hash_block_size,
                                        .num_swap_slots = c->num_swap_blocks,
                                        .max_num_seqs = c->max_num_seqs},
                               .max_requests = c->max_requests,
-                              .max_model_len = c->cache.max_model_len,
+                              .max_model_len = c->cache->max_model_len,
                               .num_spec_tokens = c->num_spec_tokens,
-                              .enable_caching = c->cache.enable_caching == QUIRE_ON,
+                              .enable_caching = c->cache->enable_caching == QUIRE_ON,
                               .num_tiers = has_tiers ? QUIRE_CONNECTOR_TIERS : 0};
 }
 
@@ -301,9 +313,9 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     TAKE(s->results.outputs, (size_t)c->max_num_seqs + c->max_batches + c->max_requests);
     TAKE(s->results.output_tokens, (size_t)c->max_num_seqs * (c->num_spec_tokens + 1));
     TAKE(s->results.accepted_per_pos, c->num_spec_tokens);
-    TAKE(s->room.failed_blocks, c->cache.num_blocks);
-    TAKE(s->room.spans, c->cache.num_groups);
-    TAKE(s->room.no_spans, c->cache.num_groups);
+    TAKE(s->room.failed_blocks, c->cache->num_blocks);
+    TAKE(s->room.spans, c->cache->num_groups);
+    TAKE(s->room.no_spans, c->cache->num_groups);
     qr_encoder_config encoder = {.cache_size = c->encoder_cache_size,
                                  .max_items = c->max_encoder_items,
                                  .max_identifier_bytes = QR_MAX_IDENTIFIER_BYTES,
@@ -320,7 +332,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     qr_pins_carve(&s->pins, arena, c);
     qr_lookahead_carve(&s->ahead, arena, c);
     qr_prefix_carve(&s->prefix, arena, c);
-    s->cache = qr_cache_carve(arena, &c->cache);
+    s->cache = qr_cache_carve(arena, c->cache);
     carve_monitor(s, arena, c);
     if (made != NULL)
         *made = parts;
@@ -342,8 +354,8 @@ static void init_pressure(quire_sched *s, const quire_sched_config *c)
     s->rules.uses_pressure = c->use_pressure == QUIRE_ON;
     if (!s->rules.uses_pressure)
         return;
-    double most = (double)(c->cache.num_blocks - 1) * c->cache.preempt_above;
-    uint32_t reserve = c->cache.num_blocks - 1 - (uint32_t)most;
+    double most = (double)(c->cache->num_blocks - 1) * c->cache->preempt_above;
+    uint32_t reserve = c->cache->num_blocks - 1 - (uint32_t)most;
     if (s->cache->watermark_blocks < reserve)
         s->cache->watermark_blocks = reserve;
 }
@@ -357,14 +369,14 @@ static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
     s->rules.can_unschedule = s->rules.victim != QUIRE_VICTIM_LIFO || c->choose_victim != NULL;
     s->rules.max_num_seqs = c->max_num_seqs;
     s->rules.max_scheduled = c->max_num_scheduled_tokens;
-    s->rules.max_model_len = c->cache.max_model_len;
+    s->rules.max_model_len = c->cache->max_model_len;
     s->rules.long_prefill_threshold = c->long_prefill_token_threshold;
     s->rules.num_spec_tokens = c->num_spec_tokens;
     s->rules.num_lookahead = c->num_lookahead_tokens;
     s->rules.max_loras = c->max_loras;
     s->rules.encoder_budget = c->encoder_compute_budget;
-    s->rules.mamba_block_size = align_block_size(&c->cache) > 0 ? c->mamba_block_size : 0;
-    s->rules.hash_block_size = c->cache.hash_block_size;
+    s->rules.mamba_block_size = align_block_size(c->cache) > 0 ? c->mamba_block_size : 0;
+    s->rules.hash_block_size = c->cache->hash_block_size;
     s->rules.max_requests = c->max_requests;
     s->rules.max_loading = c->max_loading;
     s->rules.max_request_bytes = c->max_request_bytes;
@@ -377,22 +389,20 @@ static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
     s->rules.is_async = c->async_scheduling == QUIRE_ON;
     s->rules.is_encoder_decoder = c->is_encoder_decoder == QUIRE_ON;
     s->rules.disable_chunked_mm = c->disable_chunked_mm_input == QUIRE_ON;
-    s->rules.use_eagle = c->cache.use_eagle == QUIRE_ON;
+    s->rules.use_eagle = c->cache->use_eagle == QUIRE_ON;
     s->rules.log_stats = c->log_stats == QUIRE_ON;
     s->rules.counts_stats = s->rules.log_stats || c->monitor != NULL;
     s->rules.lists_finished = c->include_finished_set == QUIRE_ON;
     s->rules.fails_on_load_error = c->fail_on_load_error == QUIRE_ON;
-    s->rules.zeroes_blocks = c->cache.track_new_blocks == QUIRE_ON;
+    s->rules.zeroes_blocks = c->cache->track_new_blocks == QUIRE_ON;
     s->partners.has_connector = c->connector != NULL;
     s->partners.has_encoder_connector = c->encoder_connector != NULL;
     s->partners.has_grammar = c->grammar != NULL;
-    if (c->connector != NULL)
-        s->partners.connector = *c->connector;
-    if (c->encoder_connector != NULL)
-        s->partners.encoder_connector = *c->encoder_connector;
-    if (c->grammar != NULL)
-        s->partners.grammar = *c->grammar;
-    s->hasher = c->cache.enable_caching == QUIRE_ON ? c->hasher : NULL;
+    s->partners.connector = connector_of(c);
+    (void)qr_config_read(&s->partners.encoder_connector, sizeof s->partners.encoder_connector,
+                         c->encoder_connector);
+    (void)qr_config_read(&s->partners.grammar, sizeof s->partners.grammar, c->grammar);
+    s->hasher = c->cache->enable_caching == QUIRE_ON ? c->hasher : NULL;
 }
 
 static void init_observer(qr_observer *observer, const quire_sched_config *c)
@@ -401,8 +411,8 @@ static void init_observer(qr_observer *observer, const quire_sched_config *c)
     observer->on_decision = c->on_decision;
     observer->user = c->observer;
     observer->hooks = c->hooks;
-    observer->on_event = c->cache.on_event;
-    observer->event_user = c->cache.event_user;
+    observer->on_event = c->cache->on_event;
+    observer->event_user = c->cache->event_user;
     memset(observer->ghosts, 0, (size_t)observer->num_ghosts * sizeof *observer->ghosts);
 }
 
@@ -455,7 +465,7 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
 {
     uint64_t secret[4];
     int err = qr_random_bytes(&c->hooks, secret, sizeof secret);
-    quire_cache_config cache = c->cache;
+    quire_cache_config cache = *c->cache;
     if (c->on_decision != NULL || c->monitor != NULL) { /* seen on their way to the caller */
         cache.on_event = qr_sched_take_event;
         cache.event_user = s;
@@ -481,8 +491,8 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     init_slots(s);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         s->room.no_spans[g] = (quire_block_span){NULL, 0};
-    memset(s->room.failed_blocks, 0, c->cache.num_blocks);
-    for (uint32_t i = 0; c->cache.max_copies > 0 && i < c->cache.max_requests; i++)
+    memset(s->room.failed_blocks, 0, c->cache->num_blocks);
+    for (uint32_t i = 0; c->cache->max_copies > 0 && i < c->cache->max_requests; i++)
         s->builder.row_places[i] = UINT32_MAX;
     memset(s->builder.zeros, 0, ((size_t)s->rules.max_num_seqs + 1) * sizeof *s->builder.zeros);
     s->magic = QR_SCHED_MAGIC;

@@ -96,7 +96,8 @@ struct quire_sched {
 
 /* ---- sched.c --------------------------------------------------------------- */
 
-int qr_sched_config_read(quire_sched_config *config, const quire_sched_config *callers);
+int qr_sched_config_read(quire_sched_config *config, quire_cache_config *cache,
+                         const quire_sched_config *callers);
 quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *config);
 int qr_sched_init(quire_sched *sched, const quire_sched_config *config);
 

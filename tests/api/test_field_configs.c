@@ -156,16 +156,17 @@ static void caches(void **state)
 }
 
 static quire_sched_config sched_config;
+static quire_cache_config sched_cache; /* of sched_config */
 
 static int try_nested_cache(const void *config)
 {
-    sched_config.cache = *(const quire_cache_config *)config;
+    sched_cache = *(const quire_cache_config *)config;
     return try_sched(&sched_config);
 }
 
 static size_t nested_cache_bytes(const void *config)
 {
-    sched_config.cache = *(const quire_cache_config *)config;
+    sched_cache = *(const quire_cache_config *)config;
     return quire_sched_bytes(&sched_config);
 }
 
@@ -193,18 +194,19 @@ static void schedulers(void **state)
     const field monitor_rows[] = {QR_FIELDS_quire_monitor_config(N, R, F, A)};
 #undef TYPE
     sched_config = (quire_sched_config)QUIRE_SCHED_CONFIG_INIT;
-    sched_config.cache = good_cache();
-    sched_config.cache.enable_caching = QUIRE_OFF;
+    sched_cache = good_cache();
+    sched_config.cache = &sched_cache;
+    sched_config.cache->enable_caching = QUIRE_OFF;
     sched_config.max_num_seqs = 2;
     sched_config.max_requests = 4;
     sched_config.max_text_tokens = 64;
     sched_config.max_request_bytes = 256;
     sched_config.max_encoder_items = 4;
     CHECK_CONFIG("", sched, rows, sched_config);
-    quire_cache_config cache = sched_config.cache;
+    quire_cache_config cache = sched_cache;
     check_all(&(subject){"cache: ", CACHE_ROWS, COUNT(CACHE_ROWS), &cache, sizeof cache,
                          nested_cache_bytes, try_nested_cache});
-    sched_config.cache = cache;
+    sched_cache = cache;
     sched_config.monitor = &monitor_config;
     monitor_config.event_bytes = 4096;
     monitor_config.num_steps = 16;
@@ -212,21 +214,39 @@ static void schedulers(void **state)
                          sizeof monitor_config, nested_monitor_bytes, try_nested_monitor});
 }
 
-/* A program compiled with another quire_cache_config has all fields behind it elsewhere. */
+/* An older program has fewer fields; a newer one has more, which must be 0. */
 static void a_nested_config_of_another_size(void **state)
 {
     (void)state;
     sched_config = (quire_sched_config)QUIRE_SCHED_CONFIG_INIT;
-    sched_config.cache = good_cache();
-    sched_config.cache.enable_caching = QUIRE_OFF;
-    const size_t sizes[] = {0, 8, sizeof(quire_cache_config) - 8, sizeof(quire_cache_config) + 8};
-    for (size_t i = 0; i < COUNT(sizes); i++) {
-        sched_config.cache.size = sizes[i];
-        assert_int_equal(quire_sched_bytes(&sched_config), 0);
-        assert_int_equal(try_sched(&sched_config), QUIRE_E_CONFIG);
+    sched_cache = good_cache();
+    sched_config.cache = &sched_cache;
+    sched_config.cache->enable_caching = QUIRE_OFF;
+    struct {
+        quire_cache_config config;
+        uint64_t newer;
+    } larger = {sched_cache, 0};
+    sched_config.cache = &larger.config;
+    const struct {
+        size_t size;
+        uint64_t newer;
+        bool is_ok;
+    } cases[] = {{0, 0, false},
+                 {8, 0, false}, /* no groups and no blocks */
+                 {sizeof(quire_cache_config), 0, true},
+                 {offsetof(quire_cache_config, hooks), 0, true},
+                 {sizeof(quire_cache_config) + 8, 0, true},
+                 {sizeof(quire_cache_config) + 8, 1, false}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        larger.config.size = cases[i].size;
+        larger.newer = cases[i].newer;
+        if ((quire_sched_bytes(&sched_config) > 0) != cases[i].is_ok)
+            fail_msg("case %zu: %s", i, quire_refusal());
+        assert_int_equal(try_sched(&sched_config), cases[i].is_ok ? QUIRE_OK : QUIRE_E_CONFIG);
     }
-    sched_config.cache.size = sizeof(quire_cache_config);
-    assert_int_equal(try_sched(&sched_config), QUIRE_OK);
+    sched_config.cache = NULL;
+    assert_int_equal(try_sched(&sched_config), QUIRE_E_ARGUMENT);
+    assert_string_equal(quire_refusal(), "cache: quire_cache_config is NULL");
 }
 
 static void what_is_no_hasher(void **state)
@@ -234,7 +254,8 @@ static void what_is_no_hasher(void **state)
     (void)state;
     uint64_t zeros[64] = {0};
     sched_config = (quire_sched_config)QUIRE_SCHED_CONFIG_INIT;
-    sched_config.cache = good_cache();
+    sched_cache = good_cache();
+    sched_config.cache = &sched_cache;
     sched_config.hasher = (quire_hasher *)(void *)zeros;
     assert_int_equal(try_sched(&sched_config), QUIRE_E_CONFIG);
 }
@@ -262,7 +283,8 @@ static void stray_fields_of_another_kind(void **state)
     quire_cache_request a = {.num_tokens = 8, .hashes = hashes, .num_hashes = 2};
     quire_cache_request b = {.num_tokens = 8, .hashes = hashes, .num_hashes = 2};
     hashes[32] = 1;
-    const quire_allocate_params params = {.num_new_tokens = 8};
+    const quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                          .num_new_tokens = 8};
     assert_int_equal(quire_cache_allocate_slots(cache, &a, &params, NULL), QUIRE_OK);
     assert_int_equal(quire_cache_fork(cache, &a, &b), QUIRE_OK); /* not with ALIGN */
     assert_int_equal(quire_cache_usage(cache).active, 2);

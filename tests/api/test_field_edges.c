@@ -90,7 +90,8 @@ static void pools(void **state)
     assert_int_equal(quire_pool_get_new_blocks(w.pool, COUNT(w.blocks), w.blocks), QUIRE_OK);
     for (size_t i = 0; i < sizeof w.hashes; i++)
         w.hashes[i] = (unsigned char)(i / DIGEST + 1);
-    w.params = (quire_cache_full_params){.blocks = w.blocks,
+    w.params = (quire_cache_full_params){.size = sizeof(quire_cache_full_params),
+                                         .blocks = w.blocks,
                                          .num_cached_blocks = 2,
                                          .num_full_blocks = 6,
                                          .hashes = w.hashes,
@@ -164,7 +165,8 @@ static void open_cache(cache_world *w)
     for (uint32_t i = 0; i < NUM_SEQS; i++) {
         w->rows[i] = (quire_cache_request){
             .num_tokens = 10, .hashes = w->hashes + i * 2 * DIGEST, .num_hashes = 2};
-        const quire_allocate_params p = {.num_new_tokens = 10};
+        const quire_allocate_params p = {.size = sizeof(quire_allocate_params),
+                                         .num_new_tokens = 10};
         assert_int_equal(quire_cache_allocate_slots(w->cache, &w->rows[i], &p, NULL), QUIRE_OK);
     }
 }
@@ -244,7 +246,7 @@ static void run_cache(quire_layer_kind first, quire_layer_kind second, bool has_
     open_cache(&w);
     w.request =
         (quire_cache_request){.num_tokens = 14, .hashes = w.hashes, .num_hashes = LEN / BLOCK};
-    w.params = (quire_allocate_params){.num_new_tokens = 4};
+    w.params = (quire_allocate_params){.size = sizeof(quire_allocate_params), .num_new_tokens = 4};
     if (has_row)
         w.request.num_computed_tokens = 10;
     quire_block shared[2] = {1, 2};
@@ -288,7 +290,7 @@ static void a_first_hash_that_is_too_far(void **state)
         w.hashes[i] = (unsigned char)(i / DIGEST + 1);
     assert_int_equal(quire_cache_create(&w.config, NULL, &w.cache), QUIRE_OK);
     quire_cache_request r = {.num_tokens = 16, .hashes = w.hashes, .num_hashes = 4};
-    quire_allocate_params p = {.num_new_tokens = 16};
+    quire_allocate_params p = {.size = sizeof(quire_allocate_params), .num_new_tokens = 16};
     for (r.first_hash = 1; r.first_hash < 5; r.first_hash++)
         assert_int_equal(quire_cache_allocate_slots(w.cache, &r, &p, NULL), QUIRE_E_RANGE);
     assert_int_equal(quire_cache_usage(w.cache).active, 0);
@@ -308,7 +310,8 @@ static void a_first_hash_that_is_too_far(void **state)
     assert_int_equal(quire_pool_get_counts(quire_cache_pool(w.cache)).num_keys, 6);
     quire_cache_request second = {.num_tokens = 28, .hashes = w.hashes, .num_hashes = 7};
     quire_block_span hit;
-    p = (quire_allocate_params){.num_new_tokens = 4, .new_computed_blocks = &hit};
+    p = (quire_allocate_params){
+        .size = sizeof(quire_allocate_params), .num_new_tokens = 4, .new_computed_blocks = &hit};
     assert_int_equal(
         quire_cache_get_computed_blocks(w.cache, &second, &hit, &p.num_new_computed_tokens),
         QUIRE_OK);
@@ -338,10 +341,12 @@ static void uncertain_tokens_keep_their_window(void **state)
         w.config.enable_caching = QUIRE_OFF;
         assert_int_equal(quire_cache_create(&w.config, NULL, &w.cache), QUIRE_OK);
         quire_cache_request r = {.num_tokens = 20};
-        quire_allocate_params p = {.num_new_tokens = 20};
+        quire_allocate_params p = {.size = sizeof(quire_allocate_params), .num_new_tokens = 20};
         assert_int_equal(quire_cache_allocate_slots(w.cache, &r, &p, NULL), QUIRE_OK);
         r.num_computed_tokens = 20;
-        p = (quire_allocate_params){.num_new_tokens = 4, .num_uncertain_tokens = num_uncertain};
+        p = (quire_allocate_params){.size = sizeof(quire_allocate_params),
+                                    .num_new_tokens = 4,
+                                    .num_uncertain_tokens = num_uncertain};
         assert_int_equal(quire_cache_allocate_slots(w.cache, &r, &p, NULL), QUIRE_OK);
         quire_block_span blocks;
         assert_int_equal(quire_cache_get_blocks(w.cache, r.seq, &blocks), QUIRE_OK);

@@ -62,10 +62,12 @@ static void open_sched(sched_world *w, quire_profile profile, quire_policy polic
     w->kit.params.is_resumable = 1;
     w->kit.params.max_tokens = 40;
     w->session = kit_add(&w->kit, "s", 5);
-    w->kit.params = (quire_request_params){.max_tokens = 3, .arrival_time = 2};
+    w->kit.params = (quire_request_params){
+        .size = sizeof(quire_request_params), .max_tokens = 3, .arrival_time = 2};
     kit_add(&w->kit, "a", 9);
     kit_run(&w->kit, 1);
-    w->params = (quire_request_params){.id = {w->name, 1},
+    w->params = (quire_request_params){.size = sizeof(quire_request_params),
+                                       .id = {w->name, 1},
                                        .prompt = w->tokens,
                                        .num_prompt_tokens = 12,
                                        .max_tokens = 2,
@@ -179,7 +181,7 @@ static void call_update(sched_kit *kit, const quire_model_output *output)
         assert_int_equal(quire_sched_forget_step(kit->sched, kit->step->step), QUIRE_OK);
     } else {
         free(before.image);
-        quire_spec_stats spec = outputs->stats.spec;
+        quire_spec_stats spec = outputs->stats->spec;
         assert_true(spec.num_draft_tokens <= 2 * spec.num_drafts);
     }
     assert_int_equal(quire_sched_check(kit->sched), QUIRE_OK);
@@ -196,7 +198,8 @@ static void outputs_of_the_engine(void **state)
     for (size_t a = 0; a < COUNT(EDGES); a++)
         for (size_t b = 0; b < COUNT(EDGES); b++) {
             kit_open(&kit, &c);
-            kit.params = (quire_request_params){.max_tokens = 30};
+            kit.params =
+                (quire_request_params){.size = sizeof(quire_request_params), .max_tokens = 30};
             quire_req req = kit_add(&kit, "a", 9);
             kit_run(&kit, 1);
             const quire_token drafts[2] = {1, 2};
@@ -210,7 +213,8 @@ static void outputs_of_the_engine(void **state)
             const uint32_t numbers[2] = {EDGES[a], EDGES[b]};
             quire_model_output outputs[6];
             for (size_t i = 0; i < COUNT(outputs); i++)
-                outputs[i] = (quire_model_output){.sampled = sampled, .stride = 8};
+                outputs[i] = (quire_model_output){
+                    .size = sizeof(quire_model_output), .sampled = sampled, .stride = 8};
             outputs[0].num_sampled = &numbers[0];
             outputs[0].stride = EDGES[b];
             outputs[1].num_sampled = &two;
@@ -255,15 +259,18 @@ static void invalid_drafts(void **state)
     const quire_outputs *outputs;
     assert_int_equal(quire_sched_update_drafts(kit.sched, &req, 1, drafts, 3, &two), QUIRE_OK);
     kit_step(&kit);
-    const quire_model_output output = {
-        .sampled = drafts, .stride = 3, .num_sampled = &one, .num_invalid_drafts = &invalid};
+    const quire_model_output output = {.size = sizeof(quire_model_output),
+                                       .sampled = drafts,
+                                       .stride = 3,
+                                       .num_sampled = &one,
+                                       .num_invalid_drafts = &invalid};
     kit_state before = kit_save(kit.sched);
     assert_int_equal(quire_sched_update(kit.sched, kit.step->step, &output, &outputs),
                      QUIRE_E_RANGE);
     kit_same(kit.sched, before);
     invalid = 2;
     assert_int_equal(quire_sched_update(kit.sched, kit.step->step, &output, &outputs), QUIRE_OK);
-    assert_int_equal(outputs->stats.spec.num_draft_tokens, 0);
+    assert_int_equal(outputs->stats->spec.num_draft_tokens, 0);
     kit_close(&kit);
 }
 

@@ -228,12 +228,13 @@ static void chain_append_refuses_null(void **state)
     static const quire_token T[16] = {0};
     unsigned char out[QUIRE_MAX_DIGEST_BYTES];
     size_t n = 77;
-    quire_extra_keys no_features = {.num_mm_features = 1};
+    quire_extra_keys no_features = {.size = sizeof(quire_extra_keys), .num_mm_features = 1};
     quire_mm_feature broken_feature = {BROKEN, 0, 1};
-    quire_extra_keys extras[] = {no_features,
-                                 {.lora_name = BROKEN},
-                                 {.cache_salt = BROKEN},
-                                 {.mm_features = &broken_feature, .num_mm_features = 1}};
+    quire_extra_keys extras[] = {
+        no_features,
+        {.size = sizeof extras[0], .lora_name = BROKEN},
+        {.size = sizeof extras[0], .cache_salt = BROKEN},
+        {.size = sizeof extras[0], .mm_features = &broken_feature, .num_mm_features = 1}};
     for (size_t i = 0; i < COUNT(extras); i++)
         assert_int_equal(quire_chain_append(hasher, chain, T, 16, &extras[i], out, 1, &n),
                          QUIRE_E_ARGUMENT);

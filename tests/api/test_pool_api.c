@@ -156,8 +156,12 @@ static void assert_no_pool(quire_pool *pool)
     quire_block block = 77;
     uint32_t group = 0;
     uint32_t hit = 77;
-    quire_cache_full_params params = {
-        .blocks = &block, .num_full_blocks = 1, .hashes = HASH, .hash_len = 32, .num_hashes = 1};
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = &block,
+                                      .num_full_blocks = 1,
+                                      .hashes = HASH,
+                                      .hash_len = 32,
+                                      .num_hashes = 1};
     assert_int_equal(quire_pool_get_cached_block(pool, (quire_bytes){HASH, 32}, &group, 1, &block),
                      QUIRE_E_ARGUMENT);
     assert_int_equal(quire_pool_get_cached_prefix(pool, HASH, 32, 1, &group, 1, &block, &hit),
@@ -198,8 +202,11 @@ static void null_arrays_are_argument_errors(void **state)
     assert_int_equal(quire_pool_cache_full_blocks(pool, NULL), QUIRE_E_ARGUMENT);
     unsigned char hash[32] = {0};
     quire_block block = 1;
-    quire_cache_full_params params = {
-        .num_full_blocks = 1, .hashes = hash, .hash_len = 32, .num_hashes = 1};
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .num_full_blocks = 1,
+                                      .hashes = hash,
+                                      .hash_len = 32,
+                                      .num_hashes = 1};
     assert_int_equal(quire_pool_cache_full_blocks(pool, &params), QUIRE_E_ARGUMENT);
     params.blocks = &block;
     params.hashes = NULL;
@@ -255,8 +262,12 @@ static void callers_memory_may_change_after_each_call(void **state)
     unsigned char hashes[2][32];
     memset(hashes[0], 'a', 32);
     memset(hashes[1], 'b', 32);
-    quire_cache_full_params params = {
-        .blocks = blocks, .num_full_blocks = 2, .hashes = hashes, .hash_len = 32, .num_hashes = 2};
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = blocks,
+                                      .num_full_blocks = 2,
+                                      .hashes = hashes,
+                                      .hash_len = 32,
+                                      .num_hashes = 2};
     assert_int_equal(quire_pool_cache_full_blocks(pool, &params), QUIRE_OK);
     memset(&params, 0xee, sizeof params);
     memset(hashes, 0xee, sizeof hashes);

@@ -23,8 +23,12 @@ static quire_pool *sound_pool(void)
     unsigned char hashes[5][32];
     for (int i = 0; i < 5; i++)
         memset(hashes[i], "abcca"[i], 32);
-    quire_cache_full_params params = {
-        .blocks = blocks, .num_full_blocks = 5, .hashes = hashes, .hash_len = 32, .num_hashes = 5};
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = blocks,
+                                      .num_full_blocks = 5,
+                                      .hashes = hashes,
+                                      .hash_len = 32,
+                                      .num_hashes = 5};
     assert_int_equal(quire_pool_cache_full_blocks(pool, &params), QUIRE_OK);
     assert_int_equal(quire_pool_free_blocks(pool, blocks + 2, 3), QUIRE_OK);
     char drawn[NUM_BLOCKS + 1];

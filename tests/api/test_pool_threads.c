@@ -63,7 +63,8 @@ static void work(quire_pool *pool, uint64_t *r)
         memcpy(hashes[i], &word, sizeof word);
         back[i] = blocks[n - 1 - i];
     }
-    quire_cache_full_params params = {.blocks = blocks,
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = blocks,
                                       .num_full_blocks = n / 2,
                                       .hashes = hashes,
                                       .hash_len = 32,

@@ -42,7 +42,8 @@ static inline int inner_cache_same(quire_pool *pool, const quire_block *blocks,
         err = quire_pool_block_info(other, others[i], &info);
         if (err != QUIRE_OK || info.hash.data == NULL)
             continue;
-        quire_cache_full_params params = {.blocks = &blocks[i],
+        quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                          .blocks = &blocks[i],
                                           .num_full_blocks = 1,
                                           .hashes = info.hash.data,
                                           .hash_len = info.hash.len,

@@ -113,7 +113,8 @@ void kit_cache(pool_kit *kit, const quire_block *blocks, uint32_t cached, uint32
 {
     unsigned char hashes[KIT_MAX_HASHES * KIT_MAX_HASH_BYTES];
     kit_hashes(kit, letters, hashes);
-    quire_cache_full_params params = {.blocks = blocks,
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = blocks,
                                       .num_cached_blocks = cached,
                                       .num_full_blocks = full,
                                       .hashes = hashes,

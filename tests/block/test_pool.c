@@ -406,8 +406,12 @@ static void shorter_hashes_than_the_pools_are_fine(void **state)
     unsigned char hashes[2 * 16];
     memset(hashes, 'a', 16);
     memset(hashes + 16, 'b', 16);
-    quire_cache_full_params params = {
-        .blocks = b, .num_full_blocks = 2, .hashes = hashes, .hash_len = 16, .num_hashes = 2};
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = b,
+                                      .num_full_blocks = 2,
+                                      .hashes = hashes,
+                                      .hash_len = 16,
+                                      .num_hashes = 2};
     assert_int_equal(quire_pool_cache_full_blocks(kit.pool, &params), QUIRE_OK);
     uint32_t group = 0;
     quire_block found = 0;
@@ -443,8 +447,12 @@ static void without_caching_everything_is_a_miss(void **state)
     assert_int_equal(quire_pool_get_blocks(kit.pool, b, 3, keys), QUIRE_OK);
     assert_true(keys[0].hash.data == NULL && keys[1].hash.data == NULL &&
                 keys[2].hash.data == NULL);
-    quire_cache_full_params params = {
-        .blocks = b, .num_full_blocks = 1, .hashes = hashes, .hash_len = 16, .num_hashes = 1};
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = b,
+                                      .num_full_blocks = 1,
+                                      .hashes = hashes,
+                                      .hash_len = 16,
+                                      .num_hashes = 1};
     assert_int_equal(quire_pool_cache_full_blocks(kit.pool, &params), QUIRE_E_DISABLED);
     kit_evict(&kit, 1);
     kit_free(&kit, b, 3);

@@ -144,7 +144,8 @@ static void good_request(const pool_kit *kit, request *r)
 {
     *r = (request){.blocks = {3, 6, 7, 0}};
     kit_hashes(kit, "wxyz", r->hashes);
-    r->params = (quire_cache_full_params){.blocks = r->blocks,
+    r->params = (quire_cache_full_params){.size = sizeof(quire_cache_full_params),
+                                          .blocks = r->blocks,
                                           .num_full_blocks = 3,
                                           .hashes = r->hashes,
                                           .hash_len = 16,
@@ -245,7 +246,7 @@ static void cache_of_nothing_new_does_nothing(void **state)
     assert_cache_refused(&kit, &r, QUIRE_OK);
     r.params.num_cached_blocks = 4;
     assert_cache_refused(&kit, &r, QUIRE_OK);
-    r.params = (quire_cache_full_params){.blocks = NULL};
+    r.params = (quire_cache_full_params){.size = sizeof(quire_cache_full_params), .blocks = NULL};
     assert_cache_refused(&kit, &r, QUIRE_OK);
 }
 

@@ -148,7 +148,7 @@ static void stored_event_carries_what_the_caller_said(void **state)
 {
     (void)state;
     quire_pool_config config = QUIRE_POOL_CONFIG_INIT;
-    quire_event event = {.kind = QUIRE_EVENT_CLEARED};
+    quire_event event = {.size = sizeof(quire_event), .kind = QUIRE_EVENT_CLEARED};
     config.num_blocks = 4;
     config.on_event = keep_event;
     config.event_user = &event;
@@ -158,7 +158,8 @@ static void stored_event_carries_what_the_caller_said(void **state)
     assert_int_equal(quire_pool_get_new_blocks(pool, 2, b), QUIRE_OK);
     unsigned char hashes[2 * 32] = {0};
     int request = 0;
-    quire_cache_full_params params = {.blocks = b,
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = b,
                                       .num_cached_blocks = 1,
                                       .num_full_blocks = 2,
                                       .hashes = hashes,
@@ -215,8 +216,12 @@ static void hook_may_look_at_the_pool(void **state)
     assert_int_equal(quire_pool_create(&config, NULL, &who.pool), QUIRE_OK);
     quire_block b[3];
     unsigned char hashes[3][32] = {{1}, {2}, {3}};
-    quire_cache_full_params params = {
-        .blocks = b, .num_full_blocks = 3, .hashes = hashes, .hash_len = 32, .num_hashes = 3};
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = b,
+                                      .num_full_blocks = 3,
+                                      .hashes = hashes,
+                                      .hash_len = 32,
+                                      .num_hashes = 3};
     assert_int_equal(quire_pool_get_new_blocks(who.pool, 3, b), QUIRE_OK);
     assert_int_equal(quire_pool_cache_full_blocks(who.pool, &params), QUIRE_OK);
     assert_int_equal(quire_pool_free_blocks(who.pool, b, 3), QUIRE_OK);

@@ -108,7 +108,8 @@ static void change_near(world *w)
         return;
     for (uint32_t i = 0; i < WAYS; i++) {
         assert_int_equal(quire_pool_get_new_blocks(w->near[i], n, blocks), QUIRE_OK);
-        quire_cache_full_params p = {.blocks = blocks,
+        quire_cache_full_params p = {.size = sizeof(quire_cache_full_params),
+                                     .blocks = blocks,
                                      .num_full_blocks = n,
                                      .hashes = hashes,
                                      .hash_len = length,

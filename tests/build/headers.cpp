@@ -52,14 +52,16 @@ static int use_table()
 
 static int use_sched()
 {
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
-    config.cache.num_blocks = 8;
-    config.cache.max_model_len = 16;
-    config.cache.enable_caching = QUIRE_OFF;
+    config.cache = &cache;
+    cache.num_blocks = 8;
+    cache.max_model_len = 16;
+    cache.enable_caching = QUIRE_OFF;
     quire_sched *sched = nullptr;
     int status = quire_sched_create(&config, nullptr, &sched);
     quire_sched_destroy(sched);
-    return status == QUIRE_OK && config.cache.size == sizeof(quire_cache_config) ? 0 : 9;
+    return status == QUIRE_OK && cache.size == sizeof(quire_cache_config) ? 0 : 9;
 }
 
 int main()

@@ -204,7 +204,8 @@ int kit_try_prefill(cache_kit *kit, kit_request *request)
     uint32_t num_hit = 0;
     assert_int_equal(quire_cache_get_computed_blocks(kit->cache, &request->r, hit, &num_hit),
                      QUIRE_OK);
-    quire_allocate_params params = {.num_new_tokens = request->r.num_tokens - num_hit,
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                    .num_new_tokens = request->r.num_tokens - num_hit,
                                     .num_new_computed_tokens = num_hit,
                                     .new_computed_blocks = hit};
     int status = quire_cache_allocate_slots(kit->cache, &request->r, &params, NULL);
@@ -226,7 +227,8 @@ uint32_t kit_prefill(cache_kit *kit, kit_request *request)
 
 int kit_extend(cache_kit *kit, kit_request *request, uint32_t num_new)
 {
-    quire_allocate_params params = {.num_new_tokens = num_new};
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                    .num_new_tokens = num_new};
     int status = quire_cache_allocate_slots(kit->cache, &request->r, &params, NULL);
     kit_check(kit);
     if (status == QUIRE_OK)

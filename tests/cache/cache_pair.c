@@ -70,7 +70,7 @@ static bool same_blocks(const naive_cache *naive, const quire_block_span *real,
 static void say_call(cache_pair *pair, const char *name, const pair_request *q,
                      const quire_allocate_params *p)
 {
-    static const quire_allocate_params nothing;
+    static const quire_allocate_params nothing = QUIRE_ALLOCATE_PARAMS_INIT;
     if (p == NULL)
         p = &nothing;
     (void)snprintf(pair->call, sizeof pair->call,

@@ -252,7 +252,8 @@ static void cache_seq(naive_cache *cache, naive_seq *s, const quire_cache_reques
         uint32_t first = s->num_cached[g];
         if (full <= first)
             continue;
-        quire_cache_full_params params = {.blocks = s->blocks[g],
+        quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                          .blocks = s->blocks[g],
                                           .num_cached_blocks = first,
                                           .num_full_blocks = full,
                                           .hashes = request->hashes,

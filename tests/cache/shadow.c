@@ -138,7 +138,8 @@ int shadow_prefill(shadow *s, shadow_seq *q)
     assert_int_equal(quire_cache_get_computed_blocks(s->cache, &q->r, hit, &num_hit), QUIRE_OK);
     for (uint32_t g = 0; g < s->num_groups; g++)
         assert_int_equal(hit[g].count, num_hit / s->block_size);
-    quire_allocate_params params = {.num_new_tokens = q->r.num_tokens - num_hit,
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                    .num_new_tokens = q->r.num_tokens - num_hit,
                                     .num_new_computed_tokens = num_hit,
                                     .new_computed_blocks = hit};
     if (s->has_delays)
@@ -161,7 +162,8 @@ int shadow_extend(shadow *s, shadow_seq *q, uint32_t num_new)
         q->tokens[t] = s->next_token++;
     q->r.num_tokens = first + num_new;
     hash_tokens(s, q, first);
-    quire_allocate_params params = {.num_new_tokens = num_new};
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                    .num_new_tokens = num_new};
     int status = quire_cache_allocate_slots(s->cache, &q->r, &params, NULL);
     if (status == QUIRE_OK) {
         q->num_planned = num_new;

@@ -50,17 +50,24 @@ static void more_tokens_than_the_model_takes(void **state)
     char text[KIT_MAX_TOKENS] = "aaaabbbbccccddddeeeeffffgggghhhhiiiijjjj"; /* 40 */
     kit_request q;
     kit_request_init(&kit, &q, text);
-    assert_int_equal(allocate(&kit, &q, (quire_allocate_params){.num_new_tokens = 41}),
+    assert_int_equal(allocate(&kit, &q,
+                              (quire_allocate_params){.size = sizeof(quire_allocate_params),
+                                                      .num_new_tokens = 41}),
                      QUIRE_E_RANGE);
-    assert_int_equal(allocate(&kit, &q, (quire_allocate_params){.num_new_tokens = UINT32_MAX}),
+    assert_int_equal(allocate(&kit, &q,
+                              (quire_allocate_params){.size = sizeof(quire_allocate_params),
+                                                      .num_new_tokens = UINT32_MAX}),
                      QUIRE_E_RANGE);
-    quire_allocate_params all_of_it = {.num_new_tokens = UINT32_MAX,
+    quire_allocate_params all_of_it = {.size = sizeof(quire_allocate_params),
+                                       .num_new_tokens = UINT32_MAX,
                                        .num_new_computed_tokens = UINT32_MAX,
                                        .num_lookahead_tokens = UINT32_MAX,
                                        .num_external_computed_tokens = UINT32_MAX};
     assert_int_equal(allocate(&kit, &q, all_of_it), QUIRE_E_RANGE);
     /* Lookahead past the end is cut, for a request that ends at the limit still has drafts. */
-    quire_allocate_params ahead = {.num_new_tokens = 39, .num_lookahead_tokens = UINT32_MAX};
+    quire_allocate_params ahead = {.size = sizeof(quire_allocate_params),
+                                   .num_new_tokens = 39,
+                                   .num_lookahead_tokens = UINT32_MAX};
     assert_int_equal(allocate(&kit, &q, ahead), QUIRE_OK);
     assert_string_equal(kit_blocks(&kit, q.r.seq), "1 2 3 4 5 6 7 8 9 10");
     assert_int_equal(inner_remove_skipped(kit.cache, q.r.seq, 41), QUIRE_E_RANGE);
@@ -68,7 +75,9 @@ static void more_tokens_than_the_model_takes(void **state)
     assert_int_equal(quire_cache_copy_on_write(kit.cache, q.r.seq, UINT32_MAX, 2), QUIRE_E_RANGE);
     assert_int_equal(quire_cache_copy_on_write(kit.cache, q.r.seq, 1, UINT32_MAX), QUIRE_E_RANGE);
     q.r.num_computed_tokens = UINT32_MAX;
-    assert_int_equal(allocate(&kit, &q, (quire_allocate_params){.num_new_tokens = 1}),
+    assert_int_equal(allocate(&kit, &q,
+                              (quire_allocate_params){.size = sizeof(quire_allocate_params),
+                                                      .num_new_tokens = 1}),
                      QUIRE_E_RANGE);
     kit_close(&kit);
 }
@@ -80,10 +89,13 @@ static void fewer_hashes_than_full_blocks(void **state)
     kit_request q;
     kit_request_init(&kit, &q, "aaaabbbbcccc");
     q.r.num_hashes = 2;
-    assert_int_equal(allocate(&kit, &q, (quire_allocate_params){.num_new_tokens = 12}),
+    assert_int_equal(allocate(&kit, &q,
+                              (quire_allocate_params){.size = sizeof(quire_allocate_params),
+                                                      .num_new_tokens = 12}),
                      QUIRE_E_RANGE);
     assert_true(q.r.seq == 0);
-    quire_allocate_params later = {.num_new_tokens = 12, .delay_cache_blocks = 1};
+    quire_allocate_params later = {
+        .size = sizeof(quire_allocate_params), .num_new_tokens = 12, .delay_cache_blocks = 1};
     assert_int_equal(allocate(&kit, &q, later), QUIRE_OK);
     assert_int_equal(quire_cache_cache_blocks(kit.cache, &q.r, 12), QUIRE_E_RANGE);
     assert_int_equal(quire_cache_cache_blocks(kit.cache, &q.r, 11), QUIRE_OK);
@@ -109,7 +121,8 @@ static void a_request_with_blocks_gets_no_hit(void **state)
     kit_prefill(&kit, &q);
     kit_prefill(&kit, &other);
     assert_int_equal(quire_cache_get_computed_blocks(kit.cache, &q.r, &hit, &num_hit), QUIRE_OK);
-    quire_allocate_params params = {.num_new_tokens = 1, .new_computed_blocks = &hit};
+    quire_allocate_params params = {
+        .size = sizeof(quire_allocate_params), .num_new_tokens = 1, .new_computed_blocks = &hit};
     assert_int_equal(allocate(&kit, &q, params), QUIRE_E_ARGUMENT);
     assert_string_equal(kit_blocks(&kit, q.r.seq), "1 2 3");
     kit_close(&kit);
@@ -126,8 +139,10 @@ static void hits_that_are_none(void **state)
     kit_request_init(&kit, &q, "aaaabbbbc");
     kit_request_init(&kit, &again, "aaaabbbbd");
     kit_prefill(&kit, &q);
-    quire_allocate_params params = {
-        .num_new_tokens = 1, .num_new_computed_tokens = 8, .new_computed_blocks = &hit};
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                    .num_new_tokens = 1,
+                                    .num_new_computed_tokens = 8,
+                                    .new_computed_blocks = &hit};
     assert_int_equal(inner_evict(kit.cache, &ids[1], 1), QUIRE_OK);
     assert_int_equal(allocate(&kit, &again, params), QUIRE_E_STALE_HIT);
     ids[1] = 99;
@@ -158,8 +173,10 @@ static void hits_of_another_group(void **state)
     uint32_t num_hit = 0;
     assert_int_equal(quire_cache_get_computed_blocks(kit.cache, &again.r, hit, &num_hit), QUIRE_OK);
     const quire_block_span swapped[2] = {hit[1], hit[0]};
-    quire_allocate_params params = {
-        .num_new_tokens = 1, .num_new_computed_tokens = 8, .new_computed_blocks = swapped};
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                    .num_new_tokens = 1,
+                                    .num_new_computed_tokens = 8,
+                                    .new_computed_blocks = swapped};
     assert_int_equal(allocate(&kit, &again, params), QUIRE_E_STALE_HIT);
     kit_close(&kit);
 }
@@ -175,7 +192,8 @@ static void encoder_tokens(void **state)
     kit_request q;
     kit_open(&kit, &config);
     kit_request_init(&kit, &q, "aaaab");
-    quire_allocate_params params = {.num_new_tokens = 5, .num_encoder_tokens = 11};
+    quire_allocate_params params = {
+        .size = sizeof(quire_allocate_params), .num_new_tokens = 5, .num_encoder_tokens = 11};
     assert_int_equal(allocate(&kit, &q, params), QUIRE_E_RANGE);
     params.num_encoder_tokens = 10;
     assert_int_equal(allocate(&kit, &q, params), QUIRE_OK);
@@ -201,15 +219,16 @@ static void spans_of_new_blocks(void **state)
     char text[KIT_MAX_TOKENS] = "aaaabbbbccccd";
     kit_open(&kit, &config);
     kit_request_init(&kit, &q, text);
-    quire_allocate_params params = {.num_new_tokens = 6, .num_lookahead_tokens = 3};
+    quire_allocate_params params = {
+        .size = sizeof(quire_allocate_params), .num_new_tokens = 6, .num_lookahead_tokens = 3};
     assert_int_equal(quire_cache_allocate_slots(kit.cache, &q.r, &params, got), QUIRE_OK);
     assert_string_equal(kit_spans(&kit, got), "1 2 3 | 4 5 6");
     q.r.num_computed_tokens = 6;
-    params = (quire_allocate_params){.num_new_tokens = 6};
+    params = (quire_allocate_params){.size = sizeof(quire_allocate_params), .num_new_tokens = 6};
     assert_int_equal(quire_cache_allocate_slots(kit.cache, &q.r, &params, got), QUIRE_OK);
     assert_string_equal(kit_spans(&kit, got), " |"); /* the lookahead's blocks are used */
     q.r.num_computed_tokens = 12;
-    params = (quire_allocate_params){.num_new_tokens = 1};
+    params = (quire_allocate_params){.size = sizeof(quire_allocate_params), .num_new_tokens = 1};
     assert_int_equal(quire_cache_allocate_slots(kit.cache, &q.r, &params, got), QUIRE_OK);
     assert_string_equal(kit_spans(&kit, got), "7 | 8");
     assert_string_equal(kit_blocks(&kit, q.r.seq), "1 2 3 7 | 0 0 6 8");
@@ -252,7 +271,7 @@ static void model_without_kv_cache(void **state)
     quire_cache_config config = kit_config(NULL, 0, 1);
     cache_kit kit;
     quire_cache_request r = {.num_tokens = 5};
-    quire_allocate_params params = {.num_new_tokens = 5};
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params), .num_new_tokens = 5};
     uint32_t num_hit = 9;
     kit_open(&kit, &config);
     assert_int_equal(quire_cache_get_computed_blocks(kit.cache, &r, NULL, &num_hit), QUIRE_OK);

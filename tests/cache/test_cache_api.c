@@ -262,7 +262,7 @@ static void assert_no_cache(quire_cache *cache)
 {
     quire_cache_request r = {.num_tokens = 4};
     quire_cache_request child = {0};
-    quire_allocate_params params = {.num_new_tokens = 1};
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params), .num_new_tokens = 1};
     quire_block_span spans[KIT_MAX_GROUPS] = {{NULL, 7}};
     quire_prefix_stats stats;
     quire_pressure pressure;
@@ -330,7 +330,7 @@ static void null_arguments_change_nothing(void **state)
     const kit_request *all[] = {&q};
     quire_cache *cache = kit.cache;
     quire_cache_request headless = {.num_tokens = 9, .num_hashes = 2};
-    quire_allocate_params params = {.num_new_tokens = 1};
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params), .num_new_tokens = 1};
     quire_block_span span;
     const quire_block_copy *copies;
     uint32_t n;
@@ -370,7 +370,7 @@ static void assert_unknown(const cache_kit *kit, quire_seq seq)
 {
     quire_cache_request r = {.seq = seq, .num_tokens = 4, .num_computed_tokens = 4};
     quire_cache_request child = {0};
-    quire_allocate_params params = {.num_new_tokens = 1};
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params), .num_new_tokens = 1};
     quire_block_span span;
     uint32_t n = 0;
     quire_cache *cache = kit->cache;

@@ -93,7 +93,8 @@ static void begin(stage *s, uint32_t i)
     uint32_t early = kit_fill(&s->kit, below(num_free + 1), taken);
     assert_int_equal(quire_cache_get_computed_blocks(s->kit.cache, &q->r, hit, &num_hit), QUIRE_OK);
     uint32_t rest = q->r.num_tokens - num_hit;
-    quire_allocate_params params = {.num_new_computed_tokens = num_hit,
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                    .num_new_computed_tokens = num_hit,
                                     .new_computed_blocks = hit,
                                     .num_encoder_tokens = below(10)};
     params.num_external_computed_tokens = below(3) == 0 ? below(rest) : 0;
@@ -127,7 +128,8 @@ static void go_on(stage *s, uint32_t i)
         return;
     }
     q->r.num_computed_tokens = accepted;
-    quire_allocate_params params = {.num_new_tokens = 1 + below(q->r.num_tokens - accepted),
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                    .num_new_tokens = 1 + below(q->r.num_tokens - accepted),
                                     .num_lookahead_tokens = below(3) == 0 ? below(5) : 0};
     if (accepted + params.num_new_tokens == q->r.num_tokens)
         params.num_new_tokens += below(3) == 0 ? below(4) : 0;

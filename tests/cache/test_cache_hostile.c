@@ -164,7 +164,8 @@ static kit_request *place_of(victim *v, quire_seq seq)
 
 static int hostile_allocate(victim *v, kit_request *q)
 {
-    quire_allocate_params params = {.num_new_tokens = odd_number(v),
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                    .num_new_tokens = odd_number(v),
                                     .num_lookahead_tokens = mostly_zero(v),
                                     .num_external_computed_tokens = mostly_zero(v),
                                     .num_encoder_tokens = below(3) == 0 ? odd_number(v) : 5,

@@ -106,7 +106,7 @@ static void allocate(run *r, pair_request *q, const quire_allocate_params *param
 static void begin(run *r, pair_request *q)
 {
     quire_block_span hit[NAIVE_GROUPS];
-    quire_allocate_params params = {0};
+    quire_allocate_params params = QUIRE_ALLOCATE_PARAMS_INIT;
     if (q->r.was_preempted == 0 || below(r, 4) == 0)
         cache_mix_prompt(&r->mix, &r->random, r->hash_block_size, q);
     uint32_t num_hit = pair_lookup(&r->pair, q, hit, &r->tally);
@@ -141,7 +141,8 @@ static void go_on(run *r, pair_request *q)
     }
     advance(r, q);
     uint32_t left = q->r.num_tokens - q->r.num_computed_tokens;
-    quire_allocate_params params = {.num_new_tokens = 1 + below(r, left)};
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                    .num_new_tokens = 1 + below(r, left)};
     if (left == 1) {
         params.num_new_tokens += below(r, 3) == 0 ? below(r, 4) : 0;
         params.num_new_tokens = smaller(params.num_new_tokens, most - q->r.num_computed_tokens);
@@ -197,7 +198,7 @@ static void wrong_allocate(run *r, pair_request *q)
 {
     quire_cache_request copy = q->r;
     quire_cache *cache = r->pair.real;
-    quire_allocate_params params = {.num_new_tokens = 1};
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params), .num_new_tokens = 1};
     switch (below(r, 4)) {
     case 0:
         params.num_new_tokens = 0;

@@ -262,20 +262,21 @@ static void watermark_keeps_blocks_from_new_requests(void **state)
     kit_request q;
     kit_request late;
     quire_block taken[KIT_MAX_BLOCKS];
-    const quire_allocate_params none = {0};
+    const quire_allocate_params none = QUIRE_ALLOCATE_PARAMS_INIT;
     kit_open(&kit, &config);
     kit_request_init(&kit, &q, "aaaabbbbc");
     kit_request_init(&kit, &late, "xxxxyyyyz");
     kit_prefill(&kit, &q);
     uint32_t n = kit_fill(&kit, 4, taken);
     assert_int_equal(quire_cache_can_fit_full_sequence(kit.cache, &late.r, &none), QUIRE_NO_SPACE);
-    quire_allocate_params one = {.num_new_tokens = 1};
+    quire_allocate_params one = {.size = sizeof(quire_allocate_params), .num_new_tokens = 1};
     assert_int_equal(quire_cache_can_allocate(kit.cache, &late.r, &one), QUIRE_OK);
     assert_int_equal(kit_try_prefill(&kit, &late), QUIRE_NO_SPACE); /* 3 of 4: leaves 1 */
     assert_int_equal(kit_extend(&kit, &q, 16), QUIRE_OK);           /* not new: may take the last */
     assert_int_equal(kit_num_free(&kit), 0);
     kit_unfill(&kit, taken, 5);
-    quire_allocate_params whole = {.num_new_tokens = 1, .full_sequence_must_fit = 1};
+    quire_allocate_params whole = {
+        .size = sizeof(quire_allocate_params), .num_new_tokens = 1, .full_sequence_must_fit = 1};
     assert_int_equal(quire_cache_can_allocate(kit.cache, &late.r, &whole), QUIRE_OK);
     assert_int_equal(kit_try_prefill(&kit, &late), QUIRE_OK);
     assert_int_equal(kit_num_free(&kit), 2);

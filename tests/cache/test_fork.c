@@ -514,7 +514,7 @@ static void open_delayed(cache_kit *kit, kit_request *parent, kit_request *child
     kit_open(kit, &config);
     kit_request_init(kit, parent, "aaaabbbbc");
     kit_request_init(kit, child, "aaaabbbbc");
-    quire_allocate_params params = {.num_new_tokens = 9, .delay_cache_blocks = 1};
+    quire_allocate_params params = {sizeof params, .num_new_tokens = 9, .delay_cache_blocks = 1};
     assert_int_equal(quire_cache_allocate_slots(kit->cache, &parent->r, &params, NULL), QUIRE_OK);
     assert_int_equal(quire_cache_fork(kit->cache, &parent->r, &child->r), QUIRE_OK);
     assert_int_equal(quire_cache_cache_blocks(kit->cache, &parent->r, 8), QUIRE_OK);

@@ -22,7 +22,7 @@ static shadow *shade; /* too large for a stack */
 
 static quire_cache_totals totals_of(const quire_cache *cache)
 {
-    quire_cache_totals totals;
+    quire_cache_totals totals = QUIRE_CACHE_TOTALS_INIT;
     assert_int_equal(quire_cache_get_totals(cache, &totals), QUIRE_OK);
     return totals;
 }
@@ -211,7 +211,7 @@ static void a_moved_request_has_no_blocks(void **state)
     quire_cache_request child = {.num_tokens = 1};
     const quire_block_move *moves;
     uint32_t n;
-    quire_allocate_params one = {.num_new_tokens = 1};
+    quire_allocate_params one = {.size = sizeof(quire_allocate_params), .num_new_tokens = 1};
     quire_cache *cache = shade->cache;
     assert_int_equal(quire_cache_location(cache, on_device), QUIRE_LOCATION_NONE);
     assert_int_equal(quire_cache_get_blocks(cache, q->r.seq, &span), QUIRE_E_UNKNOWN_SEQ);

@@ -27,7 +27,8 @@ static cache_kit open_full(uint32_t num_blocks, double watermark)
 
 static int foretold(const cache_kit *kit, const kit_request *q, uint32_t num_new)
 {
-    quire_allocate_params params = {.num_new_tokens = num_new};
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                    .num_new_tokens = num_new};
     return quire_cache_can_allocate(kit->cache, &q->r, &params);
 }
 
@@ -53,7 +54,8 @@ static void says_what_allocate_slots_says(void **state)
             uint32_t num_new = unit_random_below(&random, 7);
             if (one->r.num_computed_tokens + num_new > one->r.num_tokens)
                 continue;
-            quire_allocate_params params = {.num_new_tokens = num_new};
+            quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                            .num_new_tokens = num_new};
             kit_snapshot(&kit, all, 4, before, sizeof before);
             int told = foretold(&kit, one, num_new);
             kit_snapshot(&kit, all, 4, after, sizeof after);
@@ -84,9 +86,11 @@ static void one_more_token(void **state)
     assert_int_equal(kit_extend(&kit, &q, 1), QUIRE_OK);
     assert_int_equal(foretold(&kit, &q, 1), QUIRE_NO_SPACE);
     assert_int_equal(foretold(&kit, &q, 0), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_cache_can_allocate(NULL, &q.r, &(quire_allocate_params){0}),
-                     QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_cache_can_allocate(kit.cache, NULL, &(quire_allocate_params){0}),
+    assert_int_equal(
+        quire_cache_can_allocate(NULL, &q.r, &(quire_allocate_params)QUIRE_ALLOCATE_PARAMS_INIT),
+        QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_cache_can_allocate(kit.cache, NULL,
+                                              &(quire_allocate_params)QUIRE_ALLOCATE_PARAMS_INIT),
                      QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_can_allocate(kit.cache, &q.r, NULL), QUIRE_E_ARGUMENT);
     q.r.seq = 77;
@@ -106,7 +110,8 @@ static void asking_trims_nothing(void **state)
     kit_request q;
     kit_request_init(&kit, &q, "aaaabbbbccccddddeeeeffffgggg");
     assert_int_equal(kit_extend(&kit, &q, 16), QUIRE_OK);
-    quire_allocate_params more = {.num_new_tokens = 16, .delay_cache_blocks = 1};
+    quire_allocate_params more = {
+        .size = sizeof(quire_allocate_params), .num_new_tokens = 16, .delay_cache_blocks = 1};
     q.r.num_tokens = 16;
     assert_int_equal(quire_cache_can_allocate(kit.cache, &q.r, &more), QUIRE_NO_SPACE);
     assert_string_equal(kit_blocks(&kit, q.r.seq), "1 2 3 4");
@@ -248,7 +253,7 @@ static void totals_of_all_requests(void **state)
     kit_request_init(&kit, &q[1], "aaaabbbbdd");
     kit_prefill(&kit, &q[0]);
     assert_int_equal(kit_prefill(&kit, &q[1]), 8);
-    quire_cache_totals t;
+    quire_cache_totals t = QUIRE_CACHE_TOTALS_INIT;
     assert_int_equal(quire_cache_get_totals(kit.cache, &t), QUIRE_OK);
     assert_true(t.num_seqs == 2 && t.num_table_blocks == 6 && t.watermark_blocks == 5);
     assert_int_equal(quire_cache_usage(kit.cache).active, 4);

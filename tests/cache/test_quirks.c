@@ -78,7 +78,8 @@ static void admission_cap_per_step(void **state)
         assert_int_equal(kit_extend(&kit, &q, 12), QUIRE_OK);
         assert_string_equal(kit_blocks(&kit, q.r.seq), "0 2 3 4 5 6");
         uint32_t num_taken = kit_fill(&kit, 0, taken);
-        const quire_allocate_params third = {.num_new_tokens = 12, .num_lookahead_tokens = 4};
+        const quire_allocate_params third = {
+            .size = sizeof(quire_allocate_params), .num_new_tokens = 12, .num_lookahead_tokens = 4};
         assert_int_equal(allocate(&kit, &q, third),
                          v.has_bug ? QUIRE_E_PREDICTION : QUIRE_NO_SPACE);
         assert_string_equal(kit_blocks(&kit, q.r.seq), "0 2 3 4 5 6");
@@ -100,7 +101,7 @@ static void admission_is_capped_either_way(void **state)
         variant v = variant_of(quirk, i);
         quire_cache_config config = kit_config(&window, 1, 20);
         config.max_num_batched_tokens = 12;
-        const quire_allocate_params none = {0};
+        const quire_allocate_params none = QUIRE_ALLOCATE_PARAMS_INIT;
         cache_kit kit;
         kit_request q;
         quire_block taken[KIT_MAX_BLOCKS];
@@ -141,8 +142,10 @@ static void stats_every_lookup(void **state)
             assert_int_equal(quire_cache_get_computed_blocks(kit.cache, &q.r, &hit, &num_hit),
                              QUIRE_OK);
         assert_int_equal(num_hit, 8);
-        quire_allocate_params params = {
-            .num_new_tokens = 2, .num_new_computed_tokens = num_hit, .new_computed_blocks = &hit};
+        quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                        .num_new_tokens = 2,
+                                        .num_new_computed_tokens = num_hit,
+                                        .new_computed_blocks = &hit};
         assert_int_equal(allocate(&kit, &q, params), QUIRE_OK);
         q.r.num_computed_tokens = 10;
         assert_int_equal(kit_extend(&kit, &q, 1), QUIRE_OK);
@@ -236,7 +239,8 @@ static void mamba_align_estimate(void **state)
         open_variant(&kit, kit_config(&mamba, 1, 20), quirk, &v);
         kit_request_init(&kit, &q, letters(10));
         uint32_t num_taken = kit_fill(&kit, 1, taken);
-        const quire_allocate_params params = {.num_new_tokens = 6,
+        const quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                              .num_new_tokens = 6,
                                               .num_external_computed_tokens = 4};
         assert_int_equal(allocate(&kit, &q, params),
                          v.has_bug ? QUIRE_E_PREDICTION : QUIRE_NO_SPACE);
@@ -266,12 +270,16 @@ static void mamba_align_shrink(void **state)
         kit_request_init(&kit, &q, text);
         assert_int_equal(kit_extend(&kit, &q, 2), QUIRE_OK);
         assert_string_equal(kit_blocks(&kit, q.r.seq), "1");
-        assert_int_equal(allocate(&kit, &q, (quire_allocate_params){.num_new_tokens = 3}),
+        assert_int_equal(allocate(&kit, &q,
+                                  (quire_allocate_params){.size = sizeof(quire_allocate_params),
+                                                          .num_new_tokens = 3}),
                          QUIRE_OK);
         assert_string_equal(kit_blocks(&kit, q.r.seq), "1 2");
         q.r.num_computed_tokens = 3;
         kit_append(&kit, &q, text, 'd');
-        assert_int_equal(allocate(&kit, &q, (quire_allocate_params){.num_new_tokens = 1}),
+        assert_int_equal(allocate(&kit, &q,
+                                  (quire_allocate_params){.size = sizeof(quire_allocate_params),
+                                                          .num_new_tokens = 1}),
                          v.has_bug ? QUIRE_E_PREDICTION : QUIRE_OK);
         assert_string_equal(kit_blocks(&kit, q.r.seq), "1 2");
         kit_free(&kit, &q);
@@ -297,7 +305,9 @@ static void trim_on_failure(void **state)
         kit_request_init(&kit, &q, letters(40));
         assert_int_equal(kit_extend(&kit, &q, 12), QUIRE_OK);
         uint32_t num_taken = kit_fill(&kit, 0, taken);
-        assert_int_equal(allocate(&kit, &q, (quire_allocate_params){.num_new_tokens = 20}),
+        assert_int_equal(allocate(&kit, &q,
+                                  (quire_allocate_params){.size = sizeof(quire_allocate_params),
+                                                          .num_new_tokens = 20}),
                          QUIRE_NO_SPACE);
         assert_string_equal(kit_blocks(&kit, q.r.seq), v.has_bug ? "0 0 3" : "1 2 3");
         assert_int_equal(quire_pool_get_all_free_blocks(kit.pool, queue, KIT_MAX_BLOCKS),
@@ -418,7 +428,8 @@ static void hits_of_other_groups_are_not_taken(void **state)
         assert_int_equal(quire_cache_get_computed_blocks(kit.cache, &other.r, hit, &num_hit),
                          QUIRE_OK);
         assert_string_equal(kit_spans(&kit, hit), "1 2 | 3 4");
-        quire_allocate_params params = {.num_new_tokens = 1,
+        quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                        .num_new_tokens = 1,
                                         .num_new_computed_tokens = num_hit,
                                         .new_computed_blocks = hit,
                                         .num_external_computed_tokens = 4};
@@ -451,12 +462,16 @@ static void too_few_predicted_changes_nothing(void **state)
         assert_int_equal(kit_extend(&kit, &q, 4), QUIRE_OK);
     kit_fill(&kit, 1, taken);
     kit_snapshot(&kit, all, 1, before, sizeof before);
-    int status =
-        allocate(&kit, &q, (quire_allocate_params){.num_new_tokens = 4, .num_lookahead_tokens = 1});
+    int status = allocate(&kit, &q,
+                          (quire_allocate_params){.size = sizeof(quire_allocate_params),
+                                                  .num_new_tokens = 4,
+                                                  .num_lookahead_tokens = 1});
     assert_int_equal(status, QUIRE_E_PREDICTION);
     kit_snapshot(&kit, all, 1, after, sizeof after);
     assert_string_equal(before, after);
-    status = allocate(&kit, &q, (quire_allocate_params){.num_new_tokens = 4});
+    status = allocate(
+        &kit, &q,
+        (quire_allocate_params){.size = sizeof(quire_allocate_params), .num_new_tokens = 4});
     assert_int_equal(status, QUIRE_OK); /* one for each group: the window's own trim pays its */
     kit_close(&kit);
 }

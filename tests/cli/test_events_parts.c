@@ -50,7 +50,7 @@ static events_tally tally_of(const char *words)
                  {'g', QUIRE_DELIVERY_GAP},
                  {'s', QUIRE_DELIVERY_RESTART}};
     for (const char *at = words; *at != '\0'; at += strcspn(at, " "), at += *at == ' ') {
-        quire_delivery d = {.number = strtoull(at + 1, NULL, 10)};
+        quire_delivery d = {.size = sizeof(quire_delivery), .number = strtoull(at + 1, NULL, 10)};
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
             if (kinds[i].letter == *at)
                 d.kind = kinds[i].kind;

@@ -265,7 +265,7 @@ static void all_jobs_fail(void **state)
     submit(&t, &j, QUIRE_TIER_STORE, 1, 3);
     assert_int_equal(poll_at(&t, 1000), 1);
     assert_int_equal(j.ios[2].status, QUIRE_TIER_FAILED);
-    quire_tier_stats stats;
+    quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     assert_int_equal(quire_tier_get_stats(t.tier, &stats), QUIRE_OK);
     assert_int_equal(stats.usage.empty, 4);
     assert_int_equal(quire_tier_close(t.tier), QUIRE_OK);

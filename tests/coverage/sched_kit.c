@@ -153,19 +153,21 @@ void sched_kit_init(sched_kit *kit, uint32_t num_blocks)
 {
     memset(kit, 0, sizeof *kit);
     kit->config = (quire_sched_config)QUIRE_SCHED_CONFIG_INIT;
+    kit->cache = (quire_cache_config)QUIRE_CACHE_CONFIG_INIT;
+    kit->config.cache = &kit->cache;
     kit->groups[0].spec = (quire_layer_spec){.kind = QUIRE_LAYER_FULL,
                                              .block_size = SCHED_KIT_BLOCK,
                                              .num_kv_heads = 1,
                                              .head_size = 8,
                                              .dtype = QUIRE_DTYPE_FLOAT16};
     quire_sched_config *c = &kit->config;
-    c->cache.num_blocks = num_blocks;
-    c->cache.groups = kit->groups;
-    c->cache.num_groups = 1;
-    c->cache.max_model_len = 64;
-    c->cache.digest_bytes = 16;
-    c->cache.on_event = note_event;
-    c->cache.event_user = kit;
+    c->cache->num_blocks = num_blocks;
+    c->cache->groups = kit->groups;
+    c->cache->num_groups = 1;
+    c->cache->max_model_len = 64;
+    c->cache->digest_bytes = 16;
+    c->cache->on_event = note_event;
+    c->cache->event_user = kit;
     c->max_num_seqs = SCHED_KIT_SEQS;
     c->max_num_batched_tokens = 64;
     c->max_requests = SCHED_KIT_REQS;
@@ -180,7 +182,8 @@ void sched_kit_init(sched_kit *kit, uint32_t num_blocks)
 
 void sched_kit_connect(sched_kit *kit)
 {
-    kit->connector = (quire_connector){.user = kit,
+    kit->connector = (quire_connector){.size = sizeof(quire_connector),
+                                       .user = kit,
                                        .get_num_new_matched_tokens = matched_tokens,
                                        .update_state_after_alloc = after_alloc,
                                        .build_meta = build_meta,
@@ -191,7 +194,8 @@ void sched_kit_connect(sched_kit *kit)
 
 void sched_kit_use_grammar(sched_kit *kit)
 {
-    kit->grammar = (quire_grammar){.user = kit,
+    kit->grammar = (quire_grammar){.size = sizeof(quire_grammar),
+                                   .user = kit,
                                    .is_ready = is_ready,
                                    .should_advance = should_advance,
                                    .accept_tokens = accept_tokens,
@@ -201,11 +205,11 @@ void sched_kit_use_grammar(sched_kit *kit)
 
 void sched_kit_open(sched_kit *kit)
 {
-    if (kit->config.cache.enable_caching != QUIRE_OFF) {
+    if (kit->config.cache->enable_caching != QUIRE_OFF) {
         quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
         hasher.algo = QUIRE_HASH_QUIRE128;
-        hasher.block_size = kit->config.cache.hash_block_size > 0
-                                ? kit->config.cache.hash_block_size
+        hasher.block_size = kit->config.cache->hash_block_size > 0
+                                ? kit->config.cache->hash_block_size
                                 : SCHED_KIT_BLOCK;
         assert_int_equal(quire_hasher_create(&hasher, NULL, &kit->hasher), QUIRE_OK);
         kit->config.hasher = kit->hasher;
@@ -228,8 +232,10 @@ quire_request_params sched_kit_params(sched_kit *kit, const char *name, const ch
     assert_true(n <= SCHED_KIT_PROMPTS);
     for (size_t i = 0; i < n; i++)
         kit->prompt[i] = text[i];
-    return (quire_request_params){
-        .id = {name, strlen(name)}, .prompt = kit->prompt, .num_prompt_tokens = (uint32_t)n};
+    return (quire_request_params){.size = sizeof(quire_request_params),
+                                  .id = {name, strlen(name)},
+                                  .prompt = kit->prompt,
+                                  .num_prompt_tokens = (uint32_t)n};
 }
 
 quire_req sched_kit_add_params(sched_kit *kit, const quire_request_params *params)
@@ -259,7 +265,7 @@ void sched_kit_schedule(sched_kit *kit)
 
 void sched_kit_update(sched_kit *kit, uint64_t step, const quire_model_output *more)
 {
-    quire_model_output output = {0};
+    quire_model_output output = QUIRE_MODEL_OUTPUT_INIT;
     quire_token sampled[SCHED_KIT_SEQS];
     for (uint32_t i = 0; i < SCHED_KIT_SEQS; i++)
         sampled[i] = kit->token;
@@ -289,7 +295,7 @@ const char *sched_kit_told(sched_kit *kit)
 
 quire_req_status sched_kit_status(const sched_kit *kit, quire_req req)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     assert_int_equal(quire_sched_req_info(kit->sched, req, &info), QUIRE_OK);
     return info.status;
 }

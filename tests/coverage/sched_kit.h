@@ -20,6 +20,7 @@ enum { SCHED_KIT_BLOCK = 4, SCHED_KIT_REQS = 8, SCHED_KIT_SEQS = 4, SCHED_KIT_PR
 
 typedef struct sched_kit {
     quire_sched_config config; /* to be changed between init and open */
+    quire_cache_config cache;  /* of config */
     quire_group_config groups[2];
     quire_connector connector;
     quire_grammar grammar;

@@ -48,7 +48,9 @@ static void load_that_has_not_arrived(void **state)
     sched_kit_schedule(&kit);
     assert_string_equal(sched_kit_told(&kit), "held_up a loading");
     sched_kit_update(&kit, kit.step->step,
-                     &(quire_model_output){.finished_recving = &a, .num_finished_recving = 1});
+                     &(quire_model_output){.size = sizeof(quire_model_output),
+                                           .finished_recving = &a,
+                                           .num_finished_recving = 1});
     sched_kit_step(&kit);
     assert_string_equal(sched_kit_told(&kit), "");
     assert_int_equal(kit.snapshot.num_new, 1);
@@ -72,7 +74,9 @@ static void loads_have_a_limit(void **state)
     assert_string_equal(sched_kit_told(&kit), "held_up b loading");
     assert_int_equal(kit.num_told, 1);
     sched_kit_update(&kit, kit.step->step,
-                     &(quire_model_output){.finished_recving = &a, .num_finished_recving = 1});
+                     &(quire_model_output){.size = sizeof(quire_model_output),
+                                           .finished_recving = &a,
+                                           .num_finished_recving = 1});
     sched_kit_step(&kit);
     assert_string_equal(sched_kit_told(&kit), "");
     assert_int_equal(kit.num_told, 3); /* a runs, b loads */
@@ -146,7 +150,7 @@ static void prompt_that_may_not_be_cut(void **state)
     sched_kit kit;
     sched_kit_init(&kit, 16);
     kit.config.max_num_batched_tokens = 6;
-    kit.config.cache.max_model_len = 6;
+    kit.config.cache->max_model_len = 6;
     kit.config.enable_chunked_prefill = QUIRE_OFF;
     sched_kit_open(&kit);
     sched_kit_add(&kit, "a", "aaaa", 8);
@@ -194,7 +198,7 @@ static void states_are_not_kept_inside_a_block(void **state)
                            .block_size = SCHED_KIT_BLOCK,
                            .states = {{.num_dims = 1, .dims = {16}, .dtype = QUIRE_DTYPE_FLOAT32}},
                            .mamba_mode = QUIRE_MAMBA_MODE_ALIGN};
-    kit.config.cache.num_groups = 2;
+    kit.config.cache->num_groups = 2;
     kit.config.max_num_batched_tokens = 6;
     sched_kit_open(&kit);
     sched_kit_add(&kit, "a", "aaaa", 8);
@@ -216,7 +220,7 @@ static void idle_sessions_keep_no_pages_for_what_follows(void **state)
     (void)state;
     sched_kit kit;
     sched_kit_init(&kit, 2400);
-    kit.config.cache.max_model_len = 4096;
+    kit.config.cache->max_model_len = 4096;
     kit.config.max_num_batched_tokens = 4096;
     kit.config.max_num_seqs = 2;
     kit.config.max_requests = 4;
@@ -293,7 +297,7 @@ static void preempted_for_another_and_for_nobody(void **state)
     (void)state;
     sched_kit kit;
     sched_kit_init(&kit, 5);
-    kit.config.cache.enable_caching = QUIRE_OFF;
+    kit.config.cache->enable_caching = QUIRE_OFF;
     sched_kit_open(&kit);
     sched_kit_add(&kit, "a", "aaaaaaaa", 12);
     quire_req b = sched_kit_add(&kit, "b", "bbbbbbb", 12);
@@ -306,7 +310,7 @@ static void preempted_for_another_and_for_nobody(void **state)
     sched_kit_close(&kit);
 
     sched_kit_init(&kit, 4);
-    kit.config.cache.enable_caching = QUIRE_OFF;
+    kit.config.cache->enable_caching = QUIRE_OFF;
     sched_kit_open(&kit);
     sched_kit_add(&kit, "a", "aaaa", 12);
     sched_kit_add(&kit, "b", "bbbb", 12);
@@ -353,7 +357,8 @@ static void ghosts_are_what_is_nowhere_cached(void **state)
     unsigned char hash[16] = {1};
     assert_int_equal(qr_observer_count_ghosts(&none, hash, sizeof hash, 1), 0);
     quire_block block = 1;
-    quire_event event = {.kind = QUIRE_EVENT_REMOVED,
+    quire_event event = {.size = sizeof(quire_event),
+                         .kind = QUIRE_EVENT_REMOVED,
                          .num_blocks = 1,
                          .blocks = &block,
                          .hashes = hash,

@@ -27,7 +27,10 @@ static void outputs_that_cannot_be(void **state)
     sched_kit_schedule(&kit);
     quire_token sampled[6] = {'x', 'x', 'x', 'x', 'x', 'x'};
     uint32_t num_sampled[2] = {2, 0};
-    quire_model_output output = {.sampled = sampled, .stride = 3, .num_sampled = num_sampled};
+    quire_model_output output = {.size = sizeof(quire_model_output),
+                                 .sampled = sampled,
+                                 .stride = 3,
+                                 .num_sampled = num_sampled};
     assert_int_equal(update(&output), QUIRE_E_RANGE); /* no drafts, one token */
     num_sampled[0] = 1;
     num_sampled[1] = 1;
@@ -49,7 +52,7 @@ static void outputs_that_cannot_be(void **state)
     num_sampled[1] = 1;
     output.stride = 2;
     assert_int_equal(update(&output), QUIRE_E_RANGE); /* more than a row */
-    assert_int_equal(update(&(quire_model_output){0}), QUIRE_OK);
+    assert_int_equal(update(&(quire_model_output)QUIRE_MODEL_OUTPUT_INIT), QUIRE_OK);
     assert_int_equal(kit.outputs->num_outputs, 0); /* computed, and nothing sampled */
     sched_kit_close(&kit);
 }
@@ -286,8 +289,8 @@ static void states_that_are_not_aligned(void **state)
                            .block_size = 64,
                            .states = {{.num_dims = 1, .dims = {16}, .dtype = QUIRE_DTYPE_FLOAT32}},
                            .mamba_mode = QUIRE_MAMBA_MODE_NONE};
-    kit.config.cache.num_groups = 2;
-    kit.config.cache.enable_caching = QUIRE_OFF;
+    kit.config.cache->num_groups = 2;
+    kit.config.cache->enable_caching = QUIRE_OFF;
     kit.config.max_num_batched_tokens = 6;
     sched_kit_open(&kit);
     sched_kit_add(&kit, "a", "aaaaaaaaaaaa", 8);

@@ -20,6 +20,7 @@ static void connector_without_functions(void **state)
     (void)state;
     sched_kit kit;
     sched_kit_init(&kit, 16);
+    kit.connector = (quire_connector)QUIRE_CONNECTOR_INIT;
     kit.config.connector = &kit.connector;
     kit.config.log_stats = QUIRE_ON;
     sched_kit_open(&kit);
@@ -27,12 +28,12 @@ static void connector_without_functions(void **state)
     sched_kit_step(&kit);
     assert_int_equal(sched_kit_status(&kit, a), QUIRE_REQ_RUNNING);
     assert_null(kit.step->connector_meta);
-    assert_int_equal(kit.outputs->stats.connector_prefix.queries, 0);
+    assert_int_equal(kit.outputs->stats->connector_prefix.queries, 0);
     finish(&kit, a);
     assert_int_equal(quire_sched_find(kit.sched, (quire_bytes){"a", 1}), 0);
     assert_int_equal(quire_sched_reset_prefix_cache(kit.sched, 0, 1), QUIRE_OK);
     sched_kit_step(&kit);
-    assert_int_equal(kit.outputs->stats.connector_prefix.was_reset, 1);
+    assert_int_equal(kit.outputs->stats->connector_prefix.was_reset, 1);
     sched_kit_close(&kit);
 }
 
@@ -81,8 +82,8 @@ static void answers_that_cannot_be(void **state)
         assert_int_equal(kit.step->num_reqs, 1);
         assert_int_equal(kit.step->num_computed_tokens[0], cases[i].num_computed);
         assert_ptr_equal(kit.step->connector_meta, &kit);
-        assert_int_equal(kit.outputs->stats.connector_prefix.queries, 6);
-        assert_int_equal(kit.outputs->stats.connector_prefix.hits, cases[i].num_computed);
+        assert_int_equal(kit.outputs->stats->connector_prefix.queries, 6);
+        assert_int_equal(kit.outputs->stats->connector_prefix.hits, cases[i].num_computed);
         assert_int_equal(kit.num_told, 1);
         sched_kit_close(&kit);
     }
@@ -111,11 +112,15 @@ static void transfers_of_anybody(void **state)
     quire_req all[] = {gone, runs, loads};
     sched_kit_schedule(&kit);
     sched_kit_update(&kit, kit.step->step,
-                     &(quire_model_output){.finished_sending = all, .num_finished_sending = 2});
+                     &(quire_model_output){.size = sizeof(quire_model_output),
+                                           .finished_sending = all,
+                                           .num_finished_sending = 2});
     assert_int_equal(sched_kit_status(&kit, runs), QUIRE_REQ_RUNNING);
     sched_kit_schedule(&kit);
     sched_kit_update(&kit, kit.step->step,
-                     &(quire_model_output){.finished_recving = all, .num_finished_recving = 3});
+                     &(quire_model_output){.size = sizeof(quire_model_output),
+                                           .finished_recving = all,
+                                           .num_finished_recving = 3});
     assert_int_equal(sched_kit_status(&kit, runs), QUIRE_REQ_RUNNING);
     assert_int_equal(quire_sched_usage(kit.sched).active, 2);
     sched_kit_close(&kit);
@@ -133,10 +138,12 @@ static void blocks_that_are_still_being_sent(void **state)
     sched_kit_step(&kit);
     assert_int_equal(sched_kit_status(&kit, a), QUIRE_REQ_FINISHED_LENGTH);
     assert_int_equal(quire_sched_usage(kit.sched).active, 1);
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     sched_kit_schedule(&kit);
     sched_kit_update(&kit, kit.step->step,
-                     &(quire_model_output){.finished_sending = &a, .num_finished_sending = 1});
+                     &(quire_model_output){.size = sizeof(quire_model_output),
+                                           .finished_sending = &a,
+                                           .num_finished_sending = 1});
     assert_int_equal(quire_sched_req_info(kit.sched, a, &info), QUIRE_E_UNKNOWN_REQ);
     assert_int_equal(quire_sched_usage(kit.sched).active, 0);
     sched_kit_close(&kit);
@@ -157,8 +164,9 @@ static void blocks_that_are_loaded_and_sent(void **state)
         quire_req a = sched_kit_add(&kit, "a", "aaaaaa", 8);
         sched_kit_step(&kit);
         finish(&kit, a);
-        quire_model_output outputs[2] = {{.finished_recving = &a, .num_finished_recving = 1},
-                                         {.finished_sending = &a, .num_finished_sending = 1}};
+        quire_model_output outputs[2] = {
+            {.size = sizeof outputs[0], .finished_recving = &a, .num_finished_recving = 1},
+            {.size = sizeof outputs[0], .finished_sending = &a, .num_finished_sending = 1}};
         sched_kit_schedule(&kit);
         sched_kit_update(&kit, kit.step->step, &outputs[first]);
         assert_int_equal(quire_sched_usage(kit.sched).active, 1);
@@ -186,7 +194,9 @@ static void load_of_a_whole_prompt(void **state)
     sched_kit_schedule(&kit);
     assert_int_equal(kit.step->num_reqs, 0);
     sched_kit_update(&kit, kit.step->step,
-                     &(quire_model_output){.finished_recving = &a, .num_finished_recving = 1});
+                     &(quire_model_output){.size = sizeof(quire_model_output),
+                                           .finished_recving = &a,
+                                           .num_finished_recving = 1});
     sched_kit_step(&kit);
     assert_int_equal(kit.step->num_tokens[0], 1);
     assert_int_equal(kit.step->num_computed_tokens[0], 11);
@@ -202,7 +212,9 @@ static void fail_first_block(sched_kit *kit, quire_req req)
     assert_int_equal(quire_sched_get_blocks(kit->sched, req, blocks), QUIRE_OK);
     quire_block lost = blocks[0].ids[0];
     sched_kit_update(kit, kit->step->step,
-                     &(quire_model_output){.invalid_blocks = &lost, .num_invalid_blocks = 1});
+                     &(quire_model_output){.size = sizeof(quire_model_output),
+                                           .invalid_blocks = &lost,
+                                           .num_invalid_blocks = 1});
 }
 
 static void failed_load_is_computed_again(void **state)
@@ -255,7 +267,7 @@ static void failed_load_with_two_groups(void **state)
         kit.groups[1] = kit.groups[0];
         kit.groups[1].spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
         kit.groups[1].spec.sliding_window = 8;
-        kit.config.cache.num_groups = 2;
+        kit.config.cache->num_groups = 2;
         kit.config.quirks_on = quirk ? QUIRE_QUIRK(FAILED_BLOCKS_STAY) : 0;
         sched_kit_connect(&kit);
         sched_kit_open(&kit);
@@ -288,6 +300,7 @@ static void grammar_without_functions(void **state)
     sched_kit kit;
     sched_kit_init(&kit, 16);
     kit.config.num_spec_tokens = 2;
+    kit.grammar = (quire_grammar)QUIRE_GRAMMAR_INIT;
     kit.config.grammar = &kit.grammar;
     sched_kit_open(&kit);
     quire_req a = add_with_grammar(&kit);
@@ -297,7 +310,7 @@ static void grammar_without_functions(void **state)
     quire_token drafts[2] = {'x', 'y'};
     uint32_t num_drafts = 2;
     assert_int_equal(quire_sched_update_drafts(kit.sched, &a, 1, drafts, 2, &num_drafts), QUIRE_OK);
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     assert_int_equal(quire_sched_req_info(kit.sched, a, &info), QUIRE_OK);
     assert_int_equal(info.num_spec_tokens, 2);
     sched_kit_close(&kit);
@@ -338,7 +351,7 @@ static void grammar_that_judges(void **state)
     sched_kit_step(&kit);
     quire_token drafts[2] = {'x', 'y'};
     uint32_t num_drafts = 2;
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     for (kit.num_valid = 1; kit.num_valid <= 3; kit.num_valid += 2) {
         assert_int_equal(quire_sched_update_drafts(kit.sched, &a, 1, drafts, 2, &num_drafts),
                          QUIRE_OK);
@@ -369,7 +382,7 @@ static void drafts_for_nobody(void **state)
     uint32_t num_drafts[] = {2, 2, 2};
     assert_int_equal(quire_sched_update_drafts(kit.sched, reqs, 3, drafts, 2, num_drafts),
                      QUIRE_OK);
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     assert_int_equal(quire_sched_req_info(kit.sched, in_prompt, &info), QUIRE_OK);
     assert_int_equal(info.num_spec_tokens, 0);
     num_drafts[2] = 3;

@@ -19,7 +19,9 @@ static void refuse_config(const quire_sched_config *config, int status)
 /* The kit's config with one field changed. */
 #define REFUSE(field, value)                                                                       \
     do {                                                                                           \
+        quire_cache_config cache = kit.cache;                                                      \
         quire_sched_config config = kit.config;                                                    \
+        config.cache = &cache;                                                                     \
         config.field = (value);                                                                    \
         refuse_config(&config, QUIRE_E_CONFIG);                                                    \
     } while (0)
@@ -52,10 +54,10 @@ static void configs_out_of_range(void **state)
     REFUSE(quirks_off, UINT64_C(1) << 63);
     REFUSE(enable_chunked_prefill, (quire_switch)9);
     REFUSE(log_stats, (quire_switch)9);
-    REFUSE(cache.num_blocks, 0);
-    REFUSE(cache.hash_block_size, 3);
+    REFUSE(cache->num_blocks, 0);
+    REFUSE(cache->hash_block_size, 3);
     REFUSE(hasher, NULL);
-    REFUSE(cache.digest_bytes, 32);
+    REFUSE(cache->digest_bytes, 32);
     quire_sched_config config = kit.config;
     config.max_requests = config.max_num_seqs = 1u << 20;
     config.max_request_bytes = 1u << 20; /* more features in a step than can be counted */
@@ -71,7 +73,7 @@ static void hasher_of_other_blocks(void **state)
     sched_kit_open(&kit);
     kit.groups[0].spec.block_size = 2 * SCHED_KIT_BLOCK;
     refuse_config(&kit.config, QUIRE_E_CONFIG);
-    kit.config.cache.hash_block_size = SCHED_KIT_BLOCK; /* one group: a hash for each block */
+    kit.config.cache->hash_block_size = SCHED_KIT_BLOCK; /* one group: a hash for each block */
     refuse_config(&kit.config, QUIRE_E_CONFIG);
     sched_kit_close(&kit);
 }
@@ -96,7 +98,7 @@ static void without_random_bytes(void **state)
     assert_int_equal(quire_sched_create(&config, NULL, &none), QUIRE_E_RANDOM);
     config.hooks = (quire_hooks){0};
     left = 0;
-    config.cache.hooks = (quire_hooks){.user = &left, .random_bytes = no_random};
+    config.cache->hooks = (quire_hooks){.user = &left, .random_bytes = no_random};
     assert_int_equal(quire_sched_create(&config, NULL, &none), QUIRE_E_RANDOM);
     assert_null(none);
     sched_kit_close(&kit);
@@ -239,8 +241,8 @@ static void decoder_inputs_begin_at_the_start(void **state)
     sched_kit_init(&kit, 32);
     kit.groups[1] = kit.groups[0];
     kit.groups[1].spec.kind = QUIRE_LAYER_CROSS;
-    kit.config.cache.num_groups = 2;
-    kit.config.cache.enable_caching = QUIRE_OFF;
+    kit.config.cache->num_groups = 2;
+    kit.config.cache->enable_caching = QUIRE_OFF;
     kit.config.is_encoder_decoder = QUIRE_ON;
     kit.config.encoder_cache_size = 8;
     kit.config.encoder_compute_budget = 8;
@@ -293,7 +295,7 @@ static void text_has_a_limit(void **state)
 {
     (void)state;
     sched_kit_init(&kit, 1200);
-    kit.config.cache.max_model_len = 2048;
+    kit.config.cache->max_model_len = 2048;
     kit.config.max_text_tokens = 1;
     kit.config.max_num_seqs = 1;
     kit.config.max_requests = 4; /* four pages that wait, and two for the one that runs */

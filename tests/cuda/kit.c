@@ -45,9 +45,9 @@ static void skip_without_gpu(const cuda_kit *kit)
         (void)printf("SKIPPED: %s\n", message);
         exit(77);
     }
-    quire_cuda_info info = quire_cuda_get_info(cuda);
-    (void)printf("%s, driver %d.%d\n", info.name, info.driver_version / 1000,
-                 info.driver_version % 1000 / 10);
+    const quire_cuda_info *info = quire_cuda_get_info(cuda);
+    (void)printf("%s, driver %d.%d\n", info->name, info->driver_version / 1000,
+                 info->driver_version % 1000 / 10);
     quire_cuda_close(cuda);
 }
 

@@ -76,13 +76,13 @@ static void go_there_and_back(const world_plan *plan)
     world_check_slots(&w);
     kit_submit(&w.device, &job, QUIRE_DEVICE_LOAD, NULL, 0); /* nothing to do */
     assert_ptr_equal(kit_wait_for_job(&w.device), &job);
-    quire_device_cuda_stats stats = quire_device_cuda_get_stats(&w.device);
-    assert_int_equal(stats.jobs, 5);
-    assert_int_equal(stats.failed_jobs, 0);
-    assert_int_equal(stats.in_flight, 0);
-    assert_true(stats.bytes_stored > 0 && stats.bytes_stored % w.block_bytes == 0);
-    assert_true(stats.bytes_loaded > 0 && stats.bytes_loaded % w.block_bytes == 0);
-    assert_int_equal(stats.pieces_in_block,
+    const quire_device_cuda_stats *stats = quire_device_cuda_get_stats(&w.device);
+    assert_int_equal(stats->jobs, 5);
+    assert_int_equal(stats->failed_jobs, 0);
+    assert_int_equal(stats->in_flight, 0);
+    assert_true(stats->bytes_stored > 0 && stats->bytes_stored % w.block_bytes == 0);
+    assert_true(stats->bytes_loaded > 0 && stats->bytes_loaded % w.block_bytes == 0);
+    assert_int_equal(stats->pieces_in_block,
                      plan->layout == QUIRE_CUDA_BLOCK_OUTER ? 1 : plan->num_layers);
     world_close(&w);
 }
@@ -158,7 +158,7 @@ static void way_by_size(void **state)
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         world w;
         world_open(&w, &limits[i]);
-        assert_int_equal(quire_device_cuda_get_stats(&w.device).method,
+        assert_int_equal(quire_device_cuda_get_stats(&w.device)->method,
                          i == 0 ? QUIRE_CUDA_BATCH : QUIRE_CUDA_STAGED);
         world_close(&w);
         go_there_and_back(&limits[i]);
@@ -167,9 +167,9 @@ static void way_by_size(void **state)
         world w;
         world_plan plan = {.num_layers = CASES[i].num_layers, .bytes = CASES[i].bytes};
         world_open(&w, &plan);
-        quire_device_cuda_stats stats = quire_device_cuda_get_stats(&w.device);
-        assert_int_equal(stats.method, CASES[i].method);
-        assert_int_equal(stats.store_method, CASES[i].store_method);
+        const quire_device_cuda_stats *stats = quire_device_cuda_get_stats(&w.device);
+        assert_int_equal(stats->method, CASES[i].method);
+        assert_int_equal(stats->store_method, CASES[i].store_method);
         world_close(&w);
         if (plan.bytes < (KIT_IS_SLOW ? 10000 : 100000) && !kit.is_few)
             go_there_and_back(&plan);
@@ -240,7 +240,7 @@ static void tensors_of_an_engine(void **state)
     config.num_regions = 3;
     config.crc = QUIRE_CUDA_CRC_GPU;
     assert_int_equal(quire_device_cuda_open(&config, NULL, &device, NULL, 0), QUIRE_OK);
-    assert_int_equal(quire_device_cuda_get_stats(&device).pieces_in_block, 2);
+    assert_int_equal(quire_device_cuda_get_stats(&device)->pieces_in_block, 2);
     world_fill_random(all[0], sizeof all);
     kit_write(&kit, w.view.base, all, sizeof all);
     kit_submit(&device, &job, QUIRE_DEVICE_STORE, copies, 2);

@@ -56,7 +56,7 @@ static int open_device(everything *all, quire_cuda_method method, char *message,
 {
     quire_device_cuda_config config = QUIRE_DEVICE_CUDA_CONFIG_INIT;
     quire_cuda_arena_view view = quire_cuda_arena_get_view(all->arena);
-    bool has_kernels = quire_cuda_get_info(all->cuda).has_kernels != 0;
+    bool has_kernels = quire_cuda_get_info(all->cuda)->has_kernels != 0;
     config.cuda = all->cuda;
     config.regions = view.regions;
     config.num_regions = view.num_regions;
@@ -157,7 +157,7 @@ static void driver_by_environment(void **state)
     kit.fake->reset();
     assert_int_equal(setenv("QUIRE_CUDA_LIBRARY", kit.library, 1), 0);
     assert_int_equal(quire_cuda_open(&config, NULL, &cuda, message, sizeof message), QUIRE_OK);
-    assert_string_equal(quire_cuda_get_info(cuda).name, "stand-in");
+    assert_string_equal(quire_cuda_get_info(cuda)->name, "stand-in");
     quire_cuda_close(cuda);
     assert_int_equal(unsetenv("QUIRE_CUDA_LIBRARY"), 0);
 }
@@ -227,7 +227,7 @@ static void too_little_memory(void **state)
     assert_int_equal(open_arena(&all, NULL, 0), QUIRE_OK);
     assert_int_equal(open_device(&all, QUIRE_CUDA_BY_SIZE, message, sizeof message), QUIRE_E_NOMEM);
     assert_non_null(strstr(message, "pin the slots"));
-    assert_int_equal(quire_cuda_get_info(all.cuda).is_broken, 0); /* it can be tried again */
+    assert_int_equal(quire_cuda_get_info(all.cuda)->is_broken, 0); /* it can be tried again */
     kit.fake->limit(UINT64_MAX, UINT64_MAX);
     assert_int_equal(open_device(&all, QUIRE_CUDA_BY_SIZE, NULL, 0), QUIRE_OK);
     close_everything(&all);
@@ -293,9 +293,9 @@ static void check_broken(everything *all)
     const quire_cuda_pair pair = {1, 2};
     const int32_t id = 5;
     uint64_t mark;
-    quire_cuda_info info = quire_cuda_get_info(all->cuda);
-    assert_int_equal(info.is_broken, 1);
-    assert_true(strlen(info.what) > 10);
+    const quire_cuda_info *info = quire_cuda_get_info(all->cuda);
+    assert_int_equal(info->is_broken, 1);
+    assert_true(strlen(info->what) > 10);
     assert_int_equal(all->device.ops->mark(all->device.self, &mark), QUIRE_E_SYSTEM);
     assert_int_equal(all->device.ops->submit(all->device.self, &job), QUIRE_E_SYSTEM);
     assert_int_equal(quire_device_cuda_copy_blocks(&all->device, &pair, 1), QUIRE_E_SYSTEM);
@@ -320,7 +320,7 @@ static void running_fails_at_any_call(void **state)
             run_end end = run_everything(&all);
             bool is_over = end.num_calls - before + CALLS_OF_POLLS < nth;
             kit.fake->fail_at(NULL, 0, 0);
-            if (quire_cuda_get_info(all.cuda).is_broken != 0) {
+            if (quire_cuda_get_info(all.cuda)->is_broken != 0) {
                 check_broken(&all);
                 num_broken++;
             }
@@ -362,7 +362,7 @@ static void context_is_lost(void **state)
         take_all(&all, 3, &end);
         assert_int_equal(end.num_failed, 3);
         check_broken(&all);
-        assert_int_equal(quire_device_cuda_get_stats(&all.device).failed_jobs, 3);
+        assert_int_equal(quire_device_cuda_get_stats(&all.device)->failed_jobs, 3);
         close_everything(&all);
     }
     kit.fake->reset();
@@ -378,7 +378,7 @@ static void batches_that_are_not_supported(void **state)
     assert_int_equal(open_everything(&all, QUIRE_CUDA_BATCH, NULL, 0), QUIRE_OK);
     kit.fake->fail_at("cuMemcpyBatchAsync", 1, 801);
     assert_int_equal(run_everything(&all).num_failed, 0);
-    assert_int_equal(quire_device_cuda_get_stats(&all.device).method, QUIRE_CUDA_LOOP);
+    assert_int_equal(quire_device_cuda_get_stats(&all.device)->method, QUIRE_CUDA_LOOP);
     all.cuda->info.has_batches = 0; /* as before 12.8 */
     quire_device kept = all.device;
     all.device = device;
@@ -407,14 +407,14 @@ static void without_kernels(void **state)
     assert_non_null(strstr(message, "no kernels"));
     kit.fake->fail_at("cuModuleGetFunction", 2, 500);
     assert_int_equal(open_cuda(&all, QUIRE_DEFAULT, message, sizeof message), QUIRE_OK);
-    assert_int_equal(quire_cuda_get_info(all.cuda).has_kernels, 0);
+    assert_int_equal(quire_cuda_get_info(all.cuda)->has_kernels, 0);
     assert_int_equal(open_arena(&all, NULL, 0), QUIRE_OK);
     assert_int_equal(open_device(&all, QUIRE_CUDA_KERNEL, message, sizeof message), QUIRE_E_CONFIG);
     assert_int_equal(open_tables(&all, message, sizeof message), QUIRE_E_SYSTEM);
     assert_int_equal(open_device(&all, QUIRE_CUDA_BY_SIZE, NULL, 0), QUIRE_OK);
-    quire_device_cuda_stats stats = quire_device_cuda_get_stats(&all.device);
-    assert_int_equal(stats.method, QUIRE_CUDA_BATCH);
-    assert_int_equal(stats.crc, QUIRE_CUDA_CRC_HOST);
+    const quire_device_cuda_stats *stats = quire_device_cuda_get_stats(&all.device);
+    assert_int_equal(stats->method, QUIRE_CUDA_BATCH);
+    assert_int_equal(stats->crc, QUIRE_CUDA_CRC_HOST);
     assert_int_equal(quire_device_cuda_copy_blocks(&all.device, &pair, 1), QUIRE_OK);
     kit_submit(&all.device, &job, QUIRE_DEVICE_STORE, &copy, 1);
     (void)kit_wait_for_job(&all.device);

@@ -168,7 +168,7 @@ static bool has_started_job(engine *e, quire_device_op op)
 
 static void end_all_jobs(engine *e)
 {
-    while (quire_device_cuda_get_stats(&e->device).in_flight > 0)
+    while (quire_device_cuda_get_stats(&e->device)->in_flight > 0)
         take_ended_jobs(e);
 }
 

@@ -82,7 +82,7 @@ static void begin_and_fail(world *w, size_t beginning, quire_device_job *job,
     start_slowly(w, BEGINNINGS[beginning].method, BEGINNINGS[beginning].crc, 0, job, copy);
     kit.fake->fail_at(BEGINNINGS[beginning].call, BEGINNINGS[beginning].nth, LOST);
     kit_submit(&w->device, job, BEGINNINGS[beginning].op, copy, 1);
-    assert_int_equal(quire_cuda_get_info(kit.cuda).is_broken, 1);
+    assert_int_equal(quire_cuda_get_info(kit.cuda)->is_broken, 1);
 }
 
 static bool is_at_rest(const world *w)
@@ -146,7 +146,7 @@ static void queries_during_a_capture(void **state)
                          &copy);
         kit.fake->capture(true);
         assert_int_equal(w.device.ops->poll(w.device.self, ended, 1), 0);
-        assert_int_equal(quire_cuda_get_info(kit.cuda).is_broken, is_broken);
+        assert_int_equal(quire_cuda_get_info(kit.cuda)->is_broken, is_broken);
         kit.fake->capture(false);
         assert_ptr_equal(kit_wait_for_job(&w.device), &job);
         assert_int_equal(job.status, is_broken != 0 ? QUIRE_E_SYSTEM : QUIRE_OK);
@@ -176,7 +176,7 @@ static void rooms_during_a_capture(void **state)
     kit.fake->capture(true);
     assert_int_equal(quire_device_cuda_copy_blocks(&w.device, &pair, 1), QUIRE_FULL);
     assert_int_equal(quire_cuda_tables_set(tables, 0, 0, &id, 1), QUIRE_FULL);
-    assert_int_equal(quire_cuda_get_info(kit.cuda).is_broken, 0);
+    assert_int_equal(quire_cuda_get_info(kit.cuda)->is_broken, 0);
     kit.fake->capture(false);
     assert_int_equal(quire_device_cuda_copy_blocks(&w.device, &pair, 1), QUIRE_OK);
     assert_int_equal(quire_cuda_tables_set(tables, 0, 0, &id, 1), QUIRE_OK);

@@ -30,7 +30,7 @@ static int open_hashers(engine *e)
     config.block_size = hash_block_size(e->setup);
     config.seed = (quire_bytes){"engine", 6}; /* the same names after a restart */
     int status = quire_hasher_create(&config, NULL, &e->hasher);
-    e->config.cache.digest_bytes = (uint32_t)quire_hash_digest_bytes(config.algo);
+    e->config.cache->digest_bytes = (uint32_t)quire_hash_digest_bytes(config.algo);
     return status == QUIRE_OK ? 0 : engine_fail(e, "hasher", status);
 }
 
@@ -77,13 +77,13 @@ static void describe_sched(engine *e)
 {
     const engine_setup *s = e->setup;
     quire_sched_config *c = &e->config;
-    c->cache.groups = e->groups;
-    c->cache.num_groups = s->model.num_groups;
-    c->cache.num_blocks = s->num_blocks;
-    c->cache.max_model_len = s->max_model_len;
-    c->cache.enable_caching = s->is_caching ? QUIRE_ON : QUIRE_OFF;
-    c->cache.track_new_blocks = s->is_zeroing ? QUIRE_ON : QUIRE_OFF;
-    c->cache.max_copies = s->has_forks ? ENGINE_MAX_COPIES : 0;
+    c->cache->groups = e->groups;
+    c->cache->num_groups = s->model.num_groups;
+    c->cache->num_blocks = s->num_blocks;
+    c->cache->max_model_len = s->max_model_len;
+    c->cache->enable_caching = s->is_caching ? QUIRE_ON : QUIRE_OFF;
+    c->cache->track_new_blocks = s->is_zeroing ? QUIRE_ON : QUIRE_OFF;
+    c->cache->max_copies = s->has_forks ? ENGINE_MAX_COPIES : 0;
     c->hasher = e->hasher;
     c->policy = s->is_priority ? QUIRE_POLICY_PRIORITY : QUIRE_POLICY_FCFS;
     c->max_num_seqs = s->max_num_seqs;
@@ -111,8 +111,8 @@ static void describe_sched(engine *e)
     }
     if (s->use_pressure) {
         c->use_pressure = QUIRE_ON;
-        c->cache.admit_below = s->admit_below;
-        c->cache.preempt_above = s->preempt_above;
+        c->cache->admit_below = s->admit_below;
+        c->cache->preempt_above = s->preempt_above;
     }
     if (s->use_pressure || s->prefix_window > 0 || has_victims(s)) {
         c->on_decision = note_decision;
@@ -143,7 +143,7 @@ static int open_backend(engine *e)
         host.hugepages = QUIRE_OFF;
         if (quire_host_memory_open(&host, &e->host, e->message, sizeof e->message) != QUIRE_OK)
             return 1;
-        c.slots = quire_host_memory_get_info(e->host).data;
+        c.slots = quire_host_memory_get_info(e->host)->data;
         c.num_slots = s->num_cpu_blocks;
     }
     int status = e->ops->create(&c, &e->backend, e->message, sizeof e->message);
@@ -155,10 +155,10 @@ static int open_backend(engine *e)
 static int open_offload(engine *e)
 {
     const engine_setup *s = e->setup;
-    quire_host_memory_info host = quire_host_memory_get_info(e->host);
+    const quire_host_memory_info *host = quire_host_memory_get_info(e->host);
     engine_tiers_choice choice = {
         .file = s->has_file, .redis = s->has_redis, .peer = s->has_peer, .server = s->is_serving};
-    if (engine_tiers_open(e->tiers, choice, e->block_bytes, host.data,
+    if (engine_tiers_open(e->tiers, choice, e->block_bytes, host->data,
                           (size_t)s->num_cpu_blocks * e->block_bytes, e->message,
                           sizeof e->message) != 0)
         return 1;
@@ -175,7 +175,7 @@ static int open_offload(engine *e)
     c.num_cpu_blocks = s->num_cpu_blocks;
     c.mode = s->is_lazy ? QUIRE_OFFLOAD_LAZY : QUIRE_OFFLOAD_EAGER;
     c.device = e->ops->device(e->backend);
-    c.memory = host.data;
+    c.memory = host->data;
     c.block_bytes = e->block_bytes;
     c.backlog = 16;
     c.tiers = tiers;
@@ -246,7 +246,9 @@ int engine_open(engine *e, const engine_setup *setup, const engine_model *model,
                   .counts = counts,
                   .is_verbose = is_verbose,
                   .config = QUIRE_SCHED_CONFIG_INIT,
+                  .cache_config = QUIRE_CACHE_CONFIG_INIT,
                   .random = setup->seed ^ UINT64_C(0x51a7e5)};
+    e->config.cache = &e->cache_config;
     e->max_rows = ENGINE_MAX_REQUESTS;
     e->max_row_blocks = (setup->max_model_len + ENGINE_MORE_TOKENS) / hash_block_size(setup) + 2;
     if (open_hashers(e) != 0 || open_backend(e) != 0)
@@ -264,7 +266,7 @@ int engine_open(engine *e, const engine_setup *setup, const engine_model *model,
 
 static void count_hits(engine *e)
 {
-    quire_offload_stats stats;
+    quire_offload_stats stats = QUIRE_OFFLOAD_STATS_INIT;
     if (e->offload == NULL || quire_offload_get_stats(e->offload, &stats) != QUIRE_OK)
         return;
     uint32_t place = 0;

@@ -151,6 +151,7 @@ typedef struct engine {
     uint64_t random;
     quire_hasher *hasher;
     quire_sched_config config;
+    quire_cache_config cache_config; /* of config */
     quire_group_config groups[ENGINE_MAX_GROUPS];
     quire_sched *sched;
     quire_offload *offload;

@@ -156,7 +156,7 @@ bool engine_forks_are_done(const engine *e)
 static int fork_request(engine *e, quire_req parent, engine_request *r,
                         const quire_request_params *own, bool *is_there)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     quire_request_params params = *own;
     params.id = (quire_bytes){&r->id, sizeof r->id};
     params.priority = r->priority;
@@ -194,7 +194,7 @@ static bool is_in_flight(const engine *e, const engine_request *r)
 static int branch_off(engine *e)
 {
     quire_req reqs[ENGINE_MAX_REQUESTS];
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     engine_request *r = &e->forks->branches[engine_draw(&e->random, ENGINE_BRANCHES)];
     uint32_t which = engine_chance(&e->random, 70) ? 0 : engine_draw(&e->random, 3);
     uint32_t n = quire_sched_get_queue(e->sched, which, reqs, ENGINE_MAX_REQUESTS);
@@ -214,7 +214,8 @@ static int branch_off(engine *e)
     if (failed)
         return engine_fail(e, "branch", QUIRE_E_NOMEM);
     uint32_t num_outputs = info.num_tokens - info.num_prompt_tokens;
-    const quire_request_params params = {.max_tokens = num_outputs + r->max_tokens};
+    const quire_request_params params = {.size = sizeof(quire_request_params),
+                                         .max_tokens = num_outputs + r->max_tokens};
     bool is_there;
     failed = fork_request(e, req, r, &params, &is_there);
     e->counts->branches += is_there;
@@ -225,7 +226,7 @@ static int branch_off(engine *e)
  * added too. */
 static int turn_samples(engine *e, fork_task *t)
 {
-    quire_req_info info = {0};
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     uint32_t num_ended = 0;
     engine_request *first = &t->samples[0];
     if (first->state == ENGINE_NEW)
@@ -235,7 +236,8 @@ static int turn_samples(engine *e, fork_task *t)
                     info.num_tokens == t->num_prompt;
     for (uint32_t i = 1; i < t->width; i++) {
         engine_request *r = &t->samples[i];
-        const quire_request_params params = {.max_tokens = r->max_tokens};
+        const quire_request_params params = {.size = sizeof(quire_request_params),
+                                             .max_tokens = r->max_tokens};
         bool is_there = false;
         if (r->state != ENGINE_NEW || first->state == ENGINE_NEW || engine_chance(&e->random, 50))
             continue;
@@ -415,7 +417,8 @@ static int make_children(engine *e, fork_task *t)
         next[i] = parent;
         if (has_heir[t->best[i].parent])
             next[i] = name_beam(e, t);
-        const quire_request_params params = {.max_tokens = next[i]->r.max_tokens,
+        const quire_request_params params = {.size = sizeof(quire_request_params),
+                                             .max_tokens = next[i]->r.max_tokens,
                                              .prompt = &t->best[i].token,
                                              .num_prompt_tokens = 1};
         if (next[i] != parent) {
@@ -439,7 +442,7 @@ static int make_children(engine *e, fork_task *t)
 /* Whether the beam has got the token: not where it outgrew the pool, or its load failed. */
 static bool has_token(const engine *e, const fork_task *t, const fork_beam *b)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     return b->r.state == ENGINE_LIVE &&
            quire_sched_req_info(e->sched, b->r.req, &info) == QUIRE_OK &&
            info.num_tokens == t->num_prompt + t->step + 1;

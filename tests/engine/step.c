@@ -73,7 +73,7 @@ static void choose_drafts(engine *e, const engine_request *r, uint32_t known, ui
  * flight when it was preempted may be gone. */
 static int recall_tokens(engine *e, engine_request *r)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     int status = quire_sched_req_info(e->sched, r->req, &info);
     if (status == QUIRE_OK)
         status = quire_sched_get_tokens(e->sched, r->req, 0, info.num_tokens, r->tokens);
@@ -136,7 +136,7 @@ static void count_preempted(engine *e, const quire_step *step)
 {
     e->counts->preemptions += step->num_preempted;
     for (uint32_t i = 0; e->setup->num_swap_blocks == 0 && i < step->num_preempted; i++) {
-        quire_req_info info;
+        quire_req_info info = QUIRE_REQ_INFO_INIT;
         e->counts->saved += quire_sched_req_info(e->sched, step->preempted[i], &info) == QUIRE_OK &&
                             info.location == QUIRE_LOCATION_HOST;
     }
@@ -276,7 +276,10 @@ static int update_flight(engine *e, engine_flight *flight)
     enum { STRIDE = 1 + ENGINE_MAX_SPEC };
     quire_token sampled[ENGINE_MAX_REQUESTS * STRIDE];
     uint32_t num_sampled[ENGINE_MAX_REQUESTS];
-    quire_model_output output = {.sampled = sampled, .stride = STRIDE, .num_sampled = num_sampled};
+    quire_model_output output = {.size = sizeof(quire_model_output),
+                                 .sampled = sampled,
+                                 .stride = STRIDE,
+                                 .num_sampled = num_sampled};
     const quire_outputs *outputs;
     if (e->forks != NULL)
         engine_forks_choose(e, flight);
@@ -305,7 +308,8 @@ static int update_flight(engine *e, engine_flight *flight)
 
 int engine_add(engine *e, engine_request *r)
 {
-    quire_request_params params = {.id = {&r->id, sizeof r->id},
+    quire_request_params params = {.size = sizeof(quire_request_params),
+                                   .id = {&r->id, sizeof r->id},
                                    .prompt = r->expected,
                                    .num_prompt_tokens = r->num_prompt,
                                    .max_tokens = r->max_tokens,
@@ -408,7 +412,7 @@ int engine_step(engine *e)
 
 static bool has_copies(const engine *e)
 {
-    quire_offload_stats stats;
+    quire_offload_stats stats = QUIRE_OFFLOAD_STATS_INIT;
     if (e->offload == NULL || quire_offload_get_stats(e->offload, &stats) != QUIRE_OK)
         return false;
     uint64_t n = stats.stores_in_flight + stats.loads_in_flight;

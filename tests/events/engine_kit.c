@@ -19,7 +19,9 @@ static quire_group_config layer_of(quire_layer_kind kind)
 void engine_open(engine *e, const engine_options *options)
 {
     quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    config.cache = &cache;
     *e = (engine){.options = *options, .random = options->seed};
     hasher.block_size = ENGINE_BLOCK;
     hasher.seed = (quire_bytes){"0", 1};
@@ -29,10 +31,10 @@ void engine_open(engine *e, const engine_options *options)
     e->monitor_config = (quire_monitor_config)QUIRE_MONITOR_CONFIG_INIT;
     e->monitor_config.event_bytes = options->event_bytes == 0 ? 1 << 20 : options->event_bytes;
     e->monitor_config.token_ids = options->has_tokens ? QUIRE_ON : QUIRE_OFF;
-    config.cache.num_blocks = options->num_blocks == 0 ? 120 : options->num_blocks;
-    config.cache.groups = e->groups;
-    config.cache.num_groups = options->has_window ? 2 : 1;
-    config.cache.max_model_len = ENGINE_LEN;
+    cache.num_blocks = options->num_blocks == 0 ? 120 : options->num_blocks;
+    cache.groups = e->groups;
+    cache.num_groups = options->has_window ? 2 : 1;
+    cache.max_model_len = ENGINE_LEN;
     config.hasher = e->hasher;
     config.max_num_seqs = ENGINE_SEQS;
     config.max_requests = 4 * ENGINE_SEQS;
@@ -63,7 +65,8 @@ static void add_request(engine *e)
         prompt[i] = i < shared ? 1000 * way + (quire_token)i
                                : (quire_token)unit_random_below(&e->random, 1 << 20);
     int id_len = snprintf(id, sizeof id, "r%llu", (unsigned long long)e->num_added++);
-    quire_request_params params = {.id = {id, (size_t)id_len},
+    quire_request_params params = {.size = sizeof(quire_request_params),
+                                   .id = {id, (size_t)id_len},
                                    .prompt = prompt,
                                    .num_prompt_tokens = len,
                                    .max_tokens = 1 + unit_random_below(&e->random, 24)};
@@ -84,7 +87,7 @@ void engine_idle(engine *e)
     assert_int_equal(quire_sched_schedule(e->sched, &step), QUIRE_OK);
     for (uint32_t i = 0; i < ENGINE_SEQS; i++)
         sampled[i] = (quire_token)unit_random_below(&e->random, 2);
-    const quire_model_output output = {.sampled = sampled};
+    const quire_model_output output = {.size = sizeof(quire_model_output), .sampled = sampled};
     assert_int_equal(quire_sched_update(e->sched, step->step, &output, &outputs), QUIRE_OK);
 }
 
@@ -256,7 +259,7 @@ static void check_number(listener *l, const quire_delivery *d)
 
 bool listener_take(listener *l, int timeout_ms)
 {
-    quire_delivery d;
+    quire_delivery d = QUIRE_DELIVERY_INIT;
     int status = quire_subscriber_next(l->subscriber, timeout_ms, &d);
     if (status == QUIRE_RETRY)
         return false;

@@ -35,6 +35,13 @@ typedef struct engine {
     quire_monitor *monitor;
 } engine;
 
+static inline quire_publisher_stats engine_publisher_stats(const quire_publisher *publisher)
+{
+    quire_publisher_stats stats = QUIRE_PUBLISHER_STATS_INIT;
+    assert_int_equal(quire_publisher_get_stats(publisher, &stats), QUIRE_OK);
+    return stats;
+}
+
 void engine_open(engine *e, const engine_options *options);
 void engine_close(engine *e);
 void engine_step(engine *e);

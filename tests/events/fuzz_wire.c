@@ -104,11 +104,11 @@ static void check_index(const quire_wire_reader *reader, const quire_wire_batch 
         MUTATE_EXPECT(quire_index_match(index, e->hashes, e->num_hashes, e->group, e->medium,
                                         num_blocks) == QUIRE_OK);
         MUTATE_EXPECT(num_blocks[0] <= e->num_hashes && num_blocks[1] <= e->num_hashes);
-        MUTATE_EXPECT(quire_index_get_stats(index).num_blocks <= MAX_BLOCKS);
+        MUTATE_EXPECT(quire_index_get_stats(index)->num_blocks <= MAX_BLOCKS);
     }
     for (uint32_t worker = 0; worker < WORKERS; worker++)
         MUTATE_EXPECT(quire_index_clear(index, worker) == QUIRE_OK);
-    MUTATE_EXPECT(quire_index_get_stats(index).num_blocks == 0);
+    MUTATE_EXPECT(quire_index_get_stats(index)->num_blocks == 0);
     quire_index_destroy(index);
 }
 

@@ -28,8 +28,12 @@ static void tell(quire_monitor *m, uint32_t tier, quire_event_kind kind, unsigne
 {
     const quire_block block = 2;
     unsigned char hash[LEN] = {key};
-    quire_event event = {
-        .kind = kind, .blocks = &block, .num_blocks = 1, .hashes = hash, .hash_bytes = LEN};
+    quire_event event = {.size = sizeof(quire_event),
+                         .kind = kind,
+                         .blocks = &block,
+                         .num_blocks = 1,
+                         .hashes = hash,
+                         .hash_bytes = LEN};
     assert_int_equal(quire_monitor_tell_event(m, tier, &event), QUIRE_OK);
 }
 
@@ -49,8 +53,9 @@ static void tiers_of_one_medium_are_one(void **state)
 {
     (void)state;
     quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
-    quire_connector connector = {.get_tiers = give_three};
-    quire_watched_blocks blocks = {.num_blocks = BLOCKS, .get_key = get_no_key};
+    quire_connector connector = {.size = sizeof(quire_connector), .get_tiers = give_three};
+    quire_watched_blocks blocks = {
+        .size = sizeof(quire_watched_blocks), .num_blocks = BLOCKS, .get_key = get_no_key};
     sched_kit kit;
     quire_sched_config config = kit_config(&kit);
     config.monitor = &monitor;

@@ -55,12 +55,12 @@ static int destroys(pair *p)
 
 static int uses(pair *p)
 {
-    quire_delivery d;
+    quire_delivery d = QUIRE_DELIVERY_INIT;
     if (quire_subscriber_next(p->l.subscriber, 1000, &d) != QUIRE_E_SYSTEM)
         return 1;
     if (quire_subscriber_next(p->l.subscriber, -1, &d) != QUIRE_E_SYSTEM)
         return 2;
-    if (quire_publisher_get_stats(p->publisher).num_batches == 0)
+    if (engine_publisher_stats(p->publisher).num_batches == 0)
         return 3;
     if (quire_publisher_endpoint(p->publisher)[0] == 0)
         return 4;
@@ -110,10 +110,10 @@ static void events_flow_on(void **state)
         open_pair(&p, is_ipc != 0);
         for (size_t i = 0; i < COUNT(works); i++) {
             run_child(&p, works[i]);
-            uint64_t before = quire_publisher_get_stats(p.publisher).num_batches;
+            uint64_t before = engine_publisher_stats(p.publisher).num_batches;
             engine_run(&p.e, 40);
             assert_true(listener_follows(&p.l, &p.e));
-            assert_true(quire_publisher_get_stats(p.publisher).num_batches > before);
+            assert_true(engine_publisher_stats(p.publisher).num_batches > before);
             assert_int_equal(stat(p.path, &found) == 0, is_ipc != 0);
         }
         assert_int_equal(p.l.num_deliveries[QUIRE_DELIVERY_GAP], 0);

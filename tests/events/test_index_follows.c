@@ -127,7 +127,7 @@ static void tell(follower *f, const quire_wire_event *event)
 
 static void tell_feed(follower *f, const quire_feed_event *event)
 {
-    quire_wire_event wire;
+    quire_wire_event wire = QUIRE_WIRE_EVENT_INIT;
     bool is_hidden = event->kind == QUIRE_FEED_REMOVED && event->still_cached != 0;
     world.num_hidden += is_hidden;
     if (is_hidden && f->way == WAY_KEYS)
@@ -144,7 +144,8 @@ static void tell_block(follower *f, quire_block block, quire_wire_kind kind)
 {
     static const char medium[] = "GPU";
     quire_wire_hash hash = {.bytes = {f->seen[block].hash, f->seen[block].hash_bytes}};
-    quire_wire_event event = {.kind = kind,
+    quire_wire_event event = {.size = sizeof(quire_wire_event),
+                              .kind = kind,
                               .hashes = &hash,
                               .num_hashes = 1,
                               .block_size = 1,
@@ -180,7 +181,7 @@ static void see_blocks(follower *f, const quire_feed_event *event)
 
 static void forget_picture(follower *f)
 {
-    quire_wire_event cleared = {.kind = QUIRE_WIRE_CLEARED};
+    quire_wire_event cleared = {.size = sizeof(quire_wire_event), .kind = QUIRE_WIRE_CLEARED};
     memset(f->seen, 0, sizeof f->seen);
     tell(f, &cleared);
 }
@@ -223,7 +224,7 @@ static void begin_walk(follower *f)
 
 static void read_all(follower *f)
 {
-    quire_feed_event event;
+    quire_feed_event event = QUIRE_FEED_EVENT_INIT;
     int status = QUIRE_OK;
     while (!world.has_failed && status != QUIRE_RETRY) {
         status = quire_reader_next(f->reader, &event);
@@ -273,8 +274,8 @@ static void follow(follower *f, quire_sched *sched)
         return;
     const quire_pool *pool = quire_cache_pool(quire_sched_cache(sched));
     FOLLOW_CHECK(index_kit_is_pool(&f->kit, f->index, WORKER, pool));
-    FOLLOW_CHECK(quire_index_get_stats(f->index).num_unknown == 0);
-    FOLLOW_CHECK(quire_index_get_stats(f->index).num_dropped == 0);
+    FOLLOW_CHECK(quire_index_get_stats(f->index)->num_unknown == 0);
+    FOLLOW_CHECK(quire_index_get_stats(f->index)->num_dropped == 0);
     world.num_compared[f->way]++;
 }
 

@@ -54,7 +54,7 @@ static void follow_from_start(void **state)
             engine_run(&e, 40);
             assert_true(listener_follows(&l, &e));
         }
-        quire_publisher_stats stats = quire_publisher_get_stats(publisher);
+        quire_publisher_stats stats = engine_publisher_stats(publisher);
         assert_int_equal(stats.num_lost, 0);
         assert_int_equal(stats.num_unsent, 0);
         assert_int_equal(stats.num_batches, l.next);
@@ -87,7 +87,7 @@ static void late_joiners(void **state)
     assert_true(listener_follows(&l[1], &e));
     assert_true(l[1].num_deliveries[QUIRE_DELIVERY_SNAPSHOT] > 0);
     assert_int_equal(l[1].num_deliveries[QUIRE_DELIVERY_WHOLE], 1);
-    assert_int_equal(quire_publisher_get_stats(publisher).is_whole, 1);
+    assert_int_equal(engine_publisher_stats(publisher).is_whole, 1);
     from.start = 2;
     listener_open(&l[2], &from, 0);
     assert_true(listener_follows(&l[2], &e));
@@ -99,7 +99,7 @@ static void late_joiners(void **state)
         assert_int_equal(l[i].num_deliveries[QUIRE_DELIVERY_GAP], 0);
         listener_close(&l[i]);
     }
-    assert_true(quire_publisher_get_stats(publisher).num_snapshots > 0);
+    assert_true(engine_publisher_stats(publisher).num_snapshots > 0);
     quire_publisher_destroy(publisher);
     engine_close(&e);
 }
@@ -131,13 +131,13 @@ static void ring_overflows(void **state)
         quire_subscriber_config from = listen_to(publisher);
         listener_open(&l, &from, every_copy);
         uint64_t until_ms = engine_now_ms() + (CAN_OUTRUN ? ENGINE_PATIENCE_MS : 0);
-        for (int i = 0; i < 5 || (quire_publisher_get_stats(publisher).num_lost == 0 &&
+        for (int i = 0; i < 5 || (engine_publisher_stats(publisher).num_lost == 0 &&
                                   engine_now_ms() < until_ms);
              i++) {
             engine_run(&e, 500);
             assert_true(listener_follows(&l, &e));
         }
-        assert_true(!CAN_OUTRUN || quire_publisher_get_stats(publisher).num_lost > 0);
+        assert_true(!CAN_OUTRUN || engine_publisher_stats(publisher).num_lost > 0);
         assert_int_equal(l.num_deliveries[QUIRE_DELIVERY_GAP], 0);
         listener_close(&l);
         quire_publisher_destroy(publisher);
@@ -194,7 +194,7 @@ static void an_answer_of_nothing(void **state)
     quire_subscriber_config from = listen_to(publisher);
     listener_open(&l, &from, 0);
     uint64_t until_ms = engine_now_ms() + ENGINE_PATIENCE_MS;
-    while (quire_publisher_get_stats(publisher).num_snapshots == 0)
+    while (engine_publisher_stats(publisher).num_snapshots == 0)
         assert_true(engine_now_ms() < until_ms);
     engine_run(&e, 300);
     assert_true(listener_follows(&l, &e));

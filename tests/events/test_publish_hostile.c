@@ -105,8 +105,8 @@ static void *bad_socket(scene *s, int type, const char *endpoint)
 /* All steps are made, in whatever state the subscribers are; what they make is told meanwhile. */
 static void make_steps(scene *s, uint32_t num_steps)
 {
-    quire_monitor_step before;
-    quire_monitor_step after;
+    quire_monitor_step before = QUIRE_MONITOR_STEP_INIT;
+    quire_monitor_step after = QUIRE_MONITOR_STEP_INIT;
     assert_int_equal(quire_monitor_last_step(s->e.monitor, &before), QUIRE_OK);
     for (uint32_t i = 0; i < num_steps; i++) {
         engine_step(&s->e);
@@ -149,9 +149,9 @@ static void queues_of_many_bytes(void **state)
     open_scene(&s, config);
     void *stuck = bad_socket(&s, ZMQ_SUB, quire_publisher_endpoint(s.publisher));
     uint64_t until_ms = engine_now_ms() + ENGINE_PATIENCE_MS;
-    while (quire_publisher_get_stats(s.publisher).num_unsent == 0 && engine_now_ms() < until_ms)
+    while (engine_publisher_stats(s.publisher).num_unsent == 0 && engine_now_ms() < until_ms)
         make_steps(&s, 1000);
-    assert_true(quire_publisher_get_stats(s.publisher).num_unsent > 0);
+    assert_true(engine_publisher_stats(s.publisher).num_unsent > 0);
     assert_int_equal(zmq_close(stuck), 0);
     make_steps(&s, 100); /* the queue has gone with it: live batches again */
     close_scene(&s);
@@ -255,7 +255,7 @@ static void crowd_of_stuck_replays(void **state)
     listener_open(&late, &from, 0);
     assert_true(listener_follows(&late, &s.e));
     assert_int_equal(late.num_deliveries[QUIRE_DELIVERY_WHOLE], 1);
-    assert_true(quire_publisher_get_stats(s.publisher).num_refused > 0); /* they were given up */
+    assert_true(engine_publisher_stats(s.publisher).num_refused > 0); /* they were given up */
     check_memory(&s);
     for (size_t i = 0; i < COUNT(stuck); i++)
         assert_int_equal(zmq_close(stuck[i]), 0);

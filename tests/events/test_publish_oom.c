@@ -142,7 +142,7 @@ static void publisher_loses(void **state)
         }
         set_failing(0, 0);
         assert_true(listener_follows(&l, &e));
-        assert_true(quire_publisher_get_stats(publisher).num_lost > 0);
+        assert_true(engine_publisher_stats(publisher).num_lost > 0);
         assert_int_equal(l.num_deliveries[QUIRE_DELIVERY_GAP], 0);
         listener_close(&l);
         quire_publisher_destroy(publisher);
@@ -153,7 +153,7 @@ static void publisher_loses(void **state)
 static void subscriber_loses(void **state)
 {
     (void)state;
-    quire_delivery d;
+    quire_delivery d = QUIRE_DELIVERY_INIT;
     quire_publisher *publisher;
     quire_subscriber *subscriber;
     assert_int_equal(create_publisher(&publisher), QUIRE_OK);
@@ -164,7 +164,7 @@ static void subscriber_loses(void **state)
     uint64_t num_failed = 0;
     uint64_t num_good = 0;
     uint64_t until_ms = engine_now_ms() + ENGINE_PATIENCE_MS;
-    while (quire_publisher_get_stats(publisher).num_batches < 50 && engine_now_ms() < until_ms)
+    while (engine_publisher_stats(publisher).num_batches < 50 && engine_now_ms() < until_ms)
         engine_run(&e, 1);
     while (num_good < 20 && engine_now_ms() < until_ms) {
         set_failing(0, num_failed < 5 ? 1 : 0); /* all of them */

@@ -46,7 +46,7 @@ static void open_liar(liar *x)
 {
     quire_bytes bytes;
     quire_wire_writer *writer;
-    quire_wire_event cleared = {.kind = QUIRE_WIRE_CLEARED};
+    quire_wire_event cleared = {.size = sizeof(quire_wire_event), .kind = QUIRE_WIRE_CLEARED};
     *x = (liar){.context = zmq_ctx_new(), .random = seed};
     assert_non_null(x->context);
     x->pub = open_socket(x, ZMQ_PUB, x->endpoint, sizeof x->endpoint);
@@ -224,7 +224,7 @@ static void broken_connections(void **state)
     (void)state;
     liar x;
     char endpoint[64];
-    quire_delivery d;
+    quire_delivery d = QUIRE_DELIVERY_INIT;
     quire_subscriber *subscriber;
     quire_subscriber_config config = QUIRE_SUBSCRIBER_CONFIG_INIT;
     open_liar(&x);

@@ -28,7 +28,8 @@ static void make_keys(void)
 
 static quire_feed_event event_of(uint32_t key, uint32_t group, const quire_block *block)
 {
-    return (quire_feed_event){.kind = QUIRE_FEED_STORED,
+    return (quire_feed_event){.size = sizeof(quire_feed_event),
+                              .kind = QUIRE_FEED_STORED,
                               .group_id = group,
                               .blocks = block,
                               .num_blocks = 1,

@@ -392,7 +392,7 @@ static void writer_refuses(void **state)
     quire_wire_writer *w = NULL;
     quire_bytes bytes;
     quire_wire_options options = QUIRE_WIRE_OPTIONS_INIT;
-    quire_wire_event e = {.kind = QUIRE_WIRE_CLEARED};
+    quire_wire_event e = {.size = sizeof(quire_wire_event), .kind = QUIRE_WIRE_CLEARED};
     assert_int_equal(quire_wire_writer_create(NULL, NULL), QUIRE_E_ARGUMENT);
     options.max_bytes = 63;
     assert_int_equal(quire_wire_writer_create(&options, &w), QUIRE_E_CONFIG);
@@ -404,9 +404,11 @@ static void writer_refuses(void **state)
     assert_int_equal(quire_wire_begin(w), QUIRE_OK);
     e.kind = QUIRE_WIRE_OTHER;
     assert_int_equal(quire_wire_add(w, &e), QUIRE_E_ARGUMENT);
-    e = (quire_wire_event){.kind = QUIRE_WIRE_REMOVED, .medium = {"\xff", 1}};
+    e = (quire_wire_event){
+        .size = sizeof(quire_wire_event), .kind = QUIRE_WIRE_REMOVED, .medium = {"\xff", 1}};
     assert_int_equal(quire_wire_add(w, &e), QUIRE_E_ARGUMENT);
-    e = (quire_wire_event){.kind = QUIRE_WIRE_REMOVED, .num_hashes = 1};
+    e = (quire_wire_event){
+        .size = sizeof(quire_wire_event), .kind = QUIRE_WIRE_REMOVED, .num_hashes = 1};
     assert_int_equal(quire_wire_add(w, &e), QUIRE_E_ARGUMENT);
     static const quire_wire_hash hash = {.number = 5};
     static const uint32_t starts[2] = {0, 1};
@@ -416,7 +418,8 @@ static void writer_refuses(void **state)
                                          {.kind = QUIRE_WIRE_TEXT, .value = {"\xc0", 1}},
                                          {.kind = (quire_wire_key_kind)9}};
     for (size_t i = 0; i < COUNT(bad); i++) {
-        e = (quire_wire_event){.kind = QUIRE_WIRE_STORED,
+        e = (quire_wire_event){.size = sizeof(quire_wire_event),
+                               .kind = QUIRE_WIRE_STORED,
                                .hashes = &hash,
                                .num_hashes = 1,
                                .key_start = starts,
@@ -437,7 +440,7 @@ static void batches_are_bounded(void **state)
     quire_wire_writer *w;
     quire_bytes bytes;
     quire_wire_options options = QUIRE_WIRE_OPTIONS_INIT;
-    quire_wire_event e = {.kind = QUIRE_WIRE_CLEARED};
+    quire_wire_event e = {.size = sizeof(quire_wire_event), .kind = QUIRE_WIRE_CLEARED};
     uint32_t num_events = 0;
     options.max_bytes = LIMIT;
     assert_int_equal(quire_wire_writer_create(&options, &w), QUIRE_OK);

@@ -91,7 +91,8 @@ static void make_event(made_event *m)
 {
     quire_wire_event *e = &m->event;
     bool is_number = below(2) == 0;
-    *e = (quire_wire_event){.kind = (quire_wire_kind)(QUIRE_WIRE_STORED + below(3))};
+    *e = (quire_wire_event){.size = sizeof(quire_wire_event),
+                            .kind = (quire_wire_kind)(QUIRE_WIRE_STORED + below(3))};
     if (e->kind == QUIRE_WIRE_CLEARED)
         return;
     e->hashes = m->hashes;

@@ -127,7 +127,7 @@ void kit_parse(kit_event *made, char *word)
         made->tokens = malloc(KIT_MAX_TOKENS * sizeof made->tokens[0]);
         assert_true(made->pool != NULL && made->tokens != NULL);
     }
-    made->event = (quire_wire_event){.kind = QUIRE_WIRE_CLEARED};
+    made->event = (quire_wire_event){.size = sizeof(quire_wire_event), .kind = QUIRE_WIRE_CLEARED};
     made->pool_len = 0;
     for (char *field = strsep(&word, ";"); field != NULL; field = strsep(&word, ";")) {
         assert_true(count < COUNT(fields));

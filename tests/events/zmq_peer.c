@@ -44,7 +44,7 @@ static void print_index(const engine *e)
 
 static void print_stats(const quire_publisher *publisher)
 {
-    quire_publisher_stats s = quire_publisher_get_stats(publisher);
+    quire_publisher_stats s = engine_publisher_stats(publisher);
     printf("%llu %llu %llu %llu %llu %llu\n", (unsigned long long)s.num_batches,
            (unsigned long long)s.num_events, (unsigned long long)s.num_lost,
            (unsigned long long)s.num_replays, (unsigned long long)s.num_snapshots,
@@ -117,7 +117,7 @@ static void print_delivery(const quire_delivery *d)
 static int run_listener(char **argv)
 {
     char message[512];
-    quire_delivery d;
+    quire_delivery d = QUIRE_DELIVERY_INIT;
     quire_subscriber *subscriber;
     quire_subscriber_config config = QUIRE_SUBSCRIBER_CONFIG_INIT;
     config.endpoint = argv[0];

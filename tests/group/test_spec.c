@@ -173,6 +173,9 @@ static void assert_refused(quire_layer_spec spec)
 static void missing_fields_are_refused(void **state)
 {
     (void)state;
+    quire_layer_spec newer = attention(QUIRE_LAYER_FULL);
+    newer.reserved[7] = 1;
+    assert_refused(newer);
     ASSERT_NEEDS(attention(QUIRE_LAYER_FULL), kind, (quire_layer_kind)0);
     ASSERT_NEEDS(attention(QUIRE_LAYER_FULL), kind, (quire_layer_kind)11);
     ASSERT_NEEDS(attention(QUIRE_LAYER_FULL), block_size, 0);

@@ -217,7 +217,8 @@ static void too_long_extra_keys_change_nothing(void **state)
     (void)state;
     static const char LONG[300] = "id";
     quire_mm_feature feature = {{LONG, sizeof LONG}, 17, 2};
-    quire_extra_keys extra = {.mm_features = &feature, .num_mm_features = 1};
+    quire_extra_keys extra = {
+        .size = sizeof(quire_extra_keys), .mm_features = &feature, .num_mm_features = 1};
     for (size_t algo = 0; algo < NUM_ALGOS; algo++) {
         fixture f;
         open_fixture(&f, (quire_hash_algo)algo, 16, 0);
@@ -239,7 +240,9 @@ static void too_many_extra_keys_change_nothing(void **state)
     quire_mm_feature features[16];
     for (size_t i = 0; i < COUNT(features); i++)
         features[i] = (quire_mm_feature){{"i", 1}, 16 + i, 1};
-    quire_extra_keys extra = {.mm_features = features, .num_mm_features = COUNT(features)};
+    quire_extra_keys extra = {.size = sizeof(quire_extra_keys),
+                              .mm_features = features,
+                              .num_mm_features = COUNT(features)};
     fixture f;
     open_fixture(&f, QUIRE_HASH_SHA256, 16, 0);
     assert_int_equal(append(&f, 0, NUM_TOKENS, &extra), QUIRE_E_RANGE);
@@ -251,8 +254,8 @@ static void too_many_extra_keys_change_nothing(void **state)
 static void extra_keys_take_part(void **state)
 {
     (void)state;
-    quire_extra_keys lora = {.lora_name = {"adapter", 7}};
-    quire_extra_keys salt = {.cache_salt = {"salt", 4}};
+    quire_extra_keys lora = {.size = sizeof(quire_extra_keys), .lora_name = {"adapter", 7}};
+    quire_extra_keys salt = {.size = sizeof(quire_extra_keys), .cache_salt = {"salt", 4}};
     for (size_t algo = 0; algo < NUM_ALGOS; algo++) {
         fixture f;
         open_fixture(&f, (quire_hash_algo)algo, 16, 0);
@@ -277,7 +280,8 @@ static void extra_keys_take_part(void **state)
 static void hash_two_features(uint64_t quirks, size_t num_features, unsigned char *second)
 {
     quire_mm_feature features[] = {{{"a", 1}, 17, 2}, {{"b", 1}, 25, 2}};
-    quire_extra_keys extra = {.mm_features = features + 2 - num_features,
+    quire_extra_keys extra = {.size = sizeof(quire_extra_keys),
+                              .mm_features = features + 2 - num_features,
                               .num_mm_features = num_features};
     fixture f;
     open_fixture(&f, QUIRE_HASH_SHA256, 16, quirks);
@@ -308,7 +312,8 @@ static void quirk_does_not_show_in_one_append(void **state)
 {
     (void)state;
     quire_mm_feature features[] = {{{"a", 1}, 17, 2}, {{"b", 1}, 25, 2}};
-    quire_extra_keys extra = {.mm_features = features, .num_mm_features = 2};
+    quire_extra_keys extra = {
+        .size = sizeof(quire_extra_keys), .mm_features = features, .num_mm_features = 2};
     fixture plain;
     fixture quirky;
     open_fixture(&plain, QUIRE_HASH_SHA256, 16, 0);

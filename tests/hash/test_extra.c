@@ -55,7 +55,7 @@ static void assert_blocks(const quire_extra_keys *extra, const char *const *want
 static void no_extra_no_keys(void **state)
 {
     (void)state;
-    quire_extra_keys nothing = {.num_mm_features = 0};
+    quire_extra_keys nothing = {.size = sizeof(quire_extra_keys), .num_mm_features = 0};
     assert_blocks(NULL, (const char *[]){"", "", NULL});
     assert_blocks(&nothing, (const char *[]){"", "", NULL});
 }
@@ -63,28 +63,28 @@ static void no_extra_no_keys(void **state)
 static void lora_is_in_every_block(void **state)
 {
     (void)state;
-    quire_extra_keys extra = {.lora_name = text("a")};
+    quire_extra_keys extra = {.size = sizeof(quire_extra_keys), .lora_name = text("a")};
     assert_blocks(&extra, (const char *[]){"L:a", "L:a", "L:a", NULL});
 }
 
 static void lora_may_be_present_and_empty(void **state)
 {
     (void)state;
-    quire_extra_keys extra = {.lora_name = text("")};
+    quire_extra_keys extra = {.size = sizeof(quire_extra_keys), .lora_name = text("")};
     assert_blocks(&extra, (const char *[]){"L:", "L:", NULL});
 }
 
 static void salt_is_in_the_first_block_only(void **state)
 {
     (void)state;
-    quire_extra_keys extra = {.cache_salt = text("s")};
+    quire_extra_keys extra = {.size = sizeof(quire_extra_keys), .cache_salt = text("s")};
     assert_blocks(&extra, (const char *[]){"S:s", "", "", NULL});
 }
 
 static void empty_salt_is_none(void **state)
 {
     (void)state;
-    quire_extra_keys extra = {.cache_salt = text("")};
+    quire_extra_keys extra = {.size = sizeof(quire_extra_keys), .cache_salt = text("")};
     assert_blocks(&extra, (const char *[]){"", "", NULL});
 }
 
@@ -92,7 +92,8 @@ static void feature_is_in_the_blocks_it_overlaps(void **state)
 {
     (void)state;
     quire_mm_feature f = {text("i"), 20, 30}; /* 20 .. 49 */
-    quire_extra_keys extra = {.mm_features = &f, .num_mm_features = 1};
+    quire_extra_keys extra = {
+        .size = sizeof(quire_extra_keys), .mm_features = &f, .num_mm_features = 1};
     assert_blocks(&extra, (const char *[]){"", "F:i@4", "F:i@-12", "F:i@-28", "", NULL});
 }
 
@@ -100,7 +101,8 @@ static void feature_ends_where_its_block_ends(void **state)
 {
     (void)state;
     quire_mm_feature f = {text("i"), 0, 16};
-    quire_extra_keys extra = {.mm_features = &f, .num_mm_features = 1};
+    quire_extra_keys extra = {
+        .size = sizeof(quire_extra_keys), .mm_features = &f, .num_mm_features = 1};
     assert_blocks(&extra, (const char *[]){"F:i@0", "", NULL});
     f.length = 17;
     assert_blocks(&extra, (const char *[]){"F:i@0", "F:i@-16", "", NULL});
@@ -115,7 +117,8 @@ static void several_features_in_a_block(void **state)
     (void)state;
     quire_mm_feature f[] = {
         {text("a"), 1, 2}, {text("b"), 3, 2}, {text("c"), 10, 10}, {text("d"), 25, 7}};
-    quire_extra_keys extra = {.mm_features = f, .num_mm_features = COUNT(f)};
+    quire_extra_keys extra = {
+        .size = sizeof(quire_extra_keys), .mm_features = f, .num_mm_features = COUNT(f)};
     assert_blocks(&extra, (const char *[]){"F:a@1 F:b@3 F:c@10", "F:c@-6 F:d@9", "", NULL});
 }
 
@@ -123,7 +126,8 @@ static void gap_between_features(void **state)
 {
     (void)state;
     quire_mm_feature f[] = {{text("a"), 2, 3}, {text("b"), 70, 2}};
-    quire_extra_keys extra = {.mm_features = f, .num_mm_features = COUNT(f)};
+    quire_extra_keys extra = {
+        .size = sizeof(quire_extra_keys), .mm_features = f, .num_mm_features = COUNT(f)};
     assert_blocks(&extra, (const char *[]){"F:a@2", "", "", "", "F:b@6", "", NULL});
 }
 
@@ -131,7 +135,8 @@ static void feature_to_the_end_of_all_numbers(void **state)
 {
     (void)state;
     quire_mm_feature f = {text("i"), 5, UINT64_MAX};
-    quire_extra_keys extra = {.mm_features = &f, .num_mm_features = 1};
+    quire_extra_keys extra = {
+        .size = sizeof(quire_extra_keys), .mm_features = &f, .num_mm_features = 1};
     qr_extra_cursor cursor = qr_extra_begin(&extra, false);
     assert_block(&cursor, 0, "F:i@5");
     assert_block(&cursor, UINT64_C(1) << 40, "F:i@-17592186044411");
@@ -141,7 +146,8 @@ static void keys_come_in_vllms_order(void **state)
 {
     (void)state;
     quire_mm_feature f = {text("i"), 3, 30};
-    quire_extra_keys extra = {.lora_name = text("l"),
+    quire_extra_keys extra = {.size = sizeof(quire_extra_keys),
+                              .lora_name = text("l"),
                               .cache_salt = text("s"),
                               .mm_features = &f,
                               .num_mm_features = 1,
@@ -155,8 +161,10 @@ static void walk_may_start_in_the_middle(void **state)
 {
     (void)state;
     quire_mm_feature f[] = {{text("a"), 1, 2}, {text("b"), 30, 10}};
-    quire_extra_keys extra = {
-        .cache_salt = text("s"), .mm_features = f, .num_mm_features = COUNT(f)};
+    quire_extra_keys extra = {.size = sizeof(quire_extra_keys),
+                              .cache_salt = text("s"),
+                              .mm_features = f,
+                              .num_mm_features = COUNT(f)};
     qr_extra_cursor cursor = qr_extra_begin(&extra, false);
     assert_block(&cursor, 2, "F:b@-2");
     assert_block(&cursor, 3, "");
@@ -169,8 +177,10 @@ static void only_last_forgets_the_earlier_features(void **state)
 {
     (void)state;
     quire_mm_feature f[] = {{text("a"), 17, 2}, {text("b"), 25, 10}};
-    quire_extra_keys extra = {
-        .lora_name = text("l"), .mm_features = f, .num_mm_features = COUNT(f)};
+    quire_extra_keys extra = {.size = sizeof(quire_extra_keys),
+                              .lora_name = text("l"),
+                              .mm_features = f,
+                              .num_mm_features = COUNT(f)};
     qr_extra_cursor all = qr_extra_begin(&extra, false);
     assert_block(&all, 1, "L:l F:a@1 F:b@9");
     qr_extra_cursor last = qr_extra_begin(&extra, true);
@@ -181,7 +191,7 @@ static void only_last_forgets_the_earlier_features(void **state)
 static void only_last_without_features(void **state)
 {
     (void)state;
-    quire_extra_keys extra = {.lora_name = text("l")};
+    quire_extra_keys extra = {.size = sizeof(quire_extra_keys), .lora_name = text("l")};
     qr_extra_cursor cursor = qr_extra_begin(&extra, true);
     assert_block(&cursor, 1, "L:l");
     cursor = qr_extra_begin(NULL, true);
@@ -209,8 +219,10 @@ static void embeds_are_hashed_by_rows(void **state)
     unsigned char rows[40 * 3];
     for (size_t i = 0; i < sizeof rows; i++)
         rows[i] = (unsigned char)i;
-    quire_extra_keys extra = {
-        .prompt_embeds = rows, .prompt_embed_bytes = 3, .num_prompt_embeds = 40};
+    quire_extra_keys extra = {.size = sizeof(quire_extra_keys),
+                              .prompt_embeds = rows,
+                              .prompt_embed_bytes = 3,
+                              .num_prompt_embeds = 40};
     qr_extra_cursor cursor = qr_extra_begin(&extra, false);
     assert_embeds(&cursor, 0, rows, 48);
     assert_embeds(&cursor, 1, rows + 48, 48);
@@ -222,7 +234,8 @@ static void embeds_are_hashed_by_rows(void **state)
 static void digest_of_nothing_is_a_key_too(void **state)
 {
     (void)state;
-    quire_extra_keys extra = {.prompt_embeds = "", .prompt_embed_bytes = 8};
+    quire_extra_keys extra = {
+        .size = sizeof(quire_extra_keys), .prompt_embeds = "", .prompt_embed_bytes = 8};
     qr_extra_cursor cursor = qr_extra_begin(&extra, false);
     quire_extra_key key;
     size_t n;
@@ -236,7 +249,8 @@ static void more_keys_than_fit_are_refused(void **state)
 {
     (void)state;
     quire_mm_feature f[] = {{text("a"), 1, 1}, {text("b"), 2, 1}};
-    quire_extra_keys extra = {.lora_name = text("l"),
+    quire_extra_keys extra = {.size = sizeof(quire_extra_keys),
+                              .lora_name = text("l"),
                               .cache_salt = text("s"),
                               .mm_features = f,
                               .num_mm_features = COUNT(f),

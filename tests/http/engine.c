@@ -21,11 +21,13 @@ void engine_open(engine *e, uint64_t seed, bool has_monitor, uint32_t num_swap_b
     monitor.num_names = 4;
     monitor.map_ms = 1;
     monitor.event_bytes = 64 << 10;
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
-    config.cache.num_blocks = BLOCKS;
-    config.cache.groups = &e->group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = LEN;
+    config.cache = &cache;
+    cache.num_blocks = BLOCKS;
+    cache.groups = &e->group;
+    cache.num_groups = 1;
+    cache.max_model_len = LEN;
     config.hasher = e->hasher;
     config.max_num_seqs = RUNNING;
     config.max_requests = REQUESTS;
@@ -57,7 +59,8 @@ void engine_add(engine *e)
     for (uint32_t i = 0; i < n; i++)
         prompt[i] = (quire_token)(i < shared ? family * 1000 + i : unit_random(&e->random) % 50000);
     snprintf(id, sizeof id, "r%llu", (unsigned long long)e->num_added);
-    const quire_request_params params = {.id = {id, strlen(id)},
+    const quire_request_params params = {.size = sizeof(quire_request_params),
+                                         .id = {id, strlen(id)},
                                          .prompt = prompt,
                                          .num_prompt_tokens = n,
                                          .max_tokens = 1 + unit_random_below(&e->random, LEN / 2)};
@@ -94,7 +97,7 @@ static void step_once(engine *e)
     digest_step(e, step);
     for (uint32_t i = 0; i < RUNNING; i++)
         sampled[i] = (quire_token)(unit_random(&e->random) % 50000);
-    const quire_model_output output = {.sampled = sampled};
+    const quire_model_output output = {.size = sizeof(quire_model_output), .sampled = sampled};
     assert_int_equal(quire_sched_update(e->sched, step->step, &output, &outputs), QUIRE_OK);
     e->num_steps++;
 }

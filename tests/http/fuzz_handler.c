@@ -26,7 +26,7 @@ static void open_sites(void)
     for (size_t i = 0; i < COUNT(sites); i++) {
         uint32_t bad;
         sites[i].monitor = the_engine.monitor;
-        sites[i].info = quire_monitor_get_info(the_engine.monitor);
+        sites[i].info = *quire_monitor_get_info(the_engine.monitor);
         sites[i].health.stuck_ns = UINT64_MAX;
         MUTATE_EXPECT(qr_http_address_read(&sites[i].access.address, "10.1.2.3", 8));
         MUTATE_EXPECT(qr_http_access_set_hosts(&sites[i].access, HOSTS, 1, &bad) == QUIRE_OK);

@@ -23,7 +23,7 @@ static void open_world(world *w)
     memset(w, 0, sizeof *w);
     engine_open(&w->engine, 7, true, 12);
     w->site.monitor = w->engine.monitor;
-    w->site.info = quire_monitor_get_info(w->engine.monitor);
+    w->site.info = *quire_monitor_get_info(w->engine.monitor);
     w->site.health.stuck_ns = 30 * SECOND;
     w->site.started = 1234567890.25;
     assert_true(qr_http_address_read(&w->site.access.address, "127.0.0.1", 9));
@@ -204,7 +204,7 @@ static void expect_names(world *w, const quire_monitor_step *last)
     (void)snprintf(more, sizeof more, "\"more_waiting\":%u}", num_waiting - shown);
     assert_non_null(strstr(names, more));
     assert_true(num_running > 0);
-    quire_step_names kept;
+    quire_step_names kept = QUIRE_STEP_NAMES_INIT;
     quire_name list[8];
     char first[128];
     assert_int_equal(quire_monitor_get_names(w->engine.monitor, last->step, &kept, list, 8),
@@ -235,7 +235,7 @@ static void a_snapshot_has_the_monitors_numbers(void **state)
     assert_non_null(strstr(body(&w), "\"stored_bytes\":null"));
     assert_int_equal(json_number(body(&w), "num_blocks"), 97);
     assert_int_equal(json_number(body(&w), "total_blocks"), 96);
-    quire_monitor_step steps[300];
+    quire_monitor_step steps[300] = {QUIRE_MONITOR_STEP_INIT};
     assert_int_equal(quire_monitor_get_steps(w.engine.monitor, 0, steps, 300), 300);
     const char *at = strstr(body(&w), "\"steps\":[") + strlen("\"steps\":[");
     for (int i = 0; i < 300; i++) {
@@ -344,7 +344,8 @@ static void events_are_told_in_short(void **state)
     (void)state;
     static const unsigned char HASHES[20] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xee};
     static const quire_token TOKENS[] = {77777, 77777};
-    quire_feed_event event = {.medium = "GPU",
+    quire_feed_event event = {.size = sizeof(quire_feed_event),
+                              .medium = "GPU",
                               .kind = QUIRE_FEED_STORED,
                               .group_id = 3,
                               .num_blocks = 2,

@@ -105,7 +105,7 @@ static quire_bytes bytes_of(const char *text)
 static qr_http_site site_of(engine *e)
 {
     qr_http_site site = {.monitor = e->monitor,
-                         .info = quire_monitor_get_info(e->monitor),
+                         .info = *quire_monitor_get_info(e->monitor),
                          .health.stuck_ns = UINT64_MAX};
     assert_true(qr_http_address_read(&site.access.address, "127.0.0.1", 9));
     assert_int_equal(qr_http_page_init(&site), QUIRE_OK);

@@ -49,7 +49,7 @@ static void open_world(world *w)
     memset(w, 0, sizeof *w);
     engine_open(&w->engine, 3, true, 0);
     w->site.monitor = w->engine.monitor;
-    w->site.info = quire_monitor_get_info(w->engine.monitor);
+    w->site.info = *quire_monitor_get_info(w->engine.monitor);
     assert_int_equal(qr_http_hub_init(&w->hub, &w->site, MAX_STREAMS, &HOOKS), QUIRE_OK);
     for (size_t i = 0; i < COUNT(w->peers); i++)
         assert_non_null(w->peers[i].text = malloc(QR_HTTP_STREAM_BYTES + 1));

@@ -197,10 +197,6 @@ static const field cache_fields[] = {
     }
 
 static const field sched_fields[] = {
-    {SCHED(cache.num_blocks), {{BAD, 0}, {GOOD, 1}, {GOOD, 2}, {BAD, UINT32_MAX}}},
-    {SCHED(cache.max_model_len), {{BAD, 0}, {GOOD, 1}, {GOOD, 2}, {MAYBE, UINT32_MAX}}},
-    {SCHED(cache.num_groups), {{GOOD, 0}, {GOOD, 1}, {GOOD, 2}, {BAD, UINT32_MAX}}},
-    {SCHED(cache.enable_caching), {{ALONE, 0}, {ALONE, 1}, {GOOD, 2}, {BAD, 3}}},
     {SCHED(policy), {{GOOD, 0}, {GOOD, 1}, {BAD, 2}, {BAD, UINT32_MAX}}},
     {SCHED(max_num_seqs), {{ALONE, 0}, {GOOD, 1}, {GOOD, 4}, {ALONE, 5}, {BAD, UINT32_MAX}}},
     {SCHED(max_num_batched_tokens), TOKENS},
@@ -378,6 +374,5 @@ void config_fuzz_size_field(void **state)
         assert_int_equal(try_size(kind, SIZE_MAX, 0), QUIRE_E_CONFIG);
     }
     /* A pool's first fields are all it needs. */
-    assert_int_equal(try_size(&all_kinds[0], offsetof(quire_pool_config, enable_caching), 0),
-                     QUIRE_OK);
+    assert_int_equal(try_size(&all_kinds[0], offsetof(quire_pool_config, hash_bytes), 0), QUIRE_OK);
 }

@@ -80,7 +80,8 @@ static bool pool_caches(quire_pool *pool, quire_block block)
 {
     static const unsigned char hash[16] = "a hash, 16 bytes";
     const uint32_t group = 3;
-    quire_cache_full_params params = {.blocks = &block,
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = &block,
                                       .num_full_blocks = 1,
                                       .hashes = hash,
                                       .hash_len = sizeof hash,
@@ -294,7 +295,8 @@ static bool cache_works(void *handle)
     quire_usage before = quire_cache_usage(cache);
     quire_cache_request r = {
         .num_tokens = 1, .hashes = hashes, .num_hashes = CACHE_HASHES, .user = NULL};
-    const quire_allocate_params one = {.num_new_tokens = 1, .num_lookahead_tokens = 1};
+    const quire_allocate_params one = {
+        .size = sizeof(quire_allocate_params), .num_new_tokens = 1, .num_lookahead_tokens = 1};
     int status = QUIRE_OK;
     while (status == QUIRE_OK && r.num_computed_tokens < CACHE_HASHES) {
         status = quire_cache_allocate_slots(cache, &r, &one, NULL);
@@ -313,13 +315,15 @@ static bool cache_works(void *handle)
 /* ---- scheduler ---------------------------------------------------------- */
 
 /* Without prefix caching, which would need a hasher. */
+static quire_cache_config sched_cache = {.size = sizeof(quire_cache_config),
+                                         .num_blocks = 12,
+                                         .groups = cache_groups,
+                                         .num_groups = 3,
+                                         .max_model_len = 12,
+                                         .enable_caching = QUIRE_OFF};
+
 static const quire_sched_config sched_config = {.size = sizeof(quire_sched_config),
-                                                .cache = {.size = sizeof(quire_cache_config),
-                                                          .num_blocks = 12,
-                                                          .groups = cache_groups,
-                                                          .num_groups = 3,
-                                                          .max_model_len = 12,
-                                                          .enable_caching = QUIRE_OFF},
+                                                .cache = &sched_cache,
                                                 .max_num_seqs = 2,
                                                 .max_num_batched_tokens = 8,
                                                 .max_requests = 4,
@@ -358,7 +362,7 @@ static void sched_destroy(void *handle)
 static bool sched_runs(quire_sched *sched)
 {
     static const quire_token sampled[2];
-    const quire_model_output output = {.sampled = sampled};
+    const quire_model_output output = {.size = sizeof(quire_model_output), .sampled = sampled};
     const quire_outputs *outputs;
     const quire_step *step;
     for (uint32_t i = 0; i < 8; i++)
@@ -376,8 +380,11 @@ static bool sched_works(void *handle)
     quire_req req;
     uint64_t before = quire_sched_usage(sched).active;
     for (uint32_t i = 0; i < 2; i++) {
-        const quire_request_params params = {
-            .id = {&"ab"[i], 1}, .prompt = prompt, .num_prompt_tokens = i + 1, .max_tokens = 6};
+        const quire_request_params params = {.size = sizeof(quire_request_params),
+                                             .id = {&"ab"[i], 1},
+                                             .prompt = prompt,
+                                             .num_prompt_tokens = i + 1,
+                                             .max_tokens = 6};
         int status = quire_sched_add(sched, &params, &req);
         if (status != QUIRE_OK && status != QUIRE_E_RANGE && status != QUIRE_E_TOO_LONG &&
             status != QUIRE_FULL)

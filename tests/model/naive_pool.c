@@ -72,7 +72,8 @@ static void take_key(naive_pool *pool, quire_block block)
     uint32_t copies;
     find(pool, b->hash, b->hash_len, b->group_id, &copies);
     if (pool->log != NULL) {
-        quire_event event = {.kind = QUIRE_EVENT_REMOVED,
+        quire_event event = {.size = sizeof(quire_event),
+                             .kind = QUIRE_EVENT_REMOVED,
                              .group_id = b->group_id,
                              .blocks = &block,
                              .num_blocks = 1,
@@ -263,7 +264,8 @@ static void tell_stored(naive_pool *pool, const quire_cache_full_params *params,
 {
     const unsigned char *hashes = params->hashes;
     uint32_t first = params->num_cached_blocks;
-    quire_event event = {.kind = QUIRE_EVENT_STORED,
+    quire_event event = {.size = sizeof(quire_event),
+                         .kind = QUIRE_EVENT_STORED,
                          .group_id = params->group_id,
                          .blocks = params->blocks + first,
                          .num_blocks = params->num_full_blocks - first,
@@ -336,7 +338,8 @@ int naive_pool_reset_prefix_cache(naive_pool *pool)
     for (quire_block b = 1; b < pool->num_blocks; b++)
         pool->blocks[b].hash_len = 0;
     if (pool->log != NULL)
-        event_log_add(pool->log, &(quire_event){.kind = QUIRE_EVENT_CLEARED});
+        event_log_add(pool->log,
+                      &(quire_event){.size = sizeof(quire_event), .kind = QUIRE_EVENT_CLEARED});
     return QUIRE_OK;
 }
 

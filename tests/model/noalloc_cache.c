@@ -84,7 +84,8 @@ static void draw_prompt(noalloc_cache *c, noalloc_request *q)
 static void begin(noalloc_cache *c, noalloc_request *q)
 {
     quire_block_span hit[NOALLOC_GROUPS];
-    quire_allocate_params params = {.new_computed_blocks = hit};
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                    .new_computed_blocks = hit};
     draw_prompt(c, q);
     q->r.was_preempted = below(c, 2);
     count(c,
@@ -112,7 +113,9 @@ static void decode(noalloc_cache *c, noalloc_request *q)
         count(c, quire_cache_free(c->cache, &q->r));
         return;
     }
-    const quire_allocate_params params = {.num_new_tokens = 1, .num_lookahead_tokens = below(c, 3)};
+    const quire_allocate_params params = {.size = sizeof(quire_allocate_params),
+                                          .num_new_tokens = 1,
+                                          .num_lookahead_tokens = below(c, 3)};
     q->r.num_tokens++;
     q->r.num_hashes = q->r.num_tokens / NOALLOC_BLOCK_SIZE;
     if (count(c, quire_cache_allocate_slots(c->cache, &q->r, &params, spans)))

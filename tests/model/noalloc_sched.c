@@ -44,19 +44,21 @@ bool noalloc_sched_start(noalloc_sched *e, uint64_t seed, bool is_async)
     groups[1].spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
     groups[1].spec.sliding_window = 10;
     quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    config.cache = &cache;
     memset(e, 0, sizeof *e);
     e->random = seed;
     e->is_async = is_async;
     hasher.block_size = BLOCK;
     if (quire_hasher_create(&hasher, NULL, &e->hasher) != QUIRE_OK)
         return false;
-    config.cache.num_blocks = BLOCKS;
-    config.cache.groups = groups;
-    config.cache.num_groups = 2;
-    config.cache.max_model_len = LEN;
-    config.cache.on_event = on_event;
-    config.cache.event_user = e;
+    cache.num_blocks = BLOCKS;
+    cache.groups = groups;
+    cache.num_groups = 2;
+    cache.max_model_len = LEN;
+    cache.on_event = on_event;
+    cache.event_user = e;
     config.hasher = e->hasher;
     config.policy = is_async ? QUIRE_POLICY_PRIORITY : QUIRE_POLICY_FCFS;
     config.max_num_seqs = NOALLOC_SEQS;
@@ -99,7 +101,8 @@ static void add(noalloc_sched *e)
         prompt[i] = (quire_token)(i < split ? family * 1000 + i : below(e, 4));
     const quire_mm_input image = {.feature = {.identifier = {&"abc"[family % 3], 1}, .length = 4}};
     quire_req req;
-    const quire_request_params params = {.id = {&e->number, sizeof e->number},
+    const quire_request_params params = {.size = sizeof(quire_request_params),
+                                         .id = {&e->number, sizeof e->number},
                                          .prompt = prompt,
                                          .num_prompt_tokens = n,
                                          .max_tokens = 1 + below(e, LEN / 2),
@@ -117,7 +120,7 @@ static void seldom(noalloc_sched *e)
     quire_req reqs[NOALLOC_LIVE];
     quire_token tokens[LEN];
     quire_block_span spans[2];
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     uint32_t n = quire_sched_get_queue(e->sched, below(e, 3), reqs, NOALLOC_LIVE);
     uint32_t dice = below(e, 40);
     for (uint32_t i = 0; i < n; i++) {
@@ -153,7 +156,7 @@ static void propose(noalloc_sched *e)
 static void update(noalloc_sched *e)
 {
     const quire_outputs *outputs;
-    const quire_model_output output = {.sampled = e->sampled};
+    const quire_model_output output = {.size = sizeof(quire_model_output), .sampled = e->sampled};
     for (uint32_t i = 0; i < NOALLOC_SEQS; i++)
         e->sampled[i] = (quire_token)below(e, 4);
     int status = quire_sched_update(e->sched, ++e->updated, &output, &outputs);

@@ -51,7 +51,8 @@ static void make_arguments(const operation *op, arguments *args)
 
 static quire_cache_full_params cache_params(const operation *op, const arguments *args)
 {
-    quire_cache_full_params params = {.blocks = args->blocks,
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = args->blocks,
                                       .num_cached_blocks = op->num_cached,
                                       .num_full_blocks = op->num_full,
                                       .hashes = args->hashes,

@@ -187,7 +187,8 @@ static uint32_t hash_prompt(engine *e, uint32_t num_tokens, unsigned char *diges
     size_t second = 0;
     uint32_t prompt = below(e, NUM_PROMPTS);
     uint32_t split = below(e, num_tokens);
-    quire_extra_keys extra = {.lora_name = {prompt % 2 ? "adapter" : NULL, prompt % 2 ? 7 : 0}};
+    quire_extra_keys extra = {.size = sizeof(quire_extra_keys),
+                              .lora_name = {prompt % 2 ? "adapter" : NULL, prompt % 2 ? 7 : 0}};
     for (uint32_t t = 0; t < num_tokens; t++)
         tokens[t] = (quire_token)(prompt * 1000 + t);
     must(e, quire_chain_init(e->hasher, e->chain_memory, sizeof e->chain_memory, &chain));
@@ -215,7 +216,8 @@ static bool get_blocks(engine *e, request *r, const unsigned char *digests, uint
         finish(e, r);
         return false;
     }
-    quire_cache_full_params params = {.blocks = r->blocks,
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = r->blocks,
                                       .num_cached_blocks = hit,
                                       .num_full_blocks = full,
                                       .hashes = digests,

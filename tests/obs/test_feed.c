@@ -101,7 +101,8 @@ static void make_event(made *m, uint64_t number)
     make_tokens(m, &seed);
     make_keys(m, &seed);
     if (e->kind == QUIRE_FEED_REMOVED)
-        *e = (quire_feed_event){.kind = e->kind,
+        *e = (quire_feed_event){.size = sizeof(quire_feed_event),
+                                .kind = e->kind,
                                 .group_id = e->group_id,
                                 .still_cached = e->still_cached,
                                 .blocks = e->blocks,
@@ -109,7 +110,10 @@ static void make_event(made *m, uint64_t number)
                                 .hashes = e->hashes,
                                 .hash_bytes = e->hash_bytes};
     if (e->kind == QUIRE_FEED_BATCH || e->kind == QUIRE_FEED_WALKED)
-        *e = (quire_feed_event){.kind = e->kind, .number = number, .time = (double)number / 3};
+        *e = (quire_feed_event){.size = sizeof(quire_feed_event),
+                                .kind = e->kind,
+                                .number = number,
+                                .time = (double)number / 3};
 }
 
 static void assert_same(const void *a, const void *b, size_t bytes)
@@ -159,7 +163,8 @@ static bool add_made(box *b, const made *m)
 {
     const quire_feed_event *e = &m->event;
     bool has_number = e->kind == QUIRE_FEED_BATCH || e->kind == QUIRE_FEED_WALKED;
-    quire_event event = {.group_id = e->group_id,
+    quire_event event = {.size = sizeof(quire_event),
+                         .group_id = e->group_id,
                          .blocks = e->blocks,
                          .num_blocks = e->num_blocks,
                          .first_block = e->first_block,
@@ -193,7 +198,7 @@ static void all_parts_come_out_as_they_went_in(void **state)
     (void)state;
     box *b = open_box();
     for (uint64_t i = 0; i < 20000; i++) {
-        quire_feed_event event;
+        quire_feed_event event = QUIRE_FEED_EVENT_INIT;
         add_event(b, i);
         assert_int_equal(qr_feed_read(&b->feed, &b->at, b->buffer), QUIRE_RETRY); /* not shown */
         qr_feed_show(&b->feed);
@@ -216,7 +221,7 @@ static void who_is_overtaken_knows(void **state)
     assert_int_equal(qr_feed_read(&b->feed, &b->at, b->buffer), QUIRE_RETRY);
     add_event(b, 7);
     qr_feed_show(&b->feed);
-    quire_feed_event event;
+    quire_feed_event event = QUIRE_FEED_EVENT_INIT;
     assert_int_equal(qr_feed_read(&b->feed, &b->at, b->buffer), QUIRE_OK);
     qr_feed_parse(b->buffer, &event, b->keys);
     assert_event(&event, 7);
@@ -287,7 +292,7 @@ static void a_reader_sees_whole_events_or_none(void **state)
             sched_yield();
             continue;
         }
-        quire_feed_event event;
+        quire_feed_event event = QUIRE_FEED_EVENT_INIT;
         qr_feed_parse(b->buffer, &event, b->keys);
         made m;
         make_event(&m, event.first_block);

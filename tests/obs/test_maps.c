@@ -71,8 +71,12 @@ static void take_block(pool_world *w)
         return;
     w->num_keys++;
     memcpy(hash, &w->num_keys, sizeof w->num_keys);
-    quire_cache_full_params full = {
-        .blocks = &block, .num_full_blocks = 1, .hashes = hash, .hash_len = 32, .num_hashes = 1};
+    quire_cache_full_params full = {.size = sizeof(quire_cache_full_params),
+                                    .blocks = &block,
+                                    .num_full_blocks = 1,
+                                    .hashes = hash,
+                                    .hash_len = 32,
+                                    .num_hashes = 1};
     assert_int_equal(quire_pool_cache_full_blocks(w->pool, &full), QUIRE_OK);
 }
 
@@ -107,7 +111,7 @@ static quire_map_cell cells[QUIRE_MAP_CELLS];
 /* A map that was drawn while the pool did not change, block by block. */
 static void expect_pool(const qr_maps *maps, const quire_pool *pool)
 {
-    quire_block_map map;
+    quire_block_map map = QUIRE_BLOCK_MAP_INIT;
     uint32_t tier;
     uint32_t total = (uint32_t)quire_pool_usage(pool).total;
     char *letters = malloc((size_t)total + 1);
@@ -163,7 +167,7 @@ static void maps_are_the_pools(void **state)
     for (size_t k = 0; k < COUNT(sizes); k++) {
         void *memory;
         uint32_t tier;
-        quire_block_map map;
+        quire_block_map map = QUIRE_BLOCK_MAP_INIT;
         pool_world w = {.random = k + 1};
         open_maps(&maps, &memory);
         open_pool(&w, sizes[k]);
@@ -206,7 +210,7 @@ static void a_large_map_is_not_held_up_by_rests(void **state)
     static qr_maps maps;
     void *memory;
     uint32_t tier;
-    quire_block_map map;
+    quire_block_map map = QUIRE_BLOCK_MAP_INIT;
     pool_world w = {.random = 8};
     open_maps(&maps, &memory);
     open_pool(&w, BLOCKS);
@@ -234,7 +238,7 @@ static void a_pool_that_changes_at_rest_is_drawn(void **state)
     static qr_maps maps;
     void *memory;
     uint32_t tier;
-    quire_block_map map;
+    quire_block_map map = QUIRE_BLOCK_MAP_INIT;
     pool_world w = {.random = 9};
     open_maps(&maps, &memory);
     open_pool(&w, BLOCKS);
@@ -271,7 +275,7 @@ static void parts_add_up(void **state)
     uint64_t num_seen = 0;
     for (uint64_t step = 1; step <= STEPS; step++) {
         uint32_t tier;
-        quire_block_map map;
+        quire_block_map map = QUIRE_BLOCK_MAP_INIT;
         change_pool(&w, CHANGES);
         if (step % 13 == 0)
             qr_maps_end_update(&maps, step,
@@ -334,7 +338,7 @@ static bool sums_agree(const quire_block_map *map, const quire_tier_usage *tier)
 /* The last map, where it was drawn in the step that was told last; true when there was one. */
 static bool agrees_with_step(const quire_monitor *m, uint32_t i)
 {
-    quire_block_map map;
+    quire_block_map map = QUIRE_BLOCK_MAP_INIT;
     int status = quire_monitor_get_map(m, i, &map, cells, QUIRE_MAP_CELLS);
     assert_true(status == QUIRE_OK || status == QUIRE_MISS);
     if (status != QUIRE_OK || map.first_step != told.step || map.is_after_update)
@@ -364,7 +368,7 @@ static void maps_agree_with_their_step(void **state)
     (void)state;
     enum { HOST_BLOCKS = 29 };
     quire_monitor_config monitor = monitor_with_maps(1);
-    quire_connector connector = {.get_tiers = give_host};
+    quire_connector connector = {.size = sizeof(quire_connector), .get_tiers = give_host};
     pool_world w = {.random = 3};
     sched_kit kit;
     uint32_t agreed[2] = {0};
@@ -373,7 +377,7 @@ static void maps_agree_with_their_step(void **state)
     quire_monitor *m = quire_sched_monitor(kit.sched);
     open_pool(&w, HOST_BLOCKS);
     host = w.pool;
-    assert_int_equal(quire_monitor_get_info(m).map_ms, 1);
+    assert_int_equal(quire_monitor_get_info(m)->map_ms, 1);
     assert_int_equal(quire_monitor_watch_pool(m, "tape", w.pool, NULL), QUIRE_MISS);
     assert_int_equal(quire_monitor_watch_pool(m, "host", w.pool, NULL), QUIRE_OK);
     assert_int_equal(quire_monitor_watch_pool(m, "host", w.pool, NULL), QUIRE_OK); /* again */
@@ -410,7 +414,7 @@ static void the_last_map_is_of_an_idle_pool(void **state)
 {
     (void)state;
     quire_monitor_config monitor = monitor_with_maps(1000);
-    quire_block_map map;
+    quire_block_map map = QUIRE_BLOCK_MAP_INIT;
     sched_kit kit;
     open_mapped(&kit, &monitor, NULL, 0);
     quire_monitor *m = quire_sched_monitor(kit.sched);
@@ -442,7 +446,7 @@ static void maps_are_off_unless_asked_for(void **state)
 {
     (void)state;
     quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
-    quire_block_map map;
+    quire_block_map map = QUIRE_BLOCK_MAP_INIT;
     sched_kit kit;
     pool_world w = {.random = 1};
     open_pool(&w, 4);
@@ -492,7 +496,7 @@ typedef struct watcher {
  * the states that this step has. */
 static void look_at_map(watcher *w, const quire_block_map *map, const quire_map_cell *mine)
 {
-    quire_monitor_step step;
+    quire_monitor_step step = QUIRE_MONITOR_STEP_INIT;
     uint64_t sums[4] = {0};
     for (uint32_t i = 0; i < map->num_cells; i++) {
         sums[0] += mine[i].empty;
@@ -518,7 +522,7 @@ static void *watch(void *user)
     watcher *w = user;
     uint64_t last = 0;
     while (!w->is_over) {
-        quire_block_map map;
+        quire_block_map map = QUIRE_BLOCK_MAP_INIT;
         if (quire_monitor_get_map(w->monitor, 0, &map, mine, QUIRE_MAP_CELLS) != QUIRE_OK)
             continue;
         if (map.last_step < last)

@@ -61,7 +61,10 @@ static double read_value(scene *s, const char *name, const char *part)
 static void run_with(scene *s, const quire_token *sampled, uint32_t stride, const uint32_t *counts)
 {
     kit_step(&s->kit);
-    const quire_model_output output = {.sampled = sampled, .stride = stride, .num_sampled = counts};
+    const quire_model_output output = {.size = sizeof(quire_model_output),
+                                       .sampled = sampled,
+                                       .stride = stride,
+                                       .num_sampled = counts};
     assert_int_equal(quire_sched_update(s->kit.sched, s->kit.step->step, &output, &s->kit.outputs),
                      QUIRE_OK);
 }
@@ -101,7 +104,7 @@ static void one_that_outgrows_the_pool_counts_once(void **state)
 {
     (void)state;
     scene *s = new_scene();
-    s->config.cache.num_blocks = 5; /* 16 tokens */
+    s->config.cache->num_blocks = 5; /* 16 tokens */
     open_scene(s);
     s->kit.params.max_tokens = 30;
     kit_add(&s->kit, "a", 14);
@@ -169,7 +172,8 @@ static int give_eight(void *user, quire_req req, uint32_t num_local, uint32_t *n
 static void external_tokens_and_a_load_that_fails(void **state)
 {
     (void)state;
-    const quire_connector connector = {.get_num_new_matched_tokens = give_eight};
+    const quire_connector connector = {.size = sizeof(quire_connector),
+                                       .get_num_new_matched_tokens = give_eight};
     scene *s = new_scene();
     s->config.connector = &connector;
     s->config.fail_on_load_error = QUIRE_ON;
@@ -184,8 +188,10 @@ static void external_tokens_and_a_load_that_fails(void **state)
     kit_step(&s->kit);
     quire_block_span blocks;
     assert_int_equal(quire_sched_get_blocks(s->kit.sched, req, &blocks), QUIRE_OK);
-    const quire_model_output output = {
-        .sampled = (quire_token[]){1, 1}, .invalid_blocks = blocks.ids, .num_invalid_blocks = 1};
+    const quire_model_output output = {.size = sizeof(quire_model_output),
+                                       .sampled = (quire_token[]){1, 1},
+                                       .invalid_blocks = blocks.ids,
+                                       .num_invalid_blocks = 1};
     assert_int_equal(quire_sched_update(s->kit.sched, s->kit.step->step, &output, &s->kit.outputs),
                      QUIRE_OK);
     assert_shows(s, "vllm:request_success_total", "finished_reason=\"error\"", 1);

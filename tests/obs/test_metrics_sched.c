@@ -94,8 +94,8 @@ static void open_bench(bench *b, bool is_async, uint32_t num_swap_blocks)
     c.monitor = &b->monitor;
     c.hooks.user = b;
     c.hooks.now_ns = read_clock;
-    c.cache.on_event = count_event;
-    c.cache.event_user = b;
+    c.cache->on_event = count_event;
+    c.cache->event_user = b;
     c.log_stats = QUIRE_ON;
     c.async_scheduling = is_async ? QUIRE_ON : QUIRE_OFF;
     c.num_swap_blocks = num_swap_blocks;
@@ -131,7 +131,8 @@ static void add_some(bench *b)
     quire_req req;
     snprintf(id, sizeof id, "%c%llu", (char)('a' + below(b, 3)), (unsigned long long)b->num_ids++);
     uint32_t n = 1 + below(b, 30);
-    b->kit.params = (quire_request_params){.max_tokens = 1 + below(b, 12)};
+    b->kit.params = (quire_request_params){.size = sizeof(quire_request_params),
+                                           .max_tokens = 1 + below(b, 12)};
     if (quire_sched_add(b->kit.sched, kit_params(&b->kit, id, n), &req) != QUIRE_OK)
         return;
     b->seen.requests[quire_req_index(req)] =
@@ -221,7 +222,7 @@ static void update(bench *b)
     quire_token sampled[KIT_RUNNING];
     for (uint32_t i = 0; i < KIT_RUNNING; i++)
         sampled[i] = (quire_token)below(b, 100);
-    const quire_model_output output = {.sampled = sampled};
+    const quire_model_output output = {.size = sizeof(quire_model_output), .sampled = sampled};
     const quire_outputs *outputs;
     assert_int_equal(quire_sched_update(b->kit.sched, b->flight[0], &output, &outputs), QUIRE_OK);
     b->flight[0] = b->flight[1];
@@ -231,10 +232,10 @@ static void update(bench *b)
         take_output(b, &outputs->outputs[i], &num_tokens);
     if (outputs->num_outputs > 0)
         span_add(&b->seen.iteration, 0, num_tokens);
-    b->seen.prefix.queries += outputs->stats.prefix.queries;
-    b->seen.prefix.hits += outputs->stats.prefix.hits;
-    b->seen.prefix.preempted_queries += outputs->stats.prefix.preempted_queries;
-    b->seen.prefix.preempted_hits += outputs->stats.prefix.preempted_hits;
+    b->seen.prefix.queries += outputs->stats->prefix.queries;
+    b->seen.prefix.hits += outputs->stats->prefix.hits;
+    b->seen.prefix.preempted_queries += outputs->stats->prefix.preempted_queries;
+    b->seen.prefix.preempted_hits += outputs->stats->prefix.preempted_hits;
 }
 
 static void step(bench *b, bool is_async)
@@ -391,7 +392,7 @@ static void stats_stay_the_callers(void **state)
     kit_open(&kit, &c);
     kit_add(&kit, "a", 9);
     kit_run(&kit, 1);
-    assert_int_equal(kit.outputs->has_stats, 0); /* log_stats is off */
+    assert_null(kit.outputs->stats); /* log_stats is off */
     char *text = malloc(MAX_TEXT);
     size_t written;
     const quire_monitor *m = quire_sched_monitor(kit.sched);

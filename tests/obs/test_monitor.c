@@ -44,6 +44,7 @@ static void close_watch(watch *w)
 
 static quire_feed_kind next_kind(watch *w)
 {
+    w->event.size = sizeof w->event;
     int err = quire_reader_next(w->reader, &w->event);
     assert_true(err == QUIRE_OK || err == QUIRE_RETRY);
     return err == QUIRE_OK ? w->event.kind : (quire_feed_kind)0;
@@ -55,6 +56,7 @@ static int follow(watch *w)
     int answer = QUIRE_OK;
     for (;;) {
         const quire_feed_event *e = &w->event;
+        w->event.size = sizeof w->event;
         int err = quire_reader_next(w->reader, &w->event);
         if (err == QUIRE_RETRY)
             return answer;
@@ -138,11 +140,11 @@ static void tokens_and_salts_stay_here_unless_asked_for(void **state)
     assert_int_equal(w.event.num_tokens, 0);
     assert_null(w.event.tokens);
     assert_int_equal(w.event.num_keys, 0);
-    quire_monitor_info info = quire_monitor_get_info(quire_sched_monitor(w.kit.sched));
-    assert_int_equal(info.has_token_ids, 0);
-    assert_int_equal(info.has_content, 0); /* it was not restored */
-    assert_int_equal(info.num_groups, 1);
-    assert_int_equal(info.max_num_seqs, KIT_RUNNING);
+    const quire_monitor_info *info = quire_monitor_get_info(quire_sched_monitor(w.kit.sched));
+    assert_int_equal(info->has_token_ids, 0);
+    assert_int_equal(info->has_content, 0); /* it was not restored */
+    assert_int_equal(info->num_groups, 1);
+    assert_int_equal(info->max_num_seqs, KIT_RUNNING);
     close_watch(&w);
 }
 
@@ -170,6 +172,7 @@ static void too_many_keys_are_a_loss(void **state)
     w.kit.params.num_mm_inputs = MANY;
     kit_add(&w.kit, "a", 45);
     kit_run(&w.kit, 5);
+    w.event.size = sizeof w.event;
     assert_int_equal(quire_reader_next(w.reader, &w.event), QUIRE_LOST);
     assert_int_equal(next_kind(&w), QUIRE_FEED_BATCH);
     assert_int_equal(next_kind(&w), 0);
@@ -252,7 +255,7 @@ static void steps_are_kept_in_order(void **state)
     uint32_t next = 0;
     open_watch(&w, QUIRE_DEFAULT, 0);
     quire_monitor *m = quire_sched_monitor(w.kit.sched);
-    quire_monitor_step steps[5000];
+    quire_monitor_step steps[5000] = {QUIRE_MONITOR_STEP_INIT};
     assert_int_equal(quire_monitor_last_step(m, steps), QUIRE_MISS);
     assert_int_equal(quire_monitor_get_steps(m, 0, steps, 10), 0);
     make_traffic(&w, &next, 100);
@@ -285,14 +288,14 @@ static void bad_arguments_are_refused(void **state)
     (void)state;
     watch w;
     open_watch(&w, QUIRE_DEFAULT, 0);
-    quire_monitor_step step;
+    quire_monitor_step step = QUIRE_MONITOR_STEP_INIT;
     quire_reader *reader;
     assert_int_equal(quire_monitor_last_step(NULL, &step), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_monitor_get_steps(NULL, 0, &step, 1), 0);
     assert_int_equal(quire_reader_create(NULL, NULL, &reader), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_reader_next(NULL, &w.event), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_monitor_ask_walk(NULL), 0);
-    assert_int_equal(quire_monitor_get_info(NULL).num_blocks, 0);
+    assert_null(quire_monitor_get_info(NULL));
     sched_kit other;
     quire_sched_config c = kit_config(&other);
     quire_monitor_config bad = QUIRE_MONITOR_CONFIG_INIT;

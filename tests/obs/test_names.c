@@ -10,7 +10,7 @@ enum { MOST = 3 };
 static const char *shown(const quire_monitor *m, uint64_t step)
 {
     static char text[512];
-    quire_step_names names;
+    quire_step_names names = QUIRE_STEP_NAMES_INIT;
     quire_name list[2 * MOST];
     assert_int_equal(quire_monitor_get_names(m, step, &names, list, 2 * MOST), QUIRE_OK);
     assert_int_equal(names.step, step);
@@ -44,9 +44,9 @@ static void steps_have_names(void **state)
     sched_kit kit;
     open_named(&kit, &monitor, QUIRE_POLICY_FCFS);
     quire_monitor *m = quire_sched_monitor(kit.sched);
-    quire_step_names names;
+    quire_step_names names = QUIRE_STEP_NAMES_INIT;
     quire_name list[2 * MOST];
-    assert_int_equal(quire_monitor_get_info(m).num_names, MOST);
+    assert_int_equal(quire_monitor_get_info(m)->num_names, MOST);
     assert_int_equal(quire_monitor_get_names(m, 0, &names, list, 2 * MOST), QUIRE_MISS);
     kit_add(&kit, "a", 4);
     kit_add(&kit, "b", 4);
@@ -94,7 +94,7 @@ static void waiting_names_are_in_order(void **state)
         kit_add(&kit, name, 4);
     }
     kit_run(&kit, 1);
-    quire_step_names names;
+    quire_step_names names = QUIRE_STEP_NAMES_INIT;
     quire_name list[2 * MOST];
     assert_int_equal(quire_monitor_get_names(m, kit.step->step, &names, list, 2 * MOST), QUIRE_OK);
     assert_int_equal(names.num_waiting, MOST);
@@ -112,7 +112,7 @@ static void names_are_off_unless_asked_for(void **state)
 {
     (void)state;
     quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
-    quire_step_names names;
+    quire_step_names names = QUIRE_STEP_NAMES_INIT;
     quire_name list[2];
     sched_kit kit;
     open_named(&kit, &monitor, QUIRE_POLICY_FCFS);
@@ -142,8 +142,8 @@ static void *watch(void *user)
 {
     watcher *w = user;
     while (!w->is_over) {
-        quire_monitor_step last;
-        quire_step_names names;
+        quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
+        quire_step_names names = QUIRE_STEP_NAMES_INIT;
         quire_name list[2 * MOST];
         if (quire_monitor_last_step(w->monitor, &last) != QUIRE_OK ||
             quire_monitor_get_names(w->monitor, last.step, &names, list, 2 * MOST) != QUIRE_OK)

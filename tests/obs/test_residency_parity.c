@@ -113,7 +113,8 @@ static void cache_seat(world *w, seat *s, uint64_t share)
         memcpy(keys[i], &s->family, 8);
         memcpy(keys[i] + 8, &i, 8);
     }
-    quire_cache_full_params p = {.blocks = s->blocks,
+    quire_cache_full_params p = {.size = sizeof(quire_cache_full_params),
+                                 .blocks = s->blocks,
                                  .num_cached_blocks = s->num_cached,
                                  .num_full_blocks = full,
                                  .hashes = keys,

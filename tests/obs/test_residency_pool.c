@@ -61,8 +61,12 @@ static quire_block take_cached(quire_pool *pool)
     quire_block block;
     unsigned char hash[HASH] = {7};
     assert_int_equal(quire_pool_get_new_blocks(pool, 1, &block), QUIRE_OK);
-    quire_cache_full_params params = {
-        .blocks = &block, .num_full_blocks = 1, .hashes = hash, .hash_len = HASH, .num_hashes = 1};
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = &block,
+                                      .num_full_blocks = 1,
+                                      .hashes = hash,
+                                      .hash_len = HASH,
+                                      .num_hashes = 1};
     assert_int_equal(quire_pool_cache_full_blocks(pool, &params), QUIRE_OK);
     return block;
 }

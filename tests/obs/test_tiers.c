@@ -133,7 +133,7 @@ static void a_connectors_tiers_are_seen(void **state)
 {
     (void)state;
     quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
-    quire_connector connector = {.get_tiers = give_two};
+    quire_connector connector = {.size = sizeof(quire_connector), .get_tiers = give_two};
     sched_kit kit;
     quire_sched_config config = kit_config(&kit);
     config.monitor = &monitor;
@@ -156,7 +156,7 @@ static void a_connectors_tiers_are_seen(void **state)
     kit_step(&kit);
     assert_int_equal(told.num_tiers, 3);
     assert_int_equal(told_tiers[1].stored_blocks, 12);
-    quire_monitor_step step;
+    quire_monitor_step step = QUIRE_MONITOR_STEP_INIT;
     assert_int_equal(quire_monitor_last_step(m, &step), QUIRE_OK);
     assert_int_equal(step.num_tiers, 2);
     quire_tier_step expected = {.total = 9,
@@ -194,7 +194,7 @@ static void pins_are_a_part_of_the_pool(void **state)
     kit_run(&kit, 1);
     quire_tier_usage seen[QUIRE_MAX_TIERS];
     quire_monitor *m = quire_sched_monitor(kit.sched);
-    quire_monitor_step step;
+    quire_monitor_step step = QUIRE_MONITOR_STEP_INIT;
     assert_int_equal(quire_monitor_get_tiers(m, seen, QUIRE_MAX_TIERS), 1);
     assert_string_equal(seen[0].name, "gpu");
     assert_int_equal(seen[0].pinned, PROMPT / KIT_BLOCK);
@@ -222,7 +222,7 @@ static void tell_pool_event(void *user, const quire_event *event)
 /* The blocks that were told of a tier, as a set of bits: STORED and PRESENT, less REMOVED. */
 static uint32_t follow(quire_reader *reader, uint32_t tier, const char *medium, uint32_t held)
 {
-    quire_feed_event e;
+    quire_feed_event e = QUIRE_FEED_EVENT_INIT;
     while (quire_reader_next(reader, &e) == QUIRE_OK) {
         bool is_block = e.kind <= QUIRE_FEED_REMOVED || e.kind == QUIRE_FEED_PRESENT;
         if (!is_block || e.tier != tier)
@@ -241,7 +241,7 @@ static void events_of_another_pool_are_told(void **state)
 {
     (void)state;
     quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
-    quire_connector connector = {.get_tiers = give_two};
+    quire_connector connector = {.size = sizeof(quire_connector), .get_tiers = give_two};
     sched_kit kit;
     quire_sched_config config = kit_config(&kit);
     config.monitor = &monitor;
@@ -257,15 +257,15 @@ static void events_of_another_pool_are_told(void **state)
     assert_int_equal(quire_monitor_watch_pool(pool_monitor, "tape", pool, &pool_tier), QUIRE_MISS);
     assert_int_equal(quire_monitor_watch_pool(pool_monitor, "host", NULL, &pool_tier),
                      QUIRE_E_ARGUMENT);
-    quire_event none = {.kind = QUIRE_EVENT_CLEARED};
+    quire_event none = {.size = sizeof(quire_event), .kind = QUIRE_EVENT_CLEARED};
     assert_int_equal(quire_monitor_tell_event(pool_monitor, 1, &none), QUIRE_E_RANGE);
     assert_int_equal(quire_monitor_tell_event(pool_monitor, 0, &none), QUIRE_E_RANGE);
     assert_int_equal(quire_monitor_tell_event(pool_monitor, 1, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_monitor_watch_pool(pool_monitor, "host", pool, &pool_tier), QUIRE_OK);
     assert_int_equal(pool_tier, 1);
-    assert_int_equal(quire_monitor_get_info(pool_monitor).tier_blocks[0], 17);
-    assert_int_equal(quire_monitor_get_info(pool_monitor).tier_blocks[1], 9);
-    assert_int_equal(quire_monitor_get_info(pool_monitor).tier_blocks[2], 0);
+    assert_int_equal(quire_monitor_get_info(pool_monitor)->tier_blocks[0], 17);
+    assert_int_equal(quire_monitor_get_info(pool_monitor)->tier_blocks[1], 9);
+    assert_int_equal(quire_monitor_get_info(pool_monitor)->tier_blocks[2], 0);
     quire_reader *reader;
     quire_reader *late;
     assert_int_equal(quire_reader_create(pool_monitor, NULL, &reader), QUIRE_OK);
@@ -275,8 +275,12 @@ static void events_of_another_pool_are_told(void **state)
     for (uint32_t i = 0; i < sizeof hashes; i++)
         hashes[i] = (unsigned char)(i * 7 + 1);
     assert_int_equal(quire_pool_get_new_blocks(pool, 3, blocks), QUIRE_OK);
-    quire_cache_full_params full = {
-        .blocks = blocks, .num_full_blocks = 3, .hashes = hashes, .hash_len = 32, .num_hashes = 3};
+    quire_cache_full_params full = {.size = sizeof(quire_cache_full_params),
+                                    .blocks = blocks,
+                                    .num_full_blocks = 3,
+                                    .hashes = hashes,
+                                    .hash_len = 32,
+                                    .num_hashes = 3};
     assert_int_equal(quire_pool_cache_full_blocks(pool, &full), QUIRE_OK);
     assert_int_equal(quire_pool_evict_blocks(pool, &blocks[1], 1), QUIRE_OK);
     kit_run(&kit, 1);
@@ -312,28 +316,32 @@ static void events_of_a_tier_that_is_no_pool_are_told(void **state)
 {
     (void)state;
     quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
-    quire_connector connector = {.get_tiers = give_two};
+    quire_connector connector = {.size = sizeof(quire_connector), .get_tiers = give_two};
     sched_kit kit;
     quire_sched_config config = kit_config(&kit);
     config.monitor = &monitor;
     config.connector = &connector;
     kit_open(&kit, &config);
     quire_monitor *m = quire_sched_monitor(kit.sched);
-    quire_watched_blocks shelf = {.user = shelf_has, .num_blocks = 4, .get_key = get_shelf_key};
-    quire_watched_blocks none = {.num_blocks = 4};
+    quire_watched_blocks shelf = {.size = sizeof(quire_watched_blocks),
+                                  .user = shelf_has,
+                                  .num_blocks = 4,
+                                  .get_key = get_shelf_key};
+    quire_watched_blocks none = {.size = sizeof(quire_watched_blocks), .num_blocks = 4};
     assert_int_equal(quire_monitor_watch_blocks(m, 2, &none), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_monitor_watch_blocks(m, 2, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_monitor_watch_blocks(m, 0, &shelf), QUIRE_E_RANGE);
     assert_int_equal(quire_monitor_watch_blocks(m, 3, &shelf), QUIRE_E_RANGE);
-    assert_int_equal(quire_monitor_get_info(m).has_content, 0);
+    assert_int_equal(quire_monitor_get_info(m)->has_content, 0);
     shelf_has[3] = true; /* it was there before */
     assert_int_equal(quire_monitor_watch_blocks(m, 2, &shelf), QUIRE_OK);
-    assert_int_equal(quire_monitor_get_info(m).has_content, 1);
-    assert_int_equal(quire_monitor_get_info(m).tier_blocks[2], 4);
+    assert_int_equal(quire_monitor_get_info(m)->has_content, 1);
+    assert_int_equal(quire_monitor_get_info(m)->tier_blocks[2], 4);
     quire_reader *reader;
     assert_int_equal(quire_reader_create(m, NULL, &reader), QUIRE_OK);
     for (quire_block block = 1; block <= 2; block++) {
-        quire_event stored = {.kind = QUIRE_EVENT_STORED,
+        quire_event stored = {.size = sizeof(quire_event),
+                              .kind = QUIRE_EVENT_STORED,
                               .blocks = &block,
                               .num_blocks = 1,
                               .hashes = shelf_hashes[block],

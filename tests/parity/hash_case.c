@@ -93,7 +93,7 @@ static void read_embeds(case_request *request, const char *word, uint64_t seed)
 
 void case_request_read(recording *r, case_request *request)
 {
-    *request = (case_request){.stream = recording_number(r)};
+    *request = (case_request){.extra = QUIRE_EXTRA_KEYS_INIT, .stream = recording_number(r)};
     const char *lora = recording_word(r);
     const char *salt = recording_word(r);
     const char *embeds = recording_word(r);

@@ -81,7 +81,7 @@ static int look_up(cache_run *c, cache_request *request)
 /* The options up to the fingerprint, which is the last word of a line with one. */
 static quire_allocate_params read_params(cache_run *c, bool has_fingerprint)
 {
-    quire_allocate_params params = {0};
+    quire_allocate_params params = QUIRE_ALLOCATE_PARAMS_INIT;
     while (c->m.r.cursor != NULL) {
         if (has_fingerprint && strchr(c->m.r.cursor, ' ') == NULL)
             break;

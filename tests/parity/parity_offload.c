@@ -108,9 +108,10 @@ static void on_update_output(void *user)
 /* The scheduler is made first; the offload is there before anything is asked. */
 void sched_set_callbacks(sched_model *m, bool has_connector)
 {
-    static quire_connector connector;
+    static quire_connector connector = QUIRE_CONNECTOR_INIT;
     (void)has_connector;
-    connector = (quire_connector){.user = m,
+    connector = (quire_connector){.size = sizeof(quire_connector),
+                                  .user = m,
                                   .get_num_new_matched_tokens = on_matched,
                                   .update_state_after_alloc = on_alloc,
                                   .build_meta = on_build_meta,
@@ -255,8 +256,8 @@ static void read_report(sched_model *m, char *word, update_arrays *arrays,
 static void update(sched_model *m)
 {
     static update_arrays arrays;
-    quire_model_output output = {0};
-    quire_offload_report report = {0};
+    quire_model_output output = QUIRE_MODEL_OUTPUT_INIT;
+    quire_offload_report report = QUIRE_OFFLOAD_REPORT_INIT;
     const quire_outputs *outputs = NULL;
     recording_expect(&m->r, m->num_flight > 0, "a step is in flight");
     m->updated = m->flight[0];

@@ -251,7 +251,8 @@ static void touch_found(pool_case *c, seat *s)
 static void cache_full(pool_case *c, seat *s)
 {
     uint32_t full = recording_u32(&c->r);
-    quire_cache_full_params params = {.blocks = s->blocks,
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = s->blocks,
                                       .num_cached_blocks = s->num_cached,
                                       .num_full_blocks = full,
                                       .hashes = s->hashes,
@@ -334,7 +335,8 @@ static void cache_one(pool_case *c)
     blocks[depth] = recording_u32(&c->r);
     for (uint32_t i = 0; i <= depth; i++)
         stream_digest(family, i, hashes + (size_t)i * c->digest_bytes, c->digest_bytes);
-    quire_cache_full_params params = {.blocks = blocks,
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = blocks,
                                       .num_cached_blocks = depth,
                                       .num_full_blocks = depth + 1,
                                       .hashes = hashes,

@@ -133,7 +133,7 @@ static void read_transfer(sched_model *m, char *word, update_arrays *arrays,
 static void update(sched_model *m)
 {
     static update_arrays arrays;
-    quire_model_output output = {0};
+    quire_model_output output = QUIRE_MODEL_OUTPUT_INIT;
     const quire_outputs *outputs = NULL;
     recording_expect(&m->r, m->num_flight > 0, "a step is in flight");
     m->updated = m->flight[0];

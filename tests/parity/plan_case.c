@@ -122,6 +122,7 @@ void plan_case_read_params(recording *r, plan_case *c)
     p->use_connector = switch_of(recording_u32(r));
     p->layers = c->layers;
     p->workers = c->workers;
+    c->shortage.size = sizeof c->shortage;
     p->shortage = &c->shortage;
 }
 
@@ -166,7 +167,7 @@ void plan_case_read_worker(recording *r, plan_case *c)
 static void add_groups(text *t, const quire_plan *plan, const quire_cache_config *cache)
 {
     for (uint32_t g = 0; g < cache->num_groups; g++) {
-        quire_plan_group group;
+        quire_plan_group group = QUIRE_PLAN_GROUP_INIT;
         if (quire_plan_get_group(plan, g, &group) != QUIRE_OK)
             return;
         text_add(t, "|g ");
@@ -185,7 +186,7 @@ static void add_groups(text *t, const quire_plan *plan, const quire_cache_config
 
 static void add_worker(text *t, const quire_plan *plan, uint32_t worker, uint32_t num_groups)
 {
-    quire_plan_share share = {0};
+    quire_plan_share share = QUIRE_PLAN_SHARE_INIT;
     uint64_t bits;
     quire_plan_get_worker(plan, worker, &share);
     memcpy(&bits, &share.max_concurrency, sizeof bits);
@@ -208,7 +209,7 @@ static void add_worker(text *t, const quire_plan *plan, uint32_t worker, uint32_
 
 static void add_plan(text *t, const quire_plan *plan)
 {
-    quire_plan_info info = {0};
+    quire_plan_info info = QUIRE_PLAN_INFO_INIT;
     quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_plan_get_info(plan, &info);
     quire_plan_cache_config(plan, &cache);

@@ -170,7 +170,7 @@ static uint32_t on_validate(void *user, quire_req req, const quire_token *tokens
 static void add_hash(sched_model *m, const void *hash, size_t len)
 {
     const unsigned char *bytes = hash;
-    size_t size = m->config.cache.digest_bytes;
+    size_t size = m->config.cache->digest_bytes;
     recording_expect(&m->r, len > 0 && len % size == 0, "hash is made of whole digests");
     for (size_t at = 0; at < len; at += size) {
         text_add(&m->events, "%s", at == 0 ? "" : "+");
@@ -224,17 +224,19 @@ static void on_event(void *user, const quire_event *event)
 
 void sched_set_callbacks(sched_model *m, bool has_connector)
 {
-    static quire_connector connector;
-    static quire_grammar grammar;
-    connector = (quire_connector){.user = m,
+    static quire_connector connector = QUIRE_CONNECTOR_INIT;
+    static quire_grammar grammar = QUIRE_GRAMMAR_INIT;
+    connector = (quire_connector){.size = sizeof(quire_connector),
+                                  .user = m,
                                   .get_num_new_matched_tokens = on_matched,
                                   .update_state_after_alloc = on_alloc,
                                   .build_meta = on_build_meta,
                                   .request_finished = on_finished,
                                   .reset_cache = on_reset_cache};
-    grammar = (quire_grammar){m, on_is_ready, on_should_advance, on_accept, on_validate};
+    grammar = (quire_grammar){
+        .size = sizeof(quire_grammar), m, on_is_ready, on_should_advance, on_accept, on_validate};
     m->config.connector = has_connector ? &connector : NULL;
     m->config.grammar = &grammar;
-    m->config.cache.on_event = on_event;
-    m->config.cache.event_user = m;
+    m->config.cache->on_event = on_event;
+    m->config.cache->event_user = m;
 }

@@ -109,10 +109,10 @@ static void read_limits(sched_model *m, quire_sched_config *config)
 {
     recording *r = &m->r;
     m->seed = recording_number(r);
-    config->cache.num_blocks = recording_u32(r);
-    config->cache.max_model_len = recording_u32(r);
+    config->cache->num_blocks = recording_u32(r);
+    config->cache->max_model_len = recording_u32(r);
     config->max_num_batched_tokens = recording_u32(r);
-    config->cache.max_num_batched_tokens = config->max_num_batched_tokens;
+    config->cache->max_num_batched_tokens = config->max_num_batched_tokens;
     config->max_num_scheduled_tokens = recording_u32(r);
     config->max_num_seqs = recording_u32(r);
     config->long_prefill_token_threshold = recording_u32(r);
@@ -122,7 +122,7 @@ static void read_limits(sched_model *m, quire_sched_config *config)
     config->max_batches = recording_u32(r);
     config->num_spec_tokens = recording_u32(r);
     config->num_lookahead_tokens = recording_u32(r);
-    config->cache.use_eagle = read_switch(m);
+    config->cache->use_eagle = read_switch(m);
     config->max_loras = recording_u32(r);
     config->is_encoder_decoder = read_switch(m);
     config->disable_chunked_mm_input = read_switch(m);
@@ -130,34 +130,36 @@ static void read_limits(sched_model *m, quire_sched_config *config)
     config->encoder_cache_size = recording_u32(r);
     uint32_t image_size = recording_u32(r);
     if (config->is_encoder_decoder == QUIRE_ON)
-        config->cache.max_encoder_tokens = image_size;
+        config->cache->max_encoder_tokens = image_size;
 }
 
 static quire_hash_algo read_config(sched_model *m)
 {
     recording *r = &m->r;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    m->cache_config = (quire_cache_config)QUIRE_CACHE_CONFIG_INIT;
+    config.cache = &m->cache_config;
     snprintf(m->mix, sizeof m->mix, "%s", recording_word(r));
     read_limits(m, &config);
     config.policy = recording_u32(r) != 0 ? QUIRE_POLICY_PRIORITY : QUIRE_POLICY_FCFS;
-    config.cache.enable_caching = read_switch(m);
+    config.cache->enable_caching = read_switch(m);
     config.log_stats = read_switch(m);
     config.include_finished_set = read_switch(m);
     bool has_connector = recording_u32(r) != 0;
     config.fail_on_load_error = read_switch(m);
     m->is_pipeline = recording_u32(r) != 0;
-    config.cache.dcp_world_size = recording_u32(r);
-    config.cache.pcp_world_size = recording_u32(r);
-    config.cache.hash_block_size = recording_u32(r);
+    config.cache->dcp_world_size = recording_u32(r);
+    config.cache->pcp_world_size = recording_u32(r);
+    config.cache->hash_block_size = recording_u32(r);
     quire_hash_algo algo = (quire_hash_algo)recording_u32(r);
     m->alphabet = recording_u32(r);
-    config.cache.digest_bytes = (uint32_t)quire_hash_digest_bytes(algo);
+    config.cache->digest_bytes = (uint32_t)quire_hash_digest_bytes(algo);
     while (r->cursor != NULL) {
-        recording_expect(r, config.cache.num_groups < SCHED_MAX_GROUPS, "groups fit");
-        read_group(m, recording_word(r), &m->groups[config.cache.num_groups++]);
+        recording_expect(r, config.cache->num_groups < SCHED_MAX_GROUPS, "groups fit");
+        read_group(m, recording_word(r), &m->groups[config.cache->num_groups++]);
     }
-    recording_expect(r, config.cache.num_blocks <= SCHED_MAX_BLOCKS, "blocks fit");
-    config.cache.groups = m->groups;
+    recording_expect(r, config.cache->num_blocks <= SCHED_MAX_BLOCKS, "blocks fit");
+    config.cache->groups = m->groups;
     config.max_requests = config.max_loading = MAX_LIVE;
     config.max_text_tokens = MAX_TEXT_TOKENS;
     config.max_request_bytes = MAX_REQUEST_BYTES;
@@ -184,7 +186,7 @@ void sched_model_start(sched_model *m)
     quire_hash_algo algo = read_config(m);
     quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
     hasher.algo = algo;
-    hasher.block_size = m->config.cache.hash_block_size;
+    hasher.block_size = m->config.cache->hash_block_size;
     hasher.profile = QUIRE_PROFILE_VLLM_0_20;
     hasher.seed = (quire_bytes){"0", 1};
     sched_expect_ok(m, "status of the hasher's create",

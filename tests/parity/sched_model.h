@@ -66,6 +66,7 @@ typedef struct sched_model {
     quire_sched *sched;
     quire_hasher *hasher;
     quire_sched_config config;
+    quire_cache_config cache_config; /* of config */
     quire_group_config groups[SCHED_MAX_GROUPS];
     char mix[32];
     uint64_t seed;

@@ -172,7 +172,7 @@ static void read_option(sched_model *m, char *word, sched_request *request, requ
 
 static void read_line(sched_model *m, char *prompt, sched_request *request, request_line *line)
 {
-    memset(&line->params, 0, sizeof line->params);
+    line->params = (quire_request_params)QUIRE_REQUEST_PARAMS_INIT;
     line->lora = line->salt = 0;
     read_prompt(m, prompt, line);
     for (char *word = sched_option(m); word != NULL; word = sched_option(m))

@@ -17,7 +17,7 @@ static int compare_u32(const void *a, const void *b)
 
 void sched_add_spans(text *t, const sched_model *m, const quire_block_span *spans)
 {
-    for (uint32_t g = 0; g < m->config.cache.num_groups; g++) {
+    for (uint32_t g = 0; g < m->config.cache->num_groups; g++) {
         text_add(t, "%s", g == 0 ? "" : ";");
         text_add_ids(t, spans[g].ids, spans[g].count);
     }
@@ -50,7 +50,7 @@ static void add_summed(sched_model *m, quire_req req, uint32_t first, uint32_t c
 
 static quire_req_info info_of(sched_model *m, quire_req req)
 {
-    quire_req_info info = {0};
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     sched_expect_ok(m, "status of req_info", quire_sched_req_info(m->sched, req, &info));
     return info;
 }
@@ -59,7 +59,7 @@ static quire_req_info info_of(sched_model *m, quire_req req)
 
 static void add_new(sched_model *m, const quire_step *step)
 {
-    uint32_t num_groups = m->config.cache.num_groups;
+    uint32_t num_groups = m->config.cache->num_groups;
     bool is_first = true;
     text_add(&m->r.answer, "|new=");
     for (uint32_t i = 0; i < step->num_reqs; i++) {
@@ -90,7 +90,7 @@ static void add_step_tokens(sched_model *m, const quire_step *step, uint32_t i)
 
 static void add_cached(sched_model *m, const quire_step *step, uint8_t kind, bool *is_first)
 {
-    uint32_t num_groups = m->config.cache.num_groups;
+    uint32_t num_groups = m->config.cache->num_groups;
     for (uint32_t i = 0; i < step->num_reqs; i++) {
         if (step->kinds[i] != kind)
             continue;
@@ -156,7 +156,7 @@ static void add_encoder(sched_model *m, const quire_step *step)
 static void add_ends(sched_model *m, const quire_step *step)
 {
     text_add(&m->r.answer, "|common=");
-    text_add_ids(&m->r.answer, step->num_common_prefix_blocks, m->config.cache.num_groups);
+    text_add_ids(&m->r.answer, step->num_common_prefix_blocks, m->config.cache->num_groups);
     text_add(&m->r.answer, "|finished=");
     add_sorted(m, step->finished, step->num_finished);
     text_add(&m->r.answer, "|preempted=");
@@ -283,14 +283,14 @@ static void add_prefix_stats(sched_model *m, const quire_prefix_stats *stats)
 
 static void add_stats(sched_model *m, const quire_outputs *outputs)
 {
-    const quire_sched_stats *stats = &outputs->stats;
+    const quire_sched_stats *stats = outputs->stats;
     uint64_t bits;
-    memcpy(&bits, &stats->kv_cache_usage, sizeof bits);
     text_add(&m->r.answer, "|stats=");
-    if (outputs->has_stats == 0) {
+    if (stats == NULL) {
         text_add(&m->r.answer, "-");
         return;
     }
+    memcpy(&bits, &stats->kv_cache_usage, sizeof bits);
     text_add(&m->r.answer, "%" PRIu32 ".%" PRIu32 ".%" PRIu32 " %016" PRIx64, stats->num_running,
              stats->num_waiting, stats->num_skipped, bits);
     add_prefix_stats(m, &stats->prefix);
@@ -328,7 +328,7 @@ static void add_queue(sched_model *m, const char *name, uint32_t which)
 
 static bool add_request(sched_model *m, const sched_request *request, bool is_first)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     quire_block_span blocks[SCHED_MAX_GROUPS] = {{0}};
     quire_bytes id = {request->id, strlen(request->id)};
     if (quire_sched_req_info(m->sched, request->req, &info) != QUIRE_OK) {

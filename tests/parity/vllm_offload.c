@@ -119,7 +119,7 @@ static int on_matched(void *user, quire_req req, uint32_t num_local, uint32_t *n
 {
     vllm_offload *o = user;
     quire_block_span spans[MAX_GROUPS];
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     const void *hashes = NULL;
     uint32_t num_hashes = 0;
     uint32_t num_hit = 0;
@@ -332,7 +332,7 @@ static bool scan_group(vllm_offload *o, request *r, uint32_t g, int64_t confirme
 
 static void scan_request(vllm_offload *o, request *r)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (quire_sched_req_info(o->sched, r->req, &info) != QUIRE_OK)
         return;
     int64_t confirmed = (int64_t)info.num_computed_tokens - info.num_output_placeholders;
@@ -477,7 +477,7 @@ static int on_reset(void *user)
 
 static bool make_cpu_cache(vllm_offload *o, const quire_sched_config *sched, uint32_t num_blocks)
 {
-    quire_cache_config cpu = sched->cache;
+    quire_cache_config cpu = *sched->cache;
     cpu.num_blocks = num_blocks;
     cpu.max_requests = 1;
     cpu.max_num_batched_tokens = sched->max_num_batched_tokens;
@@ -500,12 +500,12 @@ static bool make_cpu_cache(vllm_offload *o, const quire_sched_config *sched, uin
 static void set_groups(vllm_offload *o, const quire_sched_config *sched)
 {
     uint32_t target = 0;
-    o->num_groups = sched->cache.num_groups;
+    o->num_groups = sched->cache->num_groups;
     for (uint32_t g = 0; g < o->num_groups; g++) {
-        const quire_layer_spec *spec = &sched->cache.groups[g].spec;
+        const quire_layer_spec *spec = &sched->cache->groups[g].spec;
         uint32_t size = spec->block_size;
         o->block_size[g] = size;
-        o->max_blocks[g] = sched->cache.max_model_len / size + 1;
+        o->max_blocks[g] = sched->cache->max_model_len / size + 1;
         if (spec->kind == QUIRE_LAYER_MAMBA)
             target += 2;
         else if (spec->kind == QUIRE_LAYER_SLIDING_WINDOW ||
@@ -523,7 +523,7 @@ vllm_offload *vllm_offload_create(const quire_sched_config *sched, quire_sched *
     vllm_offload *o = zeroed(1, sizeof *o);
     uint32_t n = sched->max_requests;
     uint32_t row_blocks = 0;
-    if (n == 0 || sched->cache.num_groups > MAX_GROUPS ||
+    if (n == 0 || sched->cache->num_groups > MAX_GROUPS ||
         !make_cpu_cache(o, sched, num_cpu_blocks)) {
         free(o);
         return NULL;
@@ -541,14 +541,15 @@ vllm_offload *vllm_offload_create(const quire_sched_config *sched, quire_sched *
     o->ended_loads = zeroed(n, sizeof *o->ended_loads);
     o->told_reqs = zeroed(n, sizeof *o->told_reqs);
     o->meta_reqs = zeroed(n, sizeof *o->meta_reqs);
-    o->is_chosen = zeroed(sched->cache.num_blocks, 1);
+    o->is_chosen = zeroed(sched->cache->num_blocks, 1);
     for (uint32_t g = 0; g < o->num_groups; g++) {
         row_blocks += o->max_blocks[g];
         for (uint32_t i = 0; i < n; i++)
             o->reqs[i].rows[g] = zeroed(o->max_blocks[g], sizeof(quire_block));
     }
     o->match_blocks = zeroed(row_blocks, sizeof *o->match_blocks);
-    o->connector = (quire_connector){.user = o,
+    o->connector = (quire_connector){.size = sizeof(quire_connector),
+                                     .user = o,
                                      .get_num_new_matched_tokens = on_matched,
                                      .update_state_after_alloc = on_alloc,
                                      .build_meta = on_build_meta,

@@ -55,6 +55,7 @@ void kit_init(plan_kit *kit, const char *letters)
     kit->params.num_workers = 1;
     kit->params.max_model_len = 4096;
     kit->params.max_encoder_tokens = 1500;
+    kit->shortage.size = sizeof kit->shortage;
     kit->params.shortage = &kit->shortage;
     kit->workers[0].memory_bytes = UINT64_C(1) << 36;
     assert_true(kit->params.num_layers <= KIT_MAX_LAYERS);
@@ -102,8 +103,8 @@ static void add_list(char *text, size_t size, const uint32_t *ids, uint32_t coun
 void kit_check_groups(const quire_plan *plan, const char *expected)
 {
     char text[1024] = "";
-    quire_plan_info info;
-    quire_plan_group group;
+    quire_plan_info info = QUIRE_PLAN_INFO_INIT;
+    quire_plan_group group = QUIRE_PLAN_GROUP_INIT;
     assert_int_equal(quire_plan_get_info(plan, &info), QUIRE_OK);
     for (uint32_t g = 0; g < info.num_groups; g++) {
         assert_int_equal(quire_plan_get_group(plan, g, &group), QUIRE_OK);
@@ -116,7 +117,7 @@ void kit_check_groups(const quire_plan *plan, const char *expected)
 void kit_check_tensors(const quire_plan *plan, uint32_t worker, const char *expected)
 {
     char text[1024] = "";
-    quire_plan_share share;
+    quire_plan_share share = QUIRE_PLAN_SHARE_INIT;
     quire_plan_tensor tensor;
     uint64_t bytes = 0;
     assert_int_equal(quire_plan_get_worker(plan, worker, &share), QUIRE_OK);

@@ -46,14 +46,14 @@ static void pages_of_their_own_in_one_group(void **state)
     kit_init(&kit, "fff");
     kit.layers[1].num_kv_heads = 4;
     quire_plan *plan = kit_plan(&kit);
-    quire_plan_group group;
+    quire_plan_group group = QUIRE_PLAN_GROUP_INIT;
     quire_plan_tensor tensor;
     kit_check_groups(plan, "0,1,2");
     kit_check_tensors(plan, 0, "0 1 2");
     assert_int_equal(quire_plan_get_group(plan, 0, &group), QUIRE_OK);
     assert_int_equal(group.layers_differ, 1);
     assert_int_equal(group.page_bytes, 2 * KIT_PAGE + KIT_PAGE / 2);
-    quire_plan_info info;
+    quire_plan_info info = QUIRE_PLAN_INFO_INIT;
     assert_int_equal(quire_plan_get_info(plan, &info), QUIRE_OK);
     assert_int_equal(quire_plan_get_tensor(plan, 0, 1, &tensor), QUIRE_OK);
     assert_int_equal(tensor.bytes, (uint64_t)info.num_blocks * KIT_PAGE / 2);
@@ -72,7 +72,7 @@ static void smaller_pages_get_larger_blocks(void **state)
     assert_int_equal(quire_plan_get_layer(plan, 1, &spec), QUIRE_OK);
     assert_int_equal(spec.block_size, 64);
     assert_int_equal(quire_layer_page_bytes(&spec), KIT_PAGE);
-    quire_plan_info info;
+    quire_plan_info info = QUIRE_PLAN_INFO_INIT;
     assert_int_equal(quire_plan_get_info(plan, &info), QUIRE_OK);
     assert_int_equal(info.block_size, 64);
     assert_int_equal(info.hash_block_size, 16);
@@ -109,7 +109,7 @@ static void hybrid_off_is_one_group(void **state)
 {
     (void)state;
     plan_kit kit;
-    quire_plan_group group;
+    quire_plan_group group = QUIRE_PLAN_GROUP_INIT;
     kit_init(&kit, "fwwf");
     kit.params.hybrid = QUIRE_OFF;
     quire_plan *plan = kit_plan(&kit);
@@ -153,7 +153,7 @@ static void the_first_worker_speaks_for_a_group(void **state)
 {
     (void)state;
     plan_kit kit;
-    quire_plan_group group;
+    quire_plan_group group = QUIRE_PLAN_GROUP_INIT;
     kit_init(&kit, "listtsst");
     kit_add_stage(&kit, 0, 5, UINT64_C(1) << 32);
     kit_add_stage(&kit, 5, 8, UINT64_C(1) << 32);
@@ -171,7 +171,7 @@ static void the_draft_of_deepseek_v4_marks_its_group(void **state)
 {
     (void)state;
     plan_kit kit;
-    quire_plan_group group;
+    quire_plan_group group = QUIRE_PLAN_GROUP_INIT;
     kit_init(&kit, "lisss");
     for (uint32_t i = 2; i < 5; i++)
         kit.layers[i].mla_version = QUIRE_MLA_VERSION_DEEPSEEK_V4;
@@ -179,7 +179,7 @@ static void the_draft_of_deepseek_v4_marks_its_group(void **state)
     for (uint32_t eagle = 0; eagle < 2; eagle++) {
         kit.params.use_eagle = eagle == 1 ? QUIRE_ON : QUIRE_OFF;
         quire_plan *plan = kit_plan(&kit);
-        quire_plan_info info;
+        quire_plan_info info = QUIRE_PLAN_INFO_INIT;
         assert_int_equal(quire_plan_get_info(plan, &info), QUIRE_OK);
         for (uint32_t g = 0; g < info.num_groups; g++) {
             assert_int_equal(quire_plan_get_group(plan, g, &group), QUIRE_OK);

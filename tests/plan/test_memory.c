@@ -4,14 +4,14 @@
 
 static quire_plan_info info_of(const quire_plan *plan)
 {
-    quire_plan_info info;
+    quire_plan_info info = QUIRE_PLAN_INFO_INIT;
     assert_int_equal(quire_plan_get_info(plan, &info), QUIRE_OK);
     return info;
 }
 
 static quire_plan_share share_of(const quire_plan *plan, uint32_t worker)
 {
-    quire_plan_share share;
+    quire_plan_share share = QUIRE_PLAN_SHARE_INIT;
     assert_int_equal(quire_plan_get_worker(plan, worker, &share), QUIRE_OK);
     return share;
 }

@@ -125,7 +125,7 @@ static void shorter_params_mean_defaults(void **state)
     (void)state;
     plan_kit kit;
     kit_init(&kit, "fwwfww");
-    kit.params.size = offsetof(quire_plan_params, use_eagle);
+    kit.params.size = offsetof(quire_plan_params, hash_block_size) / 8 * 8;
     kit.params.enable_caching = (quire_switch)77; /* beyond its end: not read */
     quire_plan *plan = kit_plan(&kit);
     kit_check_groups(plan, "0,3 1,4 2,5");
@@ -140,9 +140,9 @@ static void looking_refuses_null_and_far_indices(void **state)
     plan_kit kit;
     kit_init(&kit, "fw");
     quire_plan *plan = kit_plan(&kit);
-    quire_plan_info info;
-    quire_plan_group group;
-    quire_plan_share share;
+    quire_plan_info info = QUIRE_PLAN_INFO_INIT;
+    quire_plan_group group = QUIRE_PLAN_GROUP_INIT;
+    quire_plan_share share = QUIRE_PLAN_SHARE_INIT;
     quire_plan_tensor tensor;
     quire_layer_spec spec;
     quire_cache_config config = QUIRE_CACHE_CONFIG_INIT;
@@ -236,7 +236,7 @@ static void a_plan_makes_a_cache(void **state)
     unsigned char hashes[6 * 32]; /* any: of the 6 full blocks */
     memset(hashes, 0x77, sizeof hashes);
     quire_cache_request request = {.num_tokens = 100, .hashes = hashes, .num_hashes = 6};
-    quire_allocate_params params = {.num_new_tokens = 100};
+    quire_allocate_params params = {.size = sizeof(quire_allocate_params), .num_new_tokens = 100};
     quire_block_span blocks[3];
     assert_int_equal(quire_cache_allocate_slots(cache, &request, &params, blocks), QUIRE_OK);
     for (uint32_t g = 0; g < 3; g++)

@@ -86,7 +86,7 @@ static void draw_case(uint64_t *random, plan_kit *kit)
 static void check_tensors(const quire_plan *plan, const plan_kit *kit, uint32_t worker)
 {
     uint32_t seen[KIT_MAX_LAYERS] = {0};
-    quire_plan_share share;
+    quire_plan_share share = QUIRE_PLAN_SHARE_INIT;
     uint32_t in_tensors = 0;
     assert_int_equal(quire_plan_get_worker(plan, worker, &share), QUIRE_OK);
     for (uint32_t t = 0; t < share.num_tensors; t++) {
@@ -106,12 +106,12 @@ static void check_tensors(const quire_plan *plan, const plan_kit *kit, uint32_t 
 static void check_plan(const quire_plan *plan, const plan_kit *kit)
 {
     uint32_t seen[KIT_MAX_LAYERS] = {0};
-    quire_plan_info info;
+    quire_plan_info info = QUIRE_PLAN_INFO_INIT;
     assert_int_equal(quire_plan_get_info(plan, &info), QUIRE_OK);
     assert_true(info.num_blocks > 0 && info.max_model_len > 0);
     assert_true(info.max_model_len <= kit->params.max_model_len);
     for (uint32_t g = 0; g < info.num_groups; g++) {
-        quire_plan_group group;
+        quire_plan_group group = QUIRE_PLAN_GROUP_INIT;
         assert_int_equal(quire_plan_get_group(plan, g, &group), QUIRE_OK);
         assert_true(group.num_layers > 0 && group.page_bytes > 0);
         for (uint32_t i = 0; i < group.num_layers; i++)

@@ -13,10 +13,12 @@ quire_sched_config kit_config(sched_kit *kit)
                                                .head_size = 8,
                                                .dtype = QUIRE_DTYPE_FLOAT16}};
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
-    config.cache.num_blocks = 17;
-    config.cache.groups = &kit->group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = KIT_LEN;
+    kit->cache = (quire_cache_config)QUIRE_CACHE_CONFIG_INIT;
+    config.cache = &kit->cache;
+    config.cache->num_blocks = 17;
+    config.cache->groups = &kit->group;
+    config.cache->num_groups = 1;
+    config.cache->max_model_len = KIT_LEN;
     config.hasher = kit->hasher;
     config.max_num_seqs = KIT_RUNNING;
     config.max_requests = KIT_REQUESTS;
@@ -42,6 +44,7 @@ const quire_request_params *kit_params(sched_kit *kit, const char *id, uint32_t 
     assert_true(n <= KIT_MAX_PROMPT);
     for (uint32_t i = 0; i < n; i++)
         kit->prompt[i] = (quire_token)((unsigned char)id[0] * 100u + i);
+    kit->params.size = sizeof kit->params;
     kit->params.id = (quire_bytes){id, strlen(id)};
     kit->params.prompt = kit->prompt;
     kit->params.num_prompt_tokens = n;
@@ -67,7 +70,7 @@ void kit_answer(sched_kit *kit, uint64_t step, quire_token token)
     quire_token sampled[KIT_RUNNING];
     for (uint32_t i = 0; i < KIT_RUNNING; i++)
         sampled[i] = token;
-    const quire_model_output output = {.sampled = sampled};
+    const quire_model_output output = {.size = sizeof(quire_model_output), .sampled = sampled};
     assert_int_equal(quire_sched_update(kit->sched, step, &output, &kit->outputs), QUIRE_OK);
     assert_int_equal(quire_sched_check(kit->sched), QUIRE_OK);
 }
@@ -80,7 +83,7 @@ void kit_run(sched_kit *kit, quire_token token)
 
 quire_req_info kit_info(const sched_kit *kit, quire_req req)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     assert_int_equal(quire_sched_req_info(kit->sched, req, &info), QUIRE_OK);
     return info;
 }

@@ -22,6 +22,7 @@ typedef struct sched_kit {
     const quire_outputs *outputs;
     quire_token prompt[KIT_MAX_PROMPT];
     quire_request_params params; /* for the next kit_add: what it does not set itself */
+    quire_cache_config cache;    /* of the config that kit_config gives */
 } sched_kit;
 
 quire_sched_config kit_config(sched_kit *kit);

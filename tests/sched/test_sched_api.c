@@ -16,11 +16,11 @@ static void no_scheduler_is_an_argument_error(void **state)
 {
     (void)state;
     quire_req req = 0;
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     const quire_step *step;
     const quire_outputs *outputs;
-    const quire_model_output output = {0};
-    const quire_request_params params = {0};
+    const quire_model_output output = QUIRE_MODEL_OUTPUT_INIT;
+    const quire_request_params params = QUIRE_REQUEST_PARAMS_INIT;
     assert_int_equal(quire_sched_add(NULL, &params, &req), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_continue(NULL, 1, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_finish(NULL, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, NULL),
@@ -54,10 +54,11 @@ static void null_where_something_must_be(void **state)
     (void)state;
     open_default();
     quire_req req = kit_add(&kit, "a", 5);
-    const quire_model_output output = {0};
+    const quire_model_output output = QUIRE_MODEL_OUTPUT_INIT;
     const quire_outputs *outputs;
-    quire_model_output missing[3] = {
-        {.num_finished_sending = 1}, {.num_finished_recving = 1}, {.num_invalid_blocks = 1}};
+    quire_model_output missing[3] = {{.size = sizeof missing[0], .num_finished_sending = 1},
+                                     {.size = sizeof missing[0], .num_finished_recving = 1},
+                                     {.size = sizeof missing[0], .num_invalid_blocks = 1}};
     assert_int_equal(quire_sched_add(kit.sched, NULL, &req), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_add(kit.sched, kit_params(&kit, "b", 3), NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_req_info(kit.sched, req, NULL), QUIRE_E_ARGUMENT);
@@ -89,7 +90,7 @@ static void requests_that_are_not_there(void **state)
     assert_int_equal(quire_req_index(first), quire_req_index(second));
     assert_true(first != second);
     const quire_req strangers[] = {0, first, second + 1, UINT64_MAX, second ^ (UINT64_C(1) << 40)};
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     quire_token token;
     quire_block_span span;
     uint32_t count = 9;
@@ -199,8 +200,8 @@ static void as_much_text_as_the_limits_say(void **state)
     static quire_token prompt[4000];
     char ids[] = "abcdefgh";
     quire_sched_config config = kit_config(&kit);
-    config.cache.max_model_len = 4096;
-    config.cache.num_blocks = 1100;
+    config.cache->max_model_len = 4096;
+    config.cache->num_blocks = 1100;
     config.max_text_tokens = 5000;
     kit_open(&kit, &config);
     int status = QUIRE_OK;
@@ -226,7 +227,7 @@ static void what_does_not_fit_an_empty_pool(void **state)
     (void)state;
     for (int profile = 0; profile < 2; profile++) {
         quire_sched_config config = kit_config(&kit);
-        config.cache.num_blocks = 6; /* 20 tokens */
+        config.cache->num_blocks = 6; /* 20 tokens */
         config.profile = (quire_profile)profile;
         kit_open(&kit, &config);
         assert_int_equal(try_add(kit_params(&kit, "a", 19)), QUIRE_OK);
@@ -242,7 +243,7 @@ static void one_step_after_the_other(void **state)
 {
     (void)state;
     const quire_outputs *outputs;
-    const quire_model_output nothing = {0};
+    const quire_model_output nothing = QUIRE_MODEL_OUTPUT_INIT;
     const quire_step *step;
     open_default();
     assert_int_equal(quire_sched_update(kit.sched, 0, &nothing, &outputs), QUIRE_E_ARGUMENT);
@@ -283,7 +284,10 @@ static void outputs_that_cannot_be(void **state)
     const quire_block blocks[2] = {1, 17};
     const uint32_t counts[] = {1, 2, 3};
     const quire_outputs *outputs;
-    quire_model_output out = {.sampled = sampled, .stride = 3, .num_sampled = &counts[0]};
+    quire_model_output out = {.size = sizeof(quire_model_output),
+                              .sampled = sampled,
+                              .stride = 3,
+                              .num_sampled = &counts[0]};
     kit_step(&kit); /* 4 of 6 tokens: nothing is sampled */
     assert_int_equal(quire_sched_update(kit.sched, 1, &out, &outputs), QUIRE_E_RANGE);
     out.num_sampled = NULL;
@@ -541,10 +545,13 @@ static void configs_that_are_refused(void **state)
     quire_sched *sched = NULL;
     quire_sched_config good = kit_config(&kit);
     quire_hasher *hasher = kit.hasher;
-    assert_true(quire_sched_bytes(&good) > 0);
     quire_sched_config bad[10];
-    for (size_t i = 0; i < COUNT(bad); i++)
+    quire_cache_config caches[COUNT(bad)];
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        caches[i] = *good.cache;
         bad[i] = good;
+        bad[i].cache = &caches[i];
+    }
     bad[0].size = 4;
     bad[1].hasher = NULL; /* caching is on */
     bad[2].max_num_seqs = KIT_REQUESTS + 1;
@@ -553,14 +560,14 @@ static void configs_that_are_refused(void **state)
     bad[5].num_spec_tokens = 2000;
     bad[6].max_batches = 65;
     bad[7].async_scheduling = (quire_switch)3;
-    bad[8].cache.num_blocks = 0;
-    bad[9].cache.hash_block_size = 2; /* not the hasher's */
+    bad[8].cache->num_blocks = 0;
+    bad[9].cache->hash_block_size = 2; /* not the hasher's */
     for (size_t i = 0; i < COUNT(bad); i++) {
         assert_int_equal(quire_sched_bytes(&bad[i]), 0);
         assert_int_equal(quire_sched_create(&bad[i], NULL, &sched), QUIRE_E_CONFIG);
         assert_null(sched);
     }
-    good.cache.enable_caching = QUIRE_OFF;
+    good.cache->enable_caching = QUIRE_OFF;
     good.hasher = NULL;
     assert_int_equal(quire_sched_create(&good, NULL, &sched), QUIRE_OK);
     quire_sched_destroy(sched);

@@ -87,8 +87,10 @@ static int reset_connector(void *user)
 }
 
 static int keeps_sending;
-static const quire_connector sender = {
-    .user = &keeps_sending, .request_finished = is_sending, .reset_cache = reset_connector};
+static const quire_connector sender = {.size = sizeof(quire_connector),
+                                       .user = &keeps_sending,
+                                       .request_finished = is_sending,
+                                       .reset_cache = reset_connector};
 
 /* One request runs, one is pinned, one waits; with `sends`, one that ended is still being sent. */
 static quire_req open_reset(const quire_connector *connector, uint64_t quirks_on, int sends)
@@ -194,7 +196,7 @@ static void a_swapped_prompt_is_not_cut(void **state)
     quire_sched_config c = crowd_config(&w);
     c.max_num_batched_tokens = 8;
     c.reserve_full_sequence = QUIRE_OFF;
-    c.cache.num_blocks = 9;
+    c.cache->num_blocks = 9;
     kit_open(&w.kit, &c);
     w.kit.params.max_tokens = 12;
     w.a = kit_add(&w.kit, "a", PROMPT);
@@ -251,7 +253,7 @@ static void change_inside(void *user)
     quire_token token = 1;
     const quire_step *step = NULL;
     const quire_outputs *outputs = NULL;
-    const quire_model_output output = {0};
+    const quire_model_output output = QUIRE_MODEL_OUTPUT_INIT;
     sched_kit other = {0};
     const int answers[] = {
         quire_sched_add(s, kit_params(&other, "x", 3), &made),
@@ -282,7 +284,8 @@ static void change_inside(void *user)
 static void callbacks_change_nothing(void **state)
 {
     (void)state;
-    quire_connector connector = {.get_num_new_matched_tokens = cut_inside,
+    quire_connector connector = {.size = sizeof(quire_connector),
+                                 .get_num_new_matched_tokens = cut_inside,
                                  .update_output = change_inside};
     quire_sched_config c = kit_config(&kit);
     c.connector = &connector;

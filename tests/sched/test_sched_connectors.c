@@ -41,9 +41,10 @@ static void *build_meta(void *user, const quire_step *step)
 
 static quire_sched_config connected(void)
 {
-    static quire_encoder_connector connector;
+    static quire_encoder_connector connector = QUIRE_ENCODER_CONNECTOR_INIT;
     quire_sched_config config = kit_config(&kit);
-    connector = (quire_encoder_connector){&kit, has_item, note_alloc, build_meta};
+    connector = (quire_encoder_connector){
+        .size = sizeof(quire_encoder_connector), &kit, has_item, note_alloc, build_meta};
     config.profile = QUIRE_PROFILE_VLLM_0_20;
     config.encoder_connector = &connector;
     config.encoder_compute_budget = IMAGE;
@@ -60,7 +61,8 @@ static quire_req add_images(const char *id, const char *names, uint32_t priority
         images[i] = (quire_mm_input){.feature = {.identifier = {&names[i], 1},
                                                  .offset = 1 + i * (IMAGE + 1),
                                                  .length = IMAGE}};
-    kit.params = (quire_request_params){.mm_inputs = images,
+    kit.params = (quire_request_params){.size = sizeof(quire_request_params),
+                                        .mm_inputs = images,
                                         .num_mm_inputs = n,
                                         .user = (void *)(uintptr_t)names,
                                         .priority = (int32_t)priority};
@@ -160,7 +162,7 @@ static void functions_may_be_missing(void **state)
 {
     (void)state;
     quire_sched_config config = connected();
-    config.encoder_connector = &(const quire_encoder_connector){0};
+    config.encoder_connector = &(const quire_encoder_connector)QUIRE_ENCODER_CONNECTOR_INIT;
     kit_open(&kit, &config);
     add_images("a", "x", 0);
     told[0] = '\0';
@@ -193,8 +195,10 @@ static void note_output(void *user)
     snprintf(told, sizeof told, "output, %u there", quire_sched_num_unfinished(kit.sched));
 }
 
-static const quire_connector cutter = {
-    .user = &kit, .get_num_new_matched_tokens = cut_prompt, .update_output = note_output};
+static const quire_connector cutter = {.size = sizeof(quire_connector),
+                                       .user = &kit,
+                                       .get_num_new_matched_tokens = cut_prompt,
+                                       .update_output = note_output};
 
 static void open_cutter(quire_profile profile)
 {
@@ -244,7 +248,8 @@ static void what_cannot_be_cut(void **state)
     kit_step(&kit);
     assert_string_equal(kit_shown_step(&kit), "a:7");
     assert_int_equal(quire_sched_cut_prompt(kit.sched, a, 6, 0), QUIRE_E_ARGUMENT);
-    kit.params = (quire_request_params){.prompt_embeds = rows, .prompt_embed_bytes = 1};
+    kit.params = (quire_request_params){
+        .size = sizeof(quire_request_params), .prompt_embeds = rows, .prompt_embed_bytes = 1};
     quire_req b = kit_add(&kit, "b", 5);
     assert_int_equal(quire_sched_cut_prompt(kit.sched, b, 4, 0), QUIRE_E_ARGUMENT);
     kit_close(&kit);
@@ -256,17 +261,21 @@ static void a_cut_needs_no_more_pages(void **state)
 {
     (void)state;
     quire_sched_config config = kit_config(&kit);
-    config.cache.max_model_len = 4096;
-    config.cache.num_blocks = 1100;
+    config.cache->max_model_len = 4096;
+    config.cache->num_blocks = 1100;
     config.max_num_batched_tokens = 4096;
     kit_open(&kit, &config);
     static quire_token prompt[4000];
     quire_req first;
-    quire_request_params p = {.id = {"a", 1}, .prompt = prompt, .num_prompt_tokens = 4000};
+    quire_request_params p = {.size = sizeof(quire_request_params),
+                              .id = {"a", 1},
+                              .prompt = prompt,
+                              .num_prompt_tokens = 4000};
     assert_int_equal(quire_sched_add(kit.sched, &p, &first), QUIRE_OK);
     kit_step(&kit);
     memset(prompt, 1, sizeof prompt);
-    p = (quire_request_params){.id = {"b", 1},
+    p = (quire_request_params){.size = sizeof(quire_request_params),
+                               .id = {"b", 1},
                                .prompt = prompt,
                                .num_prompt_tokens = 3000,
                                .max_tokens = 10,
@@ -304,14 +313,15 @@ static int match_some(void *user, quire_req req, uint32_t num_local, uint32_t *n
 /* Blocks of a prompt of 12 tokens that its first step wants zeroed. */
 static uint32_t num_zeroed(quire_profile profile, uint32_t matched, uint32_t is_async)
 {
-    static quire_connector connector;
+    static quire_connector connector = QUIRE_CONNECTOR_INIT;
     quire_sched_config config = kit_config(&kit);
-    connector = (quire_connector){.get_num_new_matched_tokens = match_some};
+    connector = (quire_connector){.size = sizeof(quire_connector),
+                                  .get_num_new_matched_tokens = match_some};
     num_matched = matched;
     is_async_match = is_async;
     config.profile = profile;
     config.connector = &connector;
-    config.cache.track_new_blocks = QUIRE_ON;
+    config.cache->track_new_blocks = QUIRE_ON;
     kit_open(&kit, &config);
     kit_add(&kit, "a", 12);
     kit_step(&kit);
@@ -336,7 +346,8 @@ static void what_is_loaded_is_not_zeroed(void **state)
 static void failed_loads_end_their_requests_where_asked(void **state)
 {
     (void)state;
-    const quire_connector connector = {.get_num_new_matched_tokens = match_some};
+    const quire_connector connector = {.size = sizeof(quire_connector),
+                                       .get_num_new_matched_tokens = match_some};
     num_matched = 8;
     is_async_match = 1;
     for (uint32_t ends = 0; ends < 2; ends++) {
@@ -352,7 +363,8 @@ static void failed_loads_end_their_requests_where_asked(void **state)
         assert_int_equal(quire_cache_get_blocks(quire_sched_cache(kit.sched), info.seq, &blocks),
                          QUIRE_OK);
         quire_block failed = blocks.ids[1];
-        const quire_model_output output = {.invalid_blocks = &failed,
+        const quire_model_output output = {.size = sizeof(quire_model_output),
+                                           .invalid_blocks = &failed,
                                            .num_invalid_blocks = 1,
                                            .finished_recving = &a,
                                            .num_finished_recving = 1};
@@ -392,7 +404,10 @@ static void requests_do_not_wait_for_each_others_places(void **state)
     const quire_mm_input of_a[] = {image_at("u", 1), image_at("v", 4)};
     const quire_mm_input of_b[] = {image_at("x", 1), image_at("y", 4)};
     open_encoder(2 * IMAGE);
-    kit.params = (quire_request_params){.mm_inputs = of_a, .num_mm_inputs = 2, .max_tokens = 1};
+    kit.params = (quire_request_params){.size = sizeof(quire_request_params),
+                                        .mm_inputs = of_a,
+                                        .num_mm_inputs = 2,
+                                        .max_tokens = 1};
     kit_add(&kit, "a", 9);
     kit.params.mm_inputs = of_b;
     quire_req b = kit_add(&kit, "b", 9);
@@ -416,8 +431,11 @@ static void an_input_keeps_its_features_when_the_prompt_is_cut(void **state)
     const quire_mm_input of_prompt[] = {image_at("u", 1), image_at("v", 6)};
     const quire_mm_input of_input[] = {image_at("x", 0), image_at("y", IMAGE)};
     open_encoder(8 * IMAGE);
-    kit.params = (quire_request_params){
-        .mm_inputs = of_prompt, .num_mm_inputs = 2, .max_tokens = 1, .is_resumable = 1};
+    kit.params = (quire_request_params){.size = sizeof(quire_request_params),
+                                        .mm_inputs = of_prompt,
+                                        .num_mm_inputs = 2,
+                                        .max_tokens = 1,
+                                        .is_resumable = 1};
     quire_req s = kit_add(&kit, "s", 12);
     kit.params.mm_inputs = of_input;
     assert_int_equal(quire_sched_continue(kit.sched, s, kit_params(&kit, "i", 10)), QUIRE_OK);
@@ -431,8 +449,8 @@ static void an_input_keeps_its_features_when_the_prompt_is_cut(void **state)
     for (uint32_t i = 0; i < COUNT(OFFSETS); i++) {
         assert_int_equal(*(const char *)r->features[i].identifier.data, NAMES[i]);
         assert_int_equal(r->features[i].offset, OFFSETS[i]);
-        assert_ptr_equal(r->mm_features[i].identifier.data, r->features[i].identifier.data);
-        assert_int_equal(r->mm_features[i].offset, OFFSETS[i]);
+        assert_ptr_equal(r->extra.mm_features[i].identifier.data, r->features[i].identifier.data);
+        assert_int_equal(r->extra.mm_features[i].offset, OFFSETS[i]);
     }
     kit_close(&kit);
 }

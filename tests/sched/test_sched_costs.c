@@ -17,6 +17,7 @@ static const double BOUND = 6.0 * FACTOR;
 static const double FLAT = 4.0; /* for what must not grow at all: cold memory costs, too */
 
 typedef struct world {
+    quire_cache_config cache;
     quire_hasher *hasher;
     quire_sched *sched;
     quire_group_config group;
@@ -44,11 +45,13 @@ static quire_sched_config world_config(world *w, uint32_t num_requests)
                                              .head_size = 8,
                                              .dtype = QUIRE_DTYPE_FLOAT16}};
     quire_sched_config c = QUIRE_SCHED_CONFIG_INIT;
-    c.cache.groups = &w->group;
-    c.cache.num_groups = 1;
-    c.cache.num_blocks = 64;
-    c.cache.max_model_len = 256;
-    c.cache.digest_bytes = 16;
+    w->cache = (quire_cache_config)QUIRE_CACHE_CONFIG_INIT;
+    c.cache = &w->cache;
+    c.cache->groups = &w->group;
+    c.cache->num_groups = 1;
+    c.cache->num_blocks = 64;
+    c.cache->max_model_len = 256;
+    c.cache->digest_bytes = 16;
     c.hasher = w->hasher;
     c.max_requests = num_requests;
     c.max_num_seqs = 4;
@@ -75,7 +78,8 @@ static quire_req add(const world *w, uint32_t number, uint32_t num_tokens)
     int len = snprintf(id, sizeof id, "r%u", number);
     for (uint32_t i = 0; i < num_tokens; i++)
         prompt[i] = (quire_token)(i == 0 ? number : i);
-    quire_request_params p = {.id = {id, (size_t)len},
+    quire_request_params p = {.size = sizeof(quire_request_params),
+                              .id = {id, (size_t)len},
                               .prompt = prompt,
                               .num_prompt_tokens = num_tokens,
                               .max_tokens = 4,
@@ -115,9 +119,9 @@ static double list_cost(uint32_t num_requests)
         assert_int_equal(quire_sched_get_queue(w.sched, 1, reqs, LARGE), num_requests);
         best = smaller(best, now() - began);
     }
-    quire_req_info before = {.priority = INT32_MIN};
+    quire_req_info before = {.size = sizeof(quire_req_info), .priority = INT32_MIN};
     for (uint32_t i = 0; i < num_requests; i++) {
-        quire_req_info info;
+        quire_req_info info = QUIRE_REQ_INFO_INIT;
         assert_int_equal(quire_sched_req_info(w.sched, reqs[i], &info), QUIRE_OK);
         assert_true(info.priority >= before.priority);
         before = info;
@@ -146,7 +150,7 @@ static void run(const world *w, uint32_t num_steps)
         static const quire_token tokens[4];
         const quire_step *step;
         const quire_outputs *outputs;
-        quire_model_output output = {.sampled = tokens};
+        quire_model_output output = {.size = sizeof(quire_model_output), .sampled = tokens};
         assert_int_equal(quire_sched_schedule(w->sched, &step), QUIRE_OK);
         assert_int_equal(quire_sched_update(w->sched, step->step, &output, &outputs), QUIRE_OK);
     }
@@ -157,7 +161,7 @@ static double pin_cost(uint32_t num_pins)
 {
     world w;
     quire_sched_config c = world_config(&w, 64);
-    c.cache.num_blocks = 2 * num_pins + 64;
+    c.cache->num_blocks = 2 * num_pins + 64;
     c.max_pins = num_pins;
     c.hooks.now_ns = fixed_now;
     world_open(&w, &c);
@@ -201,7 +205,8 @@ static int all_is_external(void *user, quire_req req, uint32_t num_local, uint32
     return QUIRE_OK;
 }
 
-static const quire_connector LOADER = {.get_num_new_matched_tokens = all_is_external};
+static const quire_connector LOADER = {.size = sizeof(quire_connector),
+                                       .get_num_new_matched_tokens = all_is_external};
 
 /* So many requests load; all of their blocks fail in one update. */
 static double fail_cost(uint32_t num_requests, quire_profile profile)
@@ -209,7 +214,7 @@ static double fail_cost(uint32_t num_requests, quire_profile profile)
     world w;
     quire_sched_config c = world_config(&w, num_requests);
     c.profile = profile;
-    c.cache.num_blocks = 5 * num_requests;
+    c.cache->num_blocks = 5 * num_requests;
     c.max_loading = num_requests;
     c.connector = &LOADER;
     world_open(&w, &c);
@@ -220,10 +225,11 @@ static double fail_cost(uint32_t num_requests, quire_profile profile)
     assert_int_equal(quire_sched_schedule(w.sched, &step), QUIRE_OK);
     assert_int_equal(quire_cache_get_counts(quire_sched_cache(w.sched)).num_seqs, num_requests);
     static quire_block blocks[5 * LARGE];
-    for (uint32_t i = 1; i < c.cache.num_blocks; i++)
+    for (uint32_t i = 1; i < c.cache->num_blocks; i++)
         blocks[i - 1] = i;
-    quire_model_output output = {.invalid_blocks = blocks,
-                                 .num_invalid_blocks = c.cache.num_blocks - 1};
+    quire_model_output output = {.size = sizeof(quire_model_output),
+                                 .invalid_blocks = blocks,
+                                 .num_invalid_blocks = c.cache->num_blocks - 1};
     double began = now();
     assert_int_equal(quire_sched_update(w.sched, step->step, &output, &outputs), QUIRE_OK);
     double cost = now() - began;
@@ -245,7 +251,7 @@ static double ask_cost(uint32_t max_requests)
 {
     world w;
     quire_sched_config c = world_config(&w, max_requests);
-    c.cache.num_blocks = 100;
+    c.cache->num_blocks = 100;
     c.max_loading = 4;
     c.connector = &LOADER;
     world_open(&w, &c);

@@ -13,6 +13,7 @@
 enum { BLOCK = 4, MAX_LEN = 64 };
 
 typedef struct bench {
+    quire_cache_config cache;
     quire_hasher *hasher;
     quire_sched *sched;
     const quire_step *step;
@@ -31,10 +32,12 @@ static quire_sched_config config_of(bench *b, quire_group_config *group, uint32_
                                            .head_size = 8,
                                            .dtype = QUIRE_DTYPE_FLOAT16}};
     quire_sched_config c = QUIRE_SCHED_CONFIG_INIT;
-    c.cache.num_blocks = num_blocks;
-    c.cache.max_model_len = MAX_LEN;
-    c.cache.groups = group;
-    c.cache.num_groups = 1;
+    b->cache = (quire_cache_config)QUIRE_CACHE_CONFIG_INIT;
+    c.cache = &b->cache;
+    c.cache->num_blocks = num_blocks;
+    c.cache->max_model_len = MAX_LEN;
+    c.cache->groups = group;
+    c.cache->num_groups = 1;
     c.hasher = b->hasher;
     c.max_num_seqs = 4;
     c.max_requests = 8;
@@ -75,14 +78,14 @@ static void schedule(bench *b)
 static void update(bench *b, uint64_t step, quire_token token)
 {
     quire_token sampled[4] = {token, token, token, token};
-    quire_model_output out = {.sampled = sampled};
+    quire_model_output out = {.size = sizeof(quire_model_output), .sampled = sampled};
     assert_int_equal(quire_sched_update(b->sched, step, &out, &b->outputs), QUIRE_OK);
     assert_int_equal(quire_sched_check(b->sched), QUIRE_OK);
 }
 
 static uint32_t num_tokens_of(const bench *b, quire_req req)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     assert_int_equal(quire_sched_req_info(b->sched, req, &info), QUIRE_OK);
     return info.num_tokens;
 }
@@ -99,9 +102,15 @@ static void what_cannot_fit_is_refused(void **state)
         c.quirks_on = quirk ? QUIRE_QUIRK(HOPELESS_WAITS) : 0;
         open_bench(&b, &c);
         quire_req req;
-        int err = add(&b, "a", 21, (quire_request_params){.max_tokens = 4}, &req);
+        int err = add(&b, "a", 21,
+                      (quire_request_params){.size = sizeof(quire_request_params), .max_tokens = 4},
+                      &req);
         assert_int_equal(err, quirk ? QUIRE_OK : QUIRE_E_TOO_LONG);
-        assert_int_equal(add(&b, "b", 19, (quire_request_params){.max_tokens = 1}, &req), QUIRE_OK);
+        assert_int_equal(
+            add(&b, "b", 19,
+                (quire_request_params){.size = sizeof(quire_request_params), .max_tokens = 1},
+                &req),
+            QUIRE_OK);
         schedule(&b);
         assert_int_equal(b.step->num_reqs, quirk ? 0 : 1); /* b waits behind a, for ever */
         update(&b, b.step->step, 7);
@@ -117,7 +126,10 @@ static void what_outgrows_the_pool_ends(void **state)
     quire_sched_config c = config_of(&b, &group, 6);
     open_bench(&b, &c);
     quire_req req;
-    assert_int_equal(add(&b, "a", 18, (quire_request_params){.max_tokens = 30}, &req), QUIRE_OK);
+    assert_int_equal(
+        add(&b, "a", 18,
+            (quire_request_params){.size = sizeof(quire_request_params), .max_tokens = 30}, &req),
+        QUIRE_OK);
     uint32_t num_tokens = 0;
     quire_finish_reason reason = QUIRE_FINISH_NONE;
     for (int i = 0; i < 20 && reason == QUIRE_FINISH_NONE; i++) {
@@ -144,7 +156,10 @@ static void with_the_quirk_it_is_preempted_for_ever(void **state)
     c.profile = QUIRE_PROFILE_VLLM_0_20;
     open_bench(&b, &c);
     quire_req req;
-    assert_int_equal(add(&b, "a", 18, (quire_request_params){.max_tokens = 30}, &req), QUIRE_OK);
+    assert_int_equal(
+        add(&b, "a", 18,
+            (quire_request_params){.size = sizeof(quire_request_params), .max_tokens = 30}, &req),
+        QUIRE_OK);
     uint32_t preempted = 0;
     for (int i = 0; i < 20; i++) {
         schedule(&b);
@@ -168,7 +183,8 @@ static void min_tokens_do_not_hide_the_length(void **state)
         c.quirks_on = quirk ? QUIRE_QUIRK(MIN_TOKENS_HIDES_LENGTH) : 0;
         open_bench(&b, &c);
         quire_req req;
-        quire_request_params p = {.max_tokens = 4, .min_tokens = MAX_LEN};
+        quire_request_params p = {
+            .size = sizeof(quire_request_params), .max_tokens = 4, .min_tokens = MAX_LEN};
         assert_int_equal(add(&b, "a", 8, p, &req), QUIRE_OK);
         for (int i = 0; i < 2 * MAX_LEN; i++) {
             schedule(&b);
@@ -194,7 +210,11 @@ static void a_reset_voids_all_that_is_in_flight(void **state)
         c.quirks_on |= quirk ? QUIRE_QUIRK(RESET_DROPS_ONE) : 0;
         open_bench(&b, &c);
         quire_req req;
-        assert_int_equal(add(&b, "a", 8, (quire_request_params){.max_tokens = 30}, &req), QUIRE_OK);
+        assert_int_equal(
+            add(&b, "a", 8,
+                (quire_request_params){.size = sizeof(quire_request_params), .max_tokens = 30},
+                &req),
+            QUIRE_OK);
         uint64_t steps[3];
         for (int i = 0; i < 3; i++) {
             schedule(&b);
@@ -221,8 +241,11 @@ static void a_session_takes_nothing_from_before_its_input(void **state)
         c.quirks_on = quirk ? QUIRE_QUIRK(SESSION_KEEPS_AHEAD) : 0;
         open_bench(&b, &c);
         quire_req req;
-        quire_request_params p = {
-            .max_tokens = 30, .is_resumable = 1, .has_eos = 1, .eos_token_id = 2};
+        quire_request_params p = {.size = sizeof(quire_request_params),
+                                  .max_tokens = 30,
+                                  .is_resumable = 1,
+                                  .has_eos = 1,
+                                  .eos_token_id = 2};
         assert_int_equal(add(&b, "a", 8, p, &req), QUIRE_OK);
         quire_token more[3] = {50, 51, 52};
         quire_request_params next = p;
@@ -235,7 +258,7 @@ static void a_session_takes_nothing_from_before_its_input(void **state)
         uint64_t second = b.step->step;
         update(&b, first, 2); /* stops; the input follows */
         uint32_t before = num_tokens_of(&b, req);
-        quire_req_info info;
+        quire_req_info info = QUIRE_REQ_INFO_INIT;
         assert_int_equal(quire_sched_req_info(b.sched, req, &info), QUIRE_OK);
         assert_int_equal(info.num_output_placeholders, quirk);
         update(&b, second, 9); /* was computed behind the token that is dropped */
@@ -261,7 +284,11 @@ static void stale_rejects_do_not_count(void **state)
         c.quirks_on |= quirk ? QUIRE_QUIRK(STALE_OUTPUTS) : 0;
         open_bench(&b, &c);
         quire_req req;
-        assert_int_equal(add(&b, "a", 8, (quire_request_params){.max_tokens = 30}, &req), QUIRE_OK);
+        assert_int_equal(
+            add(&b, "a", 8,
+                (quire_request_params){.size = sizeof(quire_request_params), .max_tokens = 30},
+                &req),
+            QUIRE_OK);
         schedule(&b);
         update(&b, b.step->step, 7);
         quire_token drafts[2] = {1, 2};
@@ -276,9 +303,12 @@ static void stale_rejects_do_not_count(void **state)
         assert_int_equal(b.step->num_tokens[0], 9);
         quire_token sampled[3] = {5, 0, 0};
         uint32_t num_sampled = 1; /* both drafts were rejected */
-        quire_model_output out = {.sampled = sampled, .stride = 3, .num_sampled = &num_sampled};
+        quire_model_output out = {.size = sizeof(quire_model_output),
+                                  .sampled = sampled,
+                                  .stride = 3,
+                                  .num_sampled = &num_sampled};
         assert_int_equal(quire_sched_update(b.sched, in_flight, &out, &b.outputs), QUIRE_OK);
-        quire_req_info info;
+        quire_req_info info = QUIRE_REQ_INFO_INIT;
         assert_int_equal(quire_sched_req_info(b.sched, req, &info), QUIRE_OK);
         assert_int_equal(info.num_computed_tokens, quirk ? 7 : 9);
         close_bench(&b);
@@ -304,25 +334,34 @@ static void blocks_of_failed_loads_are_not_found(void **state)
         quire_group_config group;
         quire_sched_config c = config_of(&b, &group, 40);
         uint32_t num_there = 8;
-        quire_connector connector = {.user = &num_there,
+        quire_connector connector = {.size = sizeof(quire_connector),
+                                     .user = &num_there,
                                      .get_num_new_matched_tokens = all_but_the_last};
         c.connector = &connector;
         c.quirks_on = quirk ? QUIRE_QUIRK(FAILED_BLOCKS_STAY) : 0;
         open_bench(&b, &c);
         quire_req req;
-        assert_int_equal(add(&b, "a", 10, (quire_request_params){.max_tokens = 30}, &req),
-                         QUIRE_OK);
+        assert_int_equal(
+            add(&b, "a", 10,
+                (quire_request_params){.size = sizeof(quire_request_params), .max_tokens = 30},
+                &req),
+            QUIRE_OK);
         schedule(&b);
         quire_block failed = b.step->blocks[0].ids[0];
         quire_token sampled = 7;
-        quire_model_output out = {
-            .sampled = &sampled, .invalid_blocks = &failed, .num_invalid_blocks = 1};
+        quire_model_output out = {.size = sizeof(quire_model_output),
+                                  .sampled = &sampled,
+                                  .invalid_blocks = &failed,
+                                  .num_invalid_blocks = 1};
         assert_int_equal(quire_sched_update(b.sched, b.step->step, &out, &b.outputs), QUIRE_OK);
         assert_int_equal(quire_sched_finish(b.sched, &req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
                          QUIRE_OK);
         num_there = 0;
-        assert_int_equal(add(&b, "a", 10, (quire_request_params){.max_tokens = 30}, &req),
-                         QUIRE_OK);
+        assert_int_equal(
+            add(&b, "a", 10,
+                (quire_request_params){.size = sizeof(quire_request_params), .max_tokens = 30},
+                &req),
+            QUIRE_OK);
         schedule(&b);
         assert_int_equal(b.step->num_computed_tokens[0], quirk ? 8 : 0); /* junk is a hit */
         close_bench(&b);

@@ -37,8 +37,10 @@ static int answer_with(uint64_t step, uint32_t count)
 {
     static const quire_token sampled[] = {7, 8, 9, 10, 11, 7, 8, 9, 10, 11};
     const uint32_t counts[2] = {count, count};
-    const quire_model_output output = {
-        .sampled = sampled, .stride = (uint32_t)COUNT(sampled) / 2, .num_sampled = counts};
+    const quire_model_output output = {.size = sizeof(quire_model_output),
+                                       .sampled = sampled,
+                                       .stride = (uint32_t)COUNT(sampled) / 2,
+                                       .num_sampled = counts};
     int err = quire_sched_update(kit.sched, step, &output, &kit.outputs);
     assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);
     return err;
@@ -53,7 +55,7 @@ static void steps_end_in_any_order(void **state)
     static const uint32_t ORDERS[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
                                          {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     quire_sched_config config = flight_config(QUIRE_PROFILE_VLLM_0_20, QUIRE_ON);
-    config.cache.num_blocks = 40;
+    config.cache->num_blocks = 40;
     kit_open(&kit, &config);
     quire_req a = kit_add(&kit, "a", 5);
     quire_req b = kit_add(&kit, "b", 6);
@@ -85,7 +87,7 @@ static void steps_end_in_any_order(void **state)
 static void one_request_keeps_its_order(void **state)
 {
     (void)state;
-    const quire_model_output nothing = {0};
+    const quire_model_output nothing = QUIRE_MODEL_OUTPUT_INIT;
     open_flight(QUIRE_PROFILE_DEFAULT, QUIRE_ON);
     quire_req a = kit_add(&kit, "a", 5);
     kit_step(&kit);
@@ -219,7 +221,7 @@ static void ends_wait_to_be_told(void **state)
     (void)state;
     quire_sched_config config = flight_config(QUIRE_PROFILE_DEFAULT, QUIRE_OFF);
     config.quirks_on = QUIRE_QUIRK(STALE_OUTPUTS) | QUIRE_QUIRK(FAILED_BLOCKS_STAY);
-    config.cache.num_blocks = 3; /* two of them are for requests: 8 tokens */
+    config.cache->num_blocks = 3; /* two of them are for requests: 8 tokens */
     config.long_prefill_token_threshold = 4;
     config.reserve_full_sequence = QUIRE_OFF;
     config.max_batches = 1;
@@ -285,7 +287,7 @@ static void vllm_takes_more_than_the_drafts(void **state)
     assert_string_equal(kit_shown_step(&kit), "a:2");
     assert_int_equal(answer_with(2, 4), QUIRE_E_RANGE);
     assert_int_equal(answer_with(2, 3), QUIRE_OK);
-    assert_int_equal(kit.outputs->stats.spec.num_accepted_tokens, 2);
+    assert_int_equal(kit.outputs->stats->spec.num_accepted_tokens, 2);
     assert_int_equal(kit_info(&kit, a).num_tokens, 9);
     assert_int_equal(kit_info(&kit, a).num_computed_tokens, 8);
     kit_step(&kit);
@@ -300,8 +302,8 @@ static void tokens_find_a_page_or_an_end(void **state)
     enum { LEN = 2050 };
     static quire_token prompt[LEN];
     quire_sched_config config = flight_config(QUIRE_PROFILE_VLLM_0_20, QUIRE_OFF);
-    config.cache.max_model_len = LEN;
-    config.cache.num_blocks = 2 * LEN / KIT_BLOCK;
+    config.cache->max_model_len = LEN;
+    config.cache->num_blocks = 2 * LEN / KIT_BLOCK;
     config.max_num_batched_tokens = LEN;
     kit_open(&kit, &config);
     for (uint32_t round = 0; round < 2; round++) {
@@ -349,13 +351,15 @@ static void what_stopped_it_is_told_with_an_error(void **state)
     (void)state;
     enum { EOS = 1, STOP = 2, AGAIN = 3 };
     static const quire_token stop = STOP;
-    static const quire_grammar grammar = {.should_advance = always, .accept_tokens = accept_or_not};
+    static const quire_grammar grammar = {
+        .size = sizeof(quire_grammar), .should_advance = always, .accept_tokens = accept_or_not};
     quire_sched_config config = flight_config(QUIRE_PROFILE_VLLM_0_20, QUIRE_OFF);
     config.grammar = &grammar;
     kit_open(&kit, &config);
     for (quire_token token = EOS; token <= AGAIN; token++)
         for (grammar_answer = 0; grammar_answer < 2; grammar_answer++) {
-            kit.params = (quire_request_params){.has_eos = 1,
+            kit.params = (quire_request_params){.size = sizeof(quire_request_params),
+                                                .has_eos = 1,
                                                 .eos_token_id = EOS,
                                                 .stop_token_ids = &stop,
                                                 .num_stop_token_ids = 1,

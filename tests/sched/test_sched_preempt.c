@@ -39,8 +39,8 @@ static void admits_below_one_mark(void **state)
     (void)state;
     quire_sched_config config = config_of();
     config.use_pressure = QUIRE_ON;
-    config.cache.admit_below = 0.4;
-    config.cache.preempt_above = 0.6;
+    config.cache->admit_below = 0.4;
+    config.cache->preempt_above = 0.6;
     kit_open(&kit, &config);
     for (uint32_t i = 0; i < 4; i++)
         kit_add(&kit, (const char *[]){"a", "b", "c", "d"}[i], 12);
@@ -58,8 +58,8 @@ static void preempts_above_the_other(void **state)
     quire_sched_config config = config_of();
     config.use_pressure = QUIRE_ON;
     config.num_swap_blocks = 0;
-    config.cache.admit_below = 0.5;
-    config.cache.preempt_above = 0.5;
+    config.cache->admit_below = 0.5;
+    config.cache->preempt_above = 0.5;
     kit_open(&kit, &config);
     kit_add(&kit, "a", 15);
     kit_add(&kit, "b", 15);
@@ -83,8 +83,8 @@ static void one_runs_at_any_level(void **state)
     (void)state;
     quire_sched_config config = config_of();
     config.use_pressure = QUIRE_ON;
-    config.cache.admit_below = 0.1;
-    config.cache.preempt_above = 0.1;
+    config.cache->admit_below = 0.1;
+    config.cache->preempt_above = 0.1;
     kit_open(&kit, &config);
     kit_add(&kit, "a", 40);
     kit_add(&kit, "b", 40);

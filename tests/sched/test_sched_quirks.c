@@ -43,7 +43,7 @@ static void priority_skip(void **state)
     for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
         variant v = variant_of(QUIRE_QUIRK(PRIORITY_SKIP), i);
         quire_sched_config config = kit_config(&kit);
-        config.cache.num_blocks = 5;
+        config.cache->num_blocks = 5;
         config.policy = QUIRE_POLICY_PRIORITY;
         config.async_scheduling = QUIRE_ON;
         config.max_batches = 3;
@@ -77,7 +77,7 @@ static void priority_ties(void **state)
     for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
         variant v = variant_of(QUIRE_QUIRK(PRIORITY_TIES), i);
         quire_sched_config config = kit_config(&kit);
-        config.cache.num_blocks = 3;
+        config.cache->num_blocks = 3;
         config.policy = QUIRE_POLICY_PRIORITY;
         open_variant(config, &v);
         kit.params.max_tokens = 3;
@@ -104,8 +104,8 @@ static quire_sched_config mamba_config(quire_mamba_mode mode)
                  .block_size = 8,
                  .states = {{.num_dims = 1, .dims = {8}, .dtype = QUIRE_DTYPE_FLOAT16}},
                  .mamba_mode = mode}};
-    config.cache.groups = groups;
-    config.cache.num_groups = 2;
+    config.cache->groups = groups;
+    config.cache->num_groups = 2;
     return config;
 }
 
@@ -117,7 +117,7 @@ static void mamba_align_inside(void **state)
     for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
         variant v = variant_of(QUIRE_QUIRK(MAMBA_ALIGN_INSIDE), i);
         quire_sched_config config = mamba_config(QUIRE_MAMBA_MODE_ALIGN);
-        config.cache.use_eagle = QUIRE_ON;
+        config.cache->use_eagle = QUIRE_ON;
         open_variant(config, &v);
         kit.params.is_resumable = 1;
         kit.params.max_tokens = 1;
@@ -158,7 +158,8 @@ static void note_load(void *user, quire_req req, const quire_block_span *blocks,
 static void mamba_loads_leave_one_token(void **state)
 {
     (void)state;
-    const quire_connector connector = {.get_num_new_matched_tokens = match_all,
+    const quire_connector connector = {.size = sizeof(quire_connector),
+                                       .get_num_new_matched_tokens = match_all,
                                        .update_state_after_alloc = note_load};
     for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
         variant v = variant_of(QUIRE_QUIRK(WINDOW_AHEAD), i);
@@ -254,15 +255,18 @@ static int match_found(void *user, quire_req req, uint32_t num_local, uint32_t *
     return QUIRE_OK;
 }
 
-static const quire_connector finder = {.get_num_new_matched_tokens = match_found};
+static const quire_connector finder = {.size = sizeof(quire_connector),
+                                       .get_num_new_matched_tokens = match_found};
 
 /* Updates with a step's output, which may be empty, and with the end of a load; the connector has
  * nothing from then on. */
 static void end_load(uint64_t step, quire_req req)
 {
     quire_token sampled[KIT_RUNNING] = {7, 7, 7, 7};
-    const quire_model_output output = {
-        .sampled = sampled, .finished_recving = &req, .num_finished_recving = 1};
+    const quire_model_output output = {.size = sizeof(quire_model_output),
+                                       .sampled = sampled,
+                                       .finished_recving = &req,
+                                       .num_finished_recving = 1};
     assert_int_equal(quire_sched_update(kit.sched, step, &output, &kit.outputs), QUIRE_OK);
     assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);
     num_found = 0;
@@ -452,9 +456,9 @@ static quire_sched_config cross_config(void)
     groups[0] = kit.group;
     groups[1] = kit.group;
     groups[1].spec.kind = QUIRE_LAYER_CROSS;
-    config.cache.groups = groups;
-    config.cache.num_groups = 2;
-    config.cache.enable_caching = QUIRE_OFF;
+    config.cache->groups = groups;
+    config.cache->num_groups = 2;
+    config.cache->enable_caching = QUIRE_OFF;
     config.is_encoder_decoder = QUIRE_ON;
     return config;
 }
@@ -490,7 +494,7 @@ static void an_encoder_sees_more_than_the_decoder(void **state)
     (void)state;
     quire_sched_config config = cross_config();
     enum { SOUND = 4 * KIT_LEN };
-    config.cache.num_blocks = 2 * SOUND / KIT_BLOCK;
+    config.cache->num_blocks = 2 * SOUND / KIT_BLOCK;
     config.encoder_compute_budget = SOUND;
     config.encoder_cache_size = SOUND;
     kit_open(&kit, &config);

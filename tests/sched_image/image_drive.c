@@ -46,7 +46,7 @@ static void see_bytes(world_side *side, quire_bytes bytes)
 
 static void see_step(world_side *side, const quire_step *s)
 {
-    const uint32_t num_groups = side->world->config.cache.num_groups;
+    const uint32_t num_groups = side->world->config.cache->num_groups;
     see(side, s->step);
     see(side, s->total_tokens);
     see_reqs(side, s->reqs, s->num_reqs);
@@ -103,15 +103,15 @@ static void see_outputs(world_side *side, const quire_outputs *o)
     }
     see_reqs(side, o->finished, o->num_finished);
     see_u32s(side, o->finished_clients, o->num_finished);
-    see(side, o->has_stats);
-    if (!o->has_stats)
+    see(side, o->stats != NULL);
+    if (o->stats == NULL)
         return;
-    see(side, (uint64_t)o->stats.num_running << 32 | o->stats.num_waiting);
-    see(side, (uint64_t)(o->stats.kv_cache_usage * 1e9));
-    see(side, o->stats.spec.num_drafts ^ o->stats.spec.num_draft_tokens << 20 ^
-                  o->stats.spec.num_accepted_tokens << 40);
-    see_prefix_stats(side, &o->stats.prefix);
-    see_prefix_stats(side, &o->stats.connector_prefix);
+    see(side, (uint64_t)o->stats->num_running << 32 | o->stats->num_waiting);
+    see(side, (uint64_t)(o->stats->kv_cache_usage * 1e9));
+    see(side, o->stats->spec.num_drafts ^ o->stats->spec.num_draft_tokens << 20 ^
+                  o->stats->spec.num_accepted_tokens << 40);
+    see_prefix_stats(side, &o->stats->prefix);
+    see_prefix_stats(side, &o->stats->connector_prefix);
 }
 
 static void see_event(void *user, const quire_event *event)
@@ -133,7 +133,7 @@ static void see_state(world_side *side)
         uint32_t n = quire_sched_get_queue(side->sched, which, reqs, COUNT(reqs));
         see_reqs(side, reqs, n);
         for (uint32_t i = 0; i < n; i++) {
-            quire_req_info info;
+            quire_req_info info = QUIRE_REQ_INFO_INIT;
             assert_int_equal(quire_sched_req_info(side->sched, reqs[i], &info), QUIRE_OK);
             see(side, info.seq);
             see(side, (uint64_t)info.status << 32 | info.num_tokens);
@@ -152,7 +152,7 @@ static void see_state(world_side *side)
     assert_int_equal(quire_cache_pressure(quire_sched_cache(side->sched), &pressure), QUIRE_OK);
     see(side, pressure.should_admit);
     uint64_t lost = 0;
-    if (side->world->now % 8 == 0 && side->world->config.cache.event_log_bytes > 0)
+    if (side->world->now % 8 == 0 && side->world->config.cache->event_log_bytes > 0)
         quire_cache_take_events(quire_sched_cache(side->sched), see_event, side, &lost);
     see(side, lost);
 }
@@ -210,6 +210,7 @@ static void draw_request(world *w, world_request *r)
 {
     memset(r, 0, sizeof *r);
     quire_request_params *p = &r->params;
+    p->size = sizeof *p;
     draw_text(w, r, w->max_prompt);
     int len = snprintf(r->id, sizeof r->id, "r%u", w->num_added++);
     p->id = (quire_bytes){r->id, (size_t)len};
@@ -252,7 +253,7 @@ static void draw_names(world *w, world_request *r)
     }
     if (draw(w, 6) != 0)
         return;
-    uint32_t digest_bytes = w->config.cache.digest_bytes;
+    uint32_t digest_bytes = w->config.cache->digest_bytes;
     uint32_t most = (uint32_t)sizeof r->hashes / digest_bytes;
     uint32_t num_full = p->num_prompt_tokens / w->hasher_config.block_size;
     p->hashes = r->hashes;
@@ -381,7 +382,8 @@ typedef struct world_output {
 static void draw_sampled(world *w, const world_batch *batch, world_output *o)
 {
     const quire_sched *s = w->sides[0].sched;
-    o->output = (quire_model_output){.sampled = o->sampled,
+    o->output = (quire_model_output){.size = sizeof(quire_model_output),
+                                     .sampled = o->sampled,
                                      .stride = WORLD_MAX_DRAFTS + 1,
                                      .num_sampled = o->num_sampled,
                                      .has_pooled = o->has_pooled};
@@ -502,7 +504,7 @@ bool world_round(world *w)
     w->now++;
     for (uint32_t n = w->is_wide ? draw(w, 8) : draw(w, 2); n > 0; n--)
         add_request(w);
-    if (w->config.cache.max_copies > 0 && draw(w, 2) == 0)
+    if (w->config.cache->max_copies > 0 && draw(w, 2) == 0)
         fork_request(w);
     if (draw(w, 4) == 0)
         continue_session(w);

@@ -23,7 +23,7 @@ static uint32_t below(uint64_t *random, uint32_t n)
 static void read_request(quire_sched *s, quire_req req)
 {
     static quire_token tokens[4 * WORLD_MAX_PROMPT];
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     quire_block_span spans[WORLD_MAX_GROUPS] = {{NULL, 0}};
     const void *hashes;
     uint32_t num_hashes = 0;
@@ -130,9 +130,9 @@ static void read_outputs(const quire_sched *s, const quire_outputs *o)
     }
     read_bytes(o->finished, o->num_finished * sizeof *o->finished);
     read_bytes(o->finished_clients, o->num_finished * sizeof *o->finished_clients);
-    if (o->has_stats)
-        read_bytes(o->stats.spec.accepted_per_pos,
-                   s->rules.num_spec_tokens * sizeof *o->stats.spec.accepted_per_pos);
+    if (o->stats != NULL)
+        read_bytes(o->stats->spec.accepted_per_pos,
+                   s->rules.num_spec_tokens * sizeof *o->stats->spec.accepted_per_pos);
 }
 
 typedef struct used_output {
@@ -168,7 +168,8 @@ static void draw_transfers(const quire_sched *s, used_output *o, uint64_t *rando
 static void draw_output(const quire_sched *s, const qr_batch *batch, used_output *o,
                         uint64_t *random)
 {
-    *o = (used_output){.output = {.sampled = o->sampled,
+    *o = (used_output){.output = {.size = sizeof o->output,
+                                  .sampled = o->sampled,
                                   .stride = WORLD_MAX_DRAFTS + 1,
                                   .num_sampled = o->num_sampled,
                                   .has_pooled = o->has_pooled}};
@@ -227,7 +228,8 @@ static void add(world *w, quire_sched *s, uint64_t *random)
         prompt[i] = (quire_token)(i % 11);
     quire_mm_input input = {.feature = {{"cat", 3}, 0, 4}, .is_embed = (const uint8_t *)"\1\0\1\0"};
     bool is_encoder_decoder = w->config.is_encoder_decoder == QUIRE_ON;
-    quire_request_params p = {.id = {id, (size_t)len},
+    quire_request_params p = {.size = sizeof(quire_request_params),
+                              .id = {id, (size_t)len},
                               .prompt = prompt,
                               .num_prompt_tokens = 1 + below(random, 40),
                               .max_tokens = 1 + below(random, 8),

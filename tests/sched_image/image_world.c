@@ -40,7 +40,7 @@ static quire_group_config mamba_group(uint32_t block_size, quire_mamba_mode mode
 
 static void draw_groups(world *w, uint32_t size)
 {
-    quire_cache_config *c = &w->config.cache;
+    quire_cache_config *c = w->config.cache;
     w->groups[0] = group_of(QUIRE_LAYER_FULL, size);
     c->num_groups = 2;
     switch (draw(w, 8)) {
@@ -180,14 +180,14 @@ static void draw_limits(world *w, uint32_t block_size)
     c->max_text_tokens = 32 * 1024;
     c->max_request_bytes = 1024;
     c->max_encoder_items = 6;
-    c->cache.max_model_len = w->max_prompt > 64 ? 2 * w->max_prompt : 4 * w->max_prompt;
-    c->cache.num_blocks = 2 * w->max_prompt / block_size * c->cache.num_groups;
-    c->cache.num_blocks = c->cache.num_blocks / (1 + draw(w, 3)) + 3 + draw(w, 24);
-    if (c->cache.num_blocks > WORLD_SMALL_BLOCKS)
-        c->cache.num_blocks = WORLD_SMALL_BLOCKS;
-    c->cache.event_log_bytes = draw(w, 2) == 0 ? 4096 : 0;
-    c->cache.enable_caching = draw(w, 6) == 0 ? QUIRE_OFF : QUIRE_ON;
-    c->cache.max_copies = draw(w, 4) == 0 ? 4 : 0;
+    c->cache->max_model_len = w->max_prompt > 64 ? 2 * w->max_prompt : 4 * w->max_prompt;
+    c->cache->num_blocks = 2 * w->max_prompt / block_size * c->cache->num_groups;
+    c->cache->num_blocks = c->cache->num_blocks / (1 + draw(w, 3)) + 3 + draw(w, 24);
+    if (c->cache->num_blocks > WORLD_SMALL_BLOCKS)
+        c->cache->num_blocks = WORLD_SMALL_BLOCKS;
+    c->cache->event_log_bytes = draw(w, 2) == 0 ? 4096 : 0;
+    c->cache->enable_caching = draw(w, 6) == 0 ? QUIRE_OFF : QUIRE_ON;
+    c->cache->max_copies = draw(w, 4) == 0 ? 4 : 0;
     c->encoder_cache_size = 24;
     c->encoder_compute_budget = 16;
 }
@@ -196,10 +196,10 @@ static void draw_encoder_decoder(world *w, uint32_t block_size)
 {
     quire_sched_config *c = &w->config;
     w->groups[1] = group_of(QUIRE_LAYER_CROSS, block_size);
-    c->cache.num_groups = 2;
-    c->cache.enable_caching = QUIRE_OFF;
+    c->cache->num_groups = 2;
+    c->cache->enable_caching = QUIRE_OFF;
     c->is_encoder_decoder = QUIRE_ON;
-    c->cache.max_encoder_tokens = 16;
+    c->cache->max_encoder_tokens = 16;
     w->has_features = true;
 }
 
@@ -218,7 +218,7 @@ static void draw_hasher(world *w)
     w->hasher_config.algo = ALGOS[draw(w, COUNT(ALGOS))];
     w->hasher_config.seed = (quire_bytes){"seed", 4};
     w->hasher_config.profile = w->config.profile;
-    w->config.cache.digest_bytes = (uint32_t)quire_hash_digest_bytes(w->hasher_config.algo);
+    w->config.cache->digest_bytes = (uint32_t)quire_hash_digest_bytes(w->hasher_config.algo);
 }
 
 static uint64_t no_time(void *user)
@@ -229,26 +229,31 @@ static uint64_t no_time(void *user)
 
 quire_sched_config world_side_config(world *w, uint32_t side)
 {
-    static quire_connector connector;
-    static quire_grammar grammar;
-    static quire_encoder_connector encoder;
+    static quire_connector connector = QUIRE_CONNECTOR_INIT;
+    static quire_grammar grammar = QUIRE_GRAMMAR_INIT;
+    static quire_encoder_connector encoder = QUIRE_ENCODER_CONNECTOR_INIT;
     world_side *s = &w->sides[side];
     quire_sched_config c = w->config;
     c.hasher = s->hasher;
     c.hooks.now_ns = no_time;
-    c.cache.on_event = add_event;
-    c.cache.event_user = s;
-    connector = (quire_connector){
-        .user = s, .get_num_new_matched_tokens = matched_tokens, .request_finished = still_sending};
-    grammar = (quire_grammar){.user = s,
+    c.cache->on_event = add_event;
+    c.cache->event_user = s;
+    connector = (quire_connector){.size = sizeof(quire_connector),
+                                  .user = s,
+                                  .get_num_new_matched_tokens = matched_tokens,
+                                  .request_finished = still_sending};
+    grammar = (quire_grammar){.size = sizeof(quire_grammar),
+                              .user = s,
                               .is_ready = grammar_ready,
                               .should_advance = grammar_advances,
                               .accept_tokens = grammar_accepts};
     c.on_decision = w->seed % 2 == 0 ? add_decision : NULL;
     c.observer = s;
     c.max_ghosts = w->seed % 2 == 0 ? 64 : 0;
-    encoder = (quire_encoder_connector){
-        .user = s, .has_item = has_item, .update_state_after_alloc = note_alloc};
+    encoder = (quire_encoder_connector){.size = sizeof(quire_encoder_connector),
+                                        .user = s,
+                                        .has_item = has_item,
+                                        .update_state_after_alloc = note_alloc};
     c.connector = w->has_loads ? &connector : NULL;
     bool has_encoder = w->seed % 3 == 0 && c.is_encoder_decoder != QUIRE_ON;
     c.encoder_connector = has_encoder ? &encoder : NULL;
@@ -309,7 +314,7 @@ static void draw_prefix(world *w)
 static void widen(world *w, uint32_t block_size)
 {
     quire_sched_config *c = &w->config;
-    uint32_t row = (w->max_prompt + 24) / block_size * c->cache.num_groups;
+    uint32_t row = (w->max_prompt + 24) / block_size * c->cache->num_groups;
     c->max_num_seqs = 40 + draw(w, WORLD_MAX_SEQS - 39);
     c->max_requests = WORLD_MAX_REQUESTS;
     c->max_num_batched_tokens = 512 + draw(w, 512);
@@ -319,11 +324,11 @@ static void widen(world *w, uint32_t block_size)
     c->max_encoder_items = 40;
     c->encoder_cache_size = 100;
     c->encoder_compute_budget = 64;
-    c->cache.num_blocks = 300 + draw(w, 400) + (w->max_prompt > 64 ? 2 * row : 0);
-    if (c->cache.num_blocks > WORLD_MAX_BLOCKS)
-        c->cache.num_blocks = WORLD_MAX_BLOCKS;
-    c->cache.event_log_bytes = draw(w, 2) == 0 ? 65536 : 0;
-    c->cache.max_copies = draw(w, 4) == 0 ? 40 : 0;
+    c->cache->num_blocks = 300 + draw(w, 400) + (w->max_prompt > 64 ? 2 * row : 0);
+    if (c->cache->num_blocks > WORLD_MAX_BLOCKS)
+        c->cache->num_blocks = WORLD_MAX_BLOCKS;
+    c->cache->event_log_bytes = draw(w, 2) == 0 ? 65536 : 0;
+    c->cache->max_copies = draw(w, 4) == 0 ? 40 : 0;
 }
 
 static void open_world(world *w, uint64_t seed, bool is_wide, bool may_look_ahead)
@@ -333,6 +338,8 @@ static void open_world(world *w, uint64_t seed, bool is_wide, bool may_look_ahea
     w->random = seed;
     w->is_wide = is_wide;
     w->config = (quire_sched_config)QUIRE_SCHED_CONFIG_INIT;
+    w->cache_config = (quire_cache_config)QUIRE_CACHE_CONFIG_INIT;
+    w->config.cache = &w->cache_config;
     bool is_long = draw(w, 16) == 0;
     uint32_t block_size = is_long && !is_wide ? 256 : 4;
     w->max_prompt = is_long ? WORLD_MAX_PROMPT : 40;
@@ -345,7 +352,7 @@ static void open_world(world *w, uint64_t seed, bool is_wide, bool may_look_ahea
         widen(w, block_size);
     draw_hasher(w);
     w->has_features = draw(w, 3) == 0;
-    w->has_loads = w->config.cache.num_groups == 1 && draw(w, 2) == 0;
+    w->has_loads = w->config.cache->num_groups == 1 && draw(w, 2) == 0;
     if (!is_long && w->config.num_spec_tokens == 0 && draw(w, 12) == 0) {
         draw_encoder_decoder(w, block_size);
         w->has_loads = false;
@@ -360,7 +367,7 @@ static void open_world(world *w, uint64_t seed, bool is_wide, bool may_look_ahea
     if (may_look_ahead)
         draw_lookahead(w);
     if (w->config.profile == QUIRE_PROFILE_VLLM_0_20)
-        w->config.cache.max_copies = 0; /* no forks there */
+        w->config.cache->max_copies = 0; /* no forks there */
     quire_sched_config c = world_side_config(w, 0);
     assert_int_equal(quire_sched_create(&c, NULL, &w->sides[0].sched), QUIRE_OK);
 }

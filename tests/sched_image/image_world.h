@@ -57,6 +57,7 @@ typedef struct world {
     uint64_t now; /* counts what was done */
     quire_hasher_config hasher_config;
     quire_sched_config config;
+    quire_cache_config cache_config; /* of config */
     quire_group_config groups[WORLD_MAX_GROUPS];
     uint32_t max_prompt;
     bool is_wide;

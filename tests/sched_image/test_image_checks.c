@@ -26,9 +26,9 @@ static quire_sched_config open_sched(void)
     quire_sched_config config = kit_config(&kit);
     kit.group.spec.kind = QUIRE_LAYER_SINK_FULL;
     kit.group.spec.sink_len = KIT_BLOCK;
-    config.cache.num_blocks = 33;
-    config.cache.max_copies = 2;
-    config.cache.event_log_bytes = 4096;
+    kit.cache.num_blocks = 33;
+    kit.cache.max_copies = 2;
+    kit.cache.event_log_bytes = 4096;
     kit_open(&kit, &config);
     a = kit_add(&kit, "a", PROMPT);
     b = kit_add(&kit, "b", PROMPT);
@@ -184,7 +184,8 @@ static int keep_blocks(void *user, quire_req req, const quire_block_span *blocks
 static void request_that_ended_in_flight_is_kept(void **state)
 {
     (void)state;
-    const quire_connector connector = {.request_finished = keep_blocks};
+    const quire_connector connector = {.size = sizeof(quire_connector),
+                                       .request_finished = keep_blocks};
     quire_sched_config config = kit_config(&kit);
     config.connector = &connector;
     config.async_scheduling = QUIRE_ON;
@@ -209,7 +210,7 @@ static void request_that_ended_in_flight_is_kept(void **state)
 static const quire_outputs *update_with(quire_sched *sched, uint64_t step)
 {
     const quire_token token = 7;
-    const quire_model_output output = {.sampled = &token};
+    const quire_model_output output = {.size = sizeof(quire_model_output), .sampled = &token};
     const quire_outputs *outputs;
     assert_int_equal(quire_sched_update(sched, step, &output, &outputs), QUIRE_OK);
     return outputs;
@@ -224,17 +225,20 @@ static void an_end_that_was_not_told_is_told(void **state)
                                                       .num_kv_heads = 1,
                                                       .head_size = 1,
                                                       .dtype = QUIRE_DTYPE_FLOAT16}};
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
-    config.cache.num_blocks = 5;
-    config.cache.groups = &group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = 64;
-    config.cache.enable_caching = QUIRE_OFF;
+    config.cache = &cache;
+    cache.num_blocks = 5;
+    cache.groups = &group;
+    cache.num_groups = 1;
+    cache.max_model_len = 64;
+    cache.enable_caching = QUIRE_OFF;
     config.max_requests = config.max_num_seqs = 4;
     quire_sched *sched[2];
     assert_int_equal(quire_sched_create(&config, NULL, &sched[0]), QUIRE_OK);
     const quire_token prompt[10] = {0};
-    quire_request_params params = {.id = {"a", 1},
+    quire_request_params params = {.size = sizeof(quire_request_params),
+                                   .id = {"a", 1},
                                    .prompt = prompt,
                                    .num_prompt_tokens = COUNT(prompt),
                                    .client_index = 3,
@@ -287,7 +291,7 @@ static void another_secret_is_refused(void **state)
     quire_hasher_destroy(kit.hasher);
     assert_int_equal(quire_hasher_create(&hasher, NULL, &kit.hasher), QUIRE_OK);
     config.hasher = kit.hasher;
-    config.cache.digest_bytes = 16;
+    kit.cache.digest_bytes = 16;
     kit_open(&kit, &config);
     kit_add(&kit, "a", PROMPT);
     kit_state image = kit_save(kit.sched);
@@ -361,7 +365,8 @@ static void forged_loads_are_refused(void **state)
                                           load_of_a_step_that_was_made_void,
                                           plain_request_with_void_steps};
     for (uint32_t i = 0; i < COUNT(FORGE); i++) {
-        quire_connector connector = {.get_num_new_matched_tokens = match_four};
+        quire_connector connector = {.size = sizeof(quire_connector),
+                                     .get_num_new_matched_tokens = match_four};
         quire_sched_config config = open_loading(&connector);
         qr_request before = *request_of(a);
         FORGE[i]();

@@ -83,7 +83,7 @@ static int try_image(const unsigned char *image, size_t bytes)
     }
     assert_int_equal(quire_sched_check(sched), QUIRE_OK);
     const quire_token tokens[WORLD_MAX_SEQS] = {0};
-    const quire_model_output output = {.sampled = tokens};
+    const quire_model_output output = {.size = sizeof(quire_model_output), .sampled = tokens};
     const quire_outputs *outputs;
     const quire_step *step;
     quire_sched_schedule(sched, &step);
@@ -256,30 +256,36 @@ static void other_configs_are_refused(void **state)
     const quire_sched_config right = world_side_config(&w, 1);
     assert_int_equal(try_config(&right, image, bytes), QUIRE_OK);
     quire_sched_config wrong[16];
-    for (size_t i = 0; i < COUNT(wrong); i++)
+    quire_cache_config caches[COUNT(wrong)];
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        caches[i] = *right.cache;
         wrong[i] = right;
-    wrong[0].cache.num_blocks++;
+        wrong[i].cache = &caches[i];
+    }
+    wrong[0].cache->num_blocks++;
     wrong[1].max_num_seqs++;
     wrong[2].max_requests++;
     wrong[3].policy = right.policy == QUIRE_POLICY_FCFS ? QUIRE_POLICY_PRIORITY : QUIRE_POLICY_FCFS;
     wrong[4].num_spec_tokens++;
     wrong[5].profile =
         right.profile == QUIRE_PROFILE_DEFAULT ? QUIRE_PROFILE_VLLM_0_20 : QUIRE_PROFILE_DEFAULT;
-    wrong[6].cache.max_model_len++;
+    wrong[6].cache->max_model_len++;
     wrong[7].max_num_batched_tokens++;
     wrong[8].max_batches++;
     wrong[9].encoder_cache_size++;
     wrong[10].async_scheduling = right.async_scheduling == QUIRE_ON ? QUIRE_OFF : QUIRE_ON;
     wrong[11].max_request_bytes += 8;
     wrong[12].log_stats = right.log_stats == QUIRE_ON ? QUIRE_OFF : QUIRE_ON;
-    wrong[13].cache.event_log_bytes += 64;
-    wrong[14].cache.watermark = 0.5;
+    wrong[13].cache->event_log_bytes += 64;
+    wrong[14].cache->watermark = 0.5;
     wrong[15].grammar = NULL;
     for (size_t i = 0; i < COUNT(wrong); i++)
         assert_int_equal(try_config(&wrong[i], image, bytes), QUIRE_E_CONFIG);
 
+    quire_cache_config quiet = *right.cache;
     quire_sched_config silent = right; /* callbacks are no part of it */
-    silent.cache.on_event = NULL;
+    silent.cache = &quiet;
+    silent.cache->on_event = NULL;
     assert_int_equal(try_config(&silent, image, bytes), QUIRE_OK);
     close_world(image);
 }
@@ -290,7 +296,7 @@ static void another_none_hash_is_refused(void **state)
     for (uint32_t nth = 0; nth < 8; nth++) {
         size_t bytes;
         unsigned char *image = open_some(nth, &bytes);
-        bool caches = w.config.cache.enable_caching != QUIRE_OFF;
+        bool caches = w.config.cache->enable_caching != QUIRE_OFF;
         w.sides[1] = (world_side){.world = &w, .hasher = world_make_hasher(&w)};
         w.hasher_config.seed = (quire_bytes){"other", 5};
         quire_hasher *other = world_make_hasher(&w);
@@ -396,7 +402,7 @@ static bool fork_and_write(quire_sched *sched, quire_cache_request *child)
     quire_cache *cache = quire_sched_cache(sched);
     quire_cache_request parent = {0};
     quire_req req;
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     assert_true(quire_sched_get_queue(sched, 0, &req, 1) > 0);
     assert_int_equal(quire_sched_req_info(sched, req, &info), QUIRE_OK);
     parent.seq = info.seq;
@@ -421,7 +427,7 @@ static void forks_stand_in_the_way_and_copies_do_not(void **state)
 {
     (void)state;
     size_t bytes;
-    quire_cache_request child;
+    quire_cache_request child = {0};
     unsigned char *image = open_forked(&bytes, &child);
     quire_sched *sched = w.sides[0].sched;
     assert_int_equal(quire_sched_save(sched, image, bytes, &bytes), QUIRE_BUSY);

@@ -16,12 +16,15 @@ static quire_sched *sched;
 
 static quire_sched_config config_of(void)
 {
+    static quire_cache_config cache;
+    cache = (quire_cache_config)QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config c = QUIRE_SCHED_CONFIG_INIT;
-    c.cache.groups = &group;
-    c.cache.num_groups = 1;
-    c.cache.num_blocks = 1000;
-    c.cache.max_model_len = 2048;
-    c.cache.enable_caching = QUIRE_OFF;
+    c.cache = &cache;
+    c.cache->groups = &group;
+    c.cache->num_groups = 1;
+    c.cache->num_blocks = 1000;
+    c.cache->max_model_len = 2048;
+    c.cache->enable_caching = QUIRE_OFF;
     c.max_requests = c.max_num_seqs = 4;
     c.max_num_batched_tokens = STEP;
     c.max_text_tokens = QR_AT_A_TIME(1024, 4096); /* the rest is rounded up to pages */
@@ -50,7 +53,8 @@ static int add(const char *id, uint32_t n, uint32_t is_resumable, quire_req *req
         inputs[i] = (quire_mm_input){.feature = {{names[i], (size_t)len}, OFFSET, LENGTH},
                                      .is_embed = flags};
     }
-    quire_request_params p = {.id = {id, strlen(id)},
+    quire_request_params p = {.size = sizeof(quire_request_params),
+                              .id = {id, strlen(id)},
                               .prompt = prompt,
                               .num_prompt_tokens = PROMPT,
                               .max_tokens = 8,
@@ -70,7 +74,7 @@ static uint32_t step(quire_token token)
     assert_int_equal(quire_sched_schedule(sched, &s), QUIRE_OK);
     uint32_t num_encoded = s->encoder_start[s->num_reqs];
     const quire_outputs *outputs;
-    quire_model_output o = {.sampled = &token};
+    quire_model_output o = {.size = sizeof(quire_model_output), .sampled = &token};
     assert_int_equal(quire_sched_update(sched, s->step, &o, &outputs), QUIRE_OK);
     assert_int_equal(quire_sched_check(sched), QUIRE_OK);
     return num_encoded;

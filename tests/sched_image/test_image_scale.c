@@ -39,11 +39,14 @@ static quire_sched_config make_config(quire_hasher *hasher)
                                                       .num_kv_heads = 8,
                                                       .head_size = 128,
                                                       .dtype = QUIRE_DTYPE_FLOAT16}};
+    static quire_cache_config cache;
+    cache = (quire_cache_config)QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config c = QUIRE_SCHED_CONFIG_INIT;
-    c.cache.num_blocks = NUM_BLOCKS;
-    c.cache.groups = &group;
-    c.cache.num_groups = 1;
-    c.cache.max_model_len = 4096;
+    c.cache = &cache;
+    c.cache->num_blocks = NUM_BLOCKS;
+    c.cache->groups = &group;
+    c.cache->num_groups = 1;
+    c.cache->max_model_len = 4096;
     c.hasher = hasher;
     c.max_num_seqs = NUM_REQUESTS;
     c.max_num_batched_tokens = NUM_REQUESTS * PROMPT;
@@ -59,7 +62,8 @@ static void add_requests(quire_sched *sched, uint32_t n)
         quire_req req;
         for (uint32_t t = 0; t < PROMPT; t++)
             prompt[t] = (quire_token)(i * 31 + t);
-        quire_request_params p = {.id = {id, (size_t)snprintf(id, sizeof id, "request-%u", i)},
+        quire_request_params p = {.size = sizeof(quire_request_params),
+                                  .id = {id, (size_t)snprintf(id, sizeof id, "request-%u", i)},
                                   .prompt = prompt,
                                   .num_prompt_tokens = PROMPT};
         assert_int_equal(quire_sched_add(sched, &p, &req), QUIRE_OK);
@@ -118,7 +122,7 @@ static void no_field_was_forgotten(void **state)
         size_t is;
         size_t was;
     } SIZES[] = {
-        {"quire_sched", sizeof(quire_sched), 3752},
+        {"quire_sched", sizeof(quire_sched), 3776},
         {"qr_request", sizeof(qr_request), 384},
         {"qr_swap", sizeof(qr_swap), 1360},
         {"qr_swap_slot", sizeof(qr_swap_slot), 8},
@@ -137,11 +141,11 @@ static void no_field_was_forgotten(void **state)
         {"qr_flag_chunk", sizeof(qr_flag_chunk), 8 + 8 * QR_FLAG_WORDS},
         {"quire_cache", sizeof(quire_cache), 392},
         {"qr_row_state", sizeof(qr_row_state), 8},
-        {"qr_group", sizeof(qr_group), 296},
+        {"qr_group", sizeof(qr_group), 328},
         {"qr_row", sizeof(qr_row), 16},
         {"quire_pool", sizeof(quire_pool), (268 + 6 * QR_QUEUE_AHEAD + 7) / 8 * 8},
         {"qr_block", sizeof(qr_block), 64},
-        {"quire_event", sizeof(quire_event), 80},
+        {"quire_event", sizeof(quire_event), 88},
     };
     uint32_t num_changed = 0;
     for (size_t i = 0; i < COUNT(SIZES); i++) {

@@ -291,7 +291,7 @@ static PyObject *cache_allocate(PyObject *object, PyObject *args, PyObject *kwar
                             "delay_cache_blocks",
                             NULL};
     quire_cache_request request = {0};
-    quire_allocate_params params = {0};
+    quire_allocate_params params = QUIRE_ALLOCATE_PARAMS_INIT;
     unsigned long long seq;
     PyObject *hash_source = Py_None;
     PyObject *hit = Py_None;

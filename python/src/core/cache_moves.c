@@ -36,7 +36,7 @@ PyObject *py_cache_can_allocate(PyObject *object, PyObject *args, PyObject *kwar
                             "num_lookahead_tokens",
                             NULL};
     quire_cache_request request = {0};
-    quire_allocate_params params = {0};
+    quire_allocate_params params = QUIRE_ALLOCATE_PARAMS_INIT;
     unsigned long long seq;
     PyObject *source = Py_None;
     py_hashes hashes;
@@ -197,7 +197,7 @@ static const py_field total_fields[] = {
 
 PyObject *py_cache_totals(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    quire_cache_totals totals;
+    quire_cache_totals totals = QUIRE_CACHE_TOTALS_INIT;
     PY_OPEN(quire_cache, cache);
     PY_CALL(quire_cache_get_totals(cache, &totals));
     return py_fields_dict(total_fields, &totals);

@@ -95,6 +95,7 @@ static int get_embeds(extra_keys *extra, PyObject *source)
 static int extra_get(extra_keys *extra, PyObject *const *sources)
 {
     memset(extra, 0, sizeof *extra);
+    extra->keys.size = sizeof extra->keys;
     extra->keep = PyList_New(0);
     int err = extra->keep == NULL ? -1 : 0;
     if (err == 0)

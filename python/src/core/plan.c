@@ -44,7 +44,7 @@ static int get_workers(PyObject *memory, py_ints *bytes, quire_plan_worker **wor
 static PyObject *wrap_plan(PyTypeObject *type, quire_plan_params *params)
 {
     const py_state *state = PyType_GetModuleState(type);
-    quire_plan_shortage shortage = {0};
+    quire_plan_shortage shortage = QUIRE_PLAN_SHORTAGE_INIT;
     params->shortage = &shortage;
     quire_plan *made = NULL;
     int err = quire_plan_create(params, NULL, &made);
@@ -131,7 +131,7 @@ static const py_field share_fields[] = {PY_FIELD(quire_plan_share, memory_bytes,
 /* A plan never changes and lives as long as its object, so its memory may be read in place. */
 static PyObject *make_group(const void *plan, uint32_t i)
 {
-    quire_plan_group group;
+    quire_plan_group group = QUIRE_PLAN_GROUP_INIT;
     quire_plan_get_group(plan, i, &group);
     return Py_BuildValue(
         "{s:K,s:N,s:N,s:N,s:N}", "page_bytes", (unsigned long long)group.page_bytes,
@@ -142,14 +142,14 @@ static PyObject *make_group(const void *plan, uint32_t i)
 
 static PyObject *make_worker(const void *plan, uint32_t i)
 {
-    quire_plan_share share;
+    quire_plan_share share = QUIRE_PLAN_SHARE_INIT;
     quire_plan_get_worker(plan, i, &share);
     return py_fields_dict(share_fields, &share);
 }
 
 static quire_plan_info info_of(PyObject *object)
 {
-    quire_plan_info info;
+    quire_plan_info info = QUIRE_PLAN_INFO_INIT;
     quire_plan_get_info(((plan_object *)object)->plan, &info);
     return info;
 }
@@ -192,7 +192,7 @@ static PyObject *make_tensor(const void *of, uint32_t i)
 static PyObject *plan_tensors(PyObject *object, PyObject *argument)
 {
     worker_plan w = {((plan_object *)object)->plan, py_u32(argument)};
-    quire_plan_share share;
+    quire_plan_share share = QUIRE_PLAN_SHARE_INIT;
     if (PyErr_Occurred())
         return NULL;
     PY_CALL(quire_plan_get_worker(w.plan, w.worker, &share));

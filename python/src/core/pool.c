@@ -134,7 +134,7 @@ static PyObject *pool_cache(PyObject *object, PyObject *args, PyObject *kwargs)
     PyObject *block_source;
     PyObject *hash_source;
     PyObject *full = Py_None;
-    quire_cache_full_params params = {0};
+    quire_cache_full_params params = QUIRE_CACHE_FULL_PARAMS_INIT;
     unsigned int hash_len = 0;
     py_ints blocks;
     py_hashes hashes;

@@ -142,6 +142,7 @@ static int take_rest(py_request *r, PyObject *keywords)
 int py_request_get(PyObject *id, PyObject *prompt, PyObject *keywords, py_request *out)
 {
     memset(out, 0, sizeof *out);
+    out->params.size = sizeof out->params;
     out->keep = PyList_New(0);
     int err = out->keep != NULL ? 0 : -1;
     if (err == 0 && id != NULL)

@@ -114,8 +114,8 @@ static int make_sched(sched_object *self, quire_sched_config *config, PyObject *
     uint32_t has_snapshots = 0;
     if (py_fields_take(config_fields, config, keywords) < 0 ||
         py_fields_take(snapshots_field, &has_snapshots, keywords) < 0 ||
-        py_hasher_take(state, keywords, hash_block_size(&config->cache), &self->hasher,
-                       &config->cache.digest_bytes) < 0 ||
+        py_hasher_take(state, keywords, hash_block_size(config->cache), &self->hasher,
+                       &config->cache->digest_bytes) < 0 ||
         py_nothing_left(keywords, "Scheduler") < 0)
         return -1;
     config->hasher = self->hasher;
@@ -144,12 +144,14 @@ static int make_sched(sched_object *self, quire_sched_config *config, PyObject *
 
 static PyObject *build_sched(PyTypeObject *type, PyObject *kwargs, const Py_buffer *image)
 {
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    config.cache = &cache;
     quire_group_config *groups = NULL;
     PyObject *rest = kwargs != NULL ? PyDict_Copy(kwargs) : PyDict_New();
     sched_object *self = rest != NULL ? py_new(type) : NULL;
     if (self != NULL) {
-        if (py_cache_config_take(PyType_GetModuleState(type), rest, &config.cache, &groups) < 0 ||
+        if (py_cache_config_take(PyType_GetModuleState(type), rest, config.cache, &groups) < 0 ||
             make_sched(self, &config, rest, image) < 0)
             Py_CLEAR(self);
     }
@@ -228,7 +230,7 @@ static const py_field req_fields[] = {
 
 static PyObject *sched_info(PyObject *object, PyObject *argument)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     quire_req req = PyLong_AsUnsignedLongLong(argument);
     PY_OPEN(quire_sched, sched);
     PY_CALL(quire_sched_req_info(sched, req, &info));
@@ -247,7 +249,7 @@ static PyObject *sched_tokens(PyObject *object, PyObject *args)
     unsigned long long req;
     unsigned int first = 0;
     PyObject *num_source = Py_None;
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (!PyArg_ParseTuple(args, "K|IO:tokens", &req, &first, &num_source))
         return NULL;
     unsigned long num = num_source != Py_None ? PyLong_AsUnsignedLong(num_source) : 0;

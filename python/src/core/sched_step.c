@@ -193,7 +193,8 @@ static PyObject *update_step(PyObject *object, uint64_t step, const update_input
         if (zeros == NULL)
             return PyErr_NoMemory();
     }
-    quire_model_output output = {.sampled = in->sampled.flat.data,
+    quire_model_output output = {.size = sizeof(quire_model_output),
+                                 .sampled = in->sampled.flat.data,
                                  .stride = in->sampled.stride,
                                  .num_sampled = counts,
                                  .has_pooled = in->has_pooled.data,

@@ -298,10 +298,12 @@ PyObject *py_outputs_new(const py_state *state, const quire_outputs *outputs,
     if (self == NULL)
         return NULL;
     size_t finished = outputs->num_finished;
-    const uint64_t *accepted = outputs->stats.spec.accepted_per_pos;
+    const uint64_t *accepted =
+        outputs->stats != NULL ? outputs->stats->spec.accepted_per_pos : NULL;
     self->num = outputs->num_outputs;
-    self->has_stats = outputs->has_stats != 0;
-    self->stats = outputs->stats;
+    self->has_stats = outputs->stats != NULL;
+    if (self->has_stats)
+        self->stats = *outputs->stats;
     self->accepted_per_pos = PyBytes_FromStringAndSize(
         (const char *)accepted,
         self->has_stats && accepted != NULL ? (Py_ssize_t)num_spec_tokens * 8 : 0);

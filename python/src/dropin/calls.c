@@ -37,7 +37,7 @@ int vllm_raise_kept(vllm_core *core)
 /* Whoever is asked sees the tokens that the request has got by then. */
 int vllm_slot_sync(vllm_core *core, vllm_slot *slot)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (!core->is_updating || slot->generated == NULL || slot->num_taken > 0 ||
         quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK)
         return 0;
@@ -148,7 +148,8 @@ static uint32_t grammar_validate_tokens(void *user, quire_req req, const quire_t
 
 quire_grammar vllm_grammar(vllm_core *core)
 {
-    return (quire_grammar){.user = core,
+    return (quire_grammar){.size = sizeof(quire_grammar),
+                           .user = core,
                            .is_ready = grammar_is_ready,
                            .should_advance = grammar_should_advance,
                            .accept_tokens = grammar_accept_tokens,

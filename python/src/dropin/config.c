@@ -135,15 +135,15 @@ int vllm_read_config(PyObject *given, quire_sched_config *config, quire_hasher_c
     if (read_fields(given, sched_fields, sizeof(sched_fields) / sizeof(sched_fields[0]), config) <
             0 ||
         read_fields(given, cache_fields, sizeof(cache_fields) / sizeof(cache_fields[0]),
-                    &config->cache) < 0 ||
+                    config->cache) < 0 ||
         read_groups(PyDict_GetItemString(given, "groups"), groups, max_groups, &num_groups) < 0 ||
         read_hasher(given, hasher) < 0)
         return -1;
     if (tokens != NULL)
         config->max_text_tokens = PyLong_AsUnsignedLongLong(tokens);
-    config->cache.groups = groups;
-    config->cache.num_groups = num_groups;
-    config->cache.digest_bytes = (uint32_t)quire_hash_digest_bytes(hasher->algo);
+    config->cache->groups = groups;
+    config->cache->num_groups = num_groups;
+    config->cache->digest_bytes = (uint32_t)quire_hash_digest_bytes(hasher->algo);
     config->profile = QUIRE_PROFILE_VLLM_0_20;
     return PyErr_Occurred() ? -1 : 0;
 }

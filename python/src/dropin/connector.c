@@ -119,7 +119,8 @@ static int connector_reset(void *user)
 
 quire_connector vllm_connector(vllm_core *core)
 {
-    return (quire_connector){.user = core,
+    return (quire_connector){.size = sizeof(quire_connector),
+                             .user = core,
                              .get_num_new_matched_tokens = connector_match,
                              .update_state_after_alloc = connector_alloc,
                              .build_meta = connector_meta,
@@ -163,7 +164,8 @@ static void *images_meta(void *user, const quire_step *step)
 
 quire_encoder_connector vllm_encoder_connector(vllm_core *core)
 {
-    return (quire_encoder_connector){.user = core,
+    return (quire_encoder_connector){.size = sizeof(quire_encoder_connector),
+                                     .user = core,
                                      .has_item = images_has_item,
                                      .update_state_after_alloc = images_alloc,
                                      .build_meta = images_meta};

@@ -105,7 +105,7 @@ static int slot_end(vllm_core *core, vllm_slot *slot, long status)
 
 int vllm_slot_finish(vllm_core *core, vllm_slot *slot, long status, uint32_t client)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (note_finished(core, slot->id, client) < 0)
         return -1;
     if (quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK)
@@ -117,7 +117,7 @@ int vllm_slot_finish(vllm_core *core, vllm_slot *slot, long status, uint32_t cli
 int vllm_slot_end_kept(vllm_core *core, quire_req req)
 {
     vllm_slot *slot = vllm_slot_of(core, req);
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (slot == NULL || quire_sched_req_info(core->sched, req, &info) == QUIRE_OK)
         return 0;
     return slot_end(core, slot, slot->final_status);
@@ -132,7 +132,7 @@ static PyObject *core_finish(PyObject *self, PyObject *args)
         return NULL;
     quire_req req = number;
     vllm_slot *slot = vllm_slot_of(core, req);
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (slot == NULL || slot->final_status != 0 ||
         quire_sched_req_info(core->sched, req, &info) != QUIRE_OK)
         Py_RETURN_FALSE;
@@ -153,7 +153,7 @@ static PyObject *core_info(PyObject *self, PyObject *args)
 {
     vllm_core *core = (vllm_core *)self;
     unsigned long long req;
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (!PyArg_ParseTuple(args, "K", &req))
         return NULL;
     vllm_slot *slot = vllm_slot_of(core, req);
@@ -236,7 +236,7 @@ static PyObject *core_set_pause(PyObject *self, PyObject *args)
 /* Requests that were preempted outside of a step. */
 static void slots_look(vllm_core *core)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     for (uint32_t i = 0; i < core->max_requests; i++) {
         vllm_slot *slot = &core->slots[i];
         if (slot->request == NULL ||
@@ -361,13 +361,15 @@ static int make_memory(vllm_core *core)
 
 static int make_sched(vllm_core *core, PyObject *given)
 {
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    config.cache = &cache;
     quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
     quire_group_config groups[MAX_GROUPS];
     if (vllm_read_config(given, &config, &hasher, groups, MAX_GROUPS) < 0)
         return -1;
     int status = QUIRE_OK;
-    if (config.cache.enable_caching != QUIRE_OFF)
+    if (cache.enable_caching != QUIRE_OFF)
         status = quire_hasher_create(&hasher, NULL, &core->hasher);
     if (status == QUIRE_OK) {
         quire_grammar grammar = vllm_grammar(core);
@@ -376,20 +378,20 @@ static int make_sched(vllm_core *core, PyObject *given)
         config.grammar = &grammar; /* copied, all three */
         config.connector = core->types.match == NULL ? NULL : &connector;
         config.encoder_connector = core->types.has_image == NULL ? NULL : &images;
-        vllm_listen(core, &config.cache);
+        vllm_listen(core, config.cache);
         config.hasher = core->hasher;
         status = quire_sched_create(&config, NULL, &core->sched);
     }
     if (status != QUIRE_OK)
         return vllm_refuse(status, "Scheduler");
-    core->num_groups = config.cache.num_groups;
+    core->num_groups = cache.num_groups;
     core->max_requests = config.max_requests;
     core->max_rows = config.max_num_seqs;
     core->num_spec_tokens = config.num_spec_tokens;
     uint32_t places = config.max_batches - 1; /* and one for a step made by hand */
     core->max_flight = places < VLLM_MAX_FLIGHT ? places : VLLM_MAX_FLIGHT;
     core->log_stats = config.log_stats == QUIRE_ON;
-    core->digest_bytes = config.cache.digest_bytes;
+    core->digest_bytes = cache.digest_bytes;
     uint32_t tells_tokens = 0;
     uint32_t is_v2 = 0;
     if (vllm_read_u32(given, "tells_tokens", &tells_tokens) < 0 ||

@@ -173,7 +173,7 @@ static int extras_features(hasher_extras *extras, PyObject *list)
 
 static int hasher_read_extras(hasher_object *self, PyObject *request, hasher_extras *extras)
 {
-    memset(&extras->keys, 0, sizeof(extras->keys));
+    extras->keys = (quire_extra_keys)QUIRE_EXTRA_KEYS_INIT;
     extras->num_owned = 0;
     extras->is_odd = 0;
     PyObject *embeds = PyObject_GetAttr(request, self->names[NAME_EMBEDS]);

@@ -103,7 +103,7 @@ static int read_attribute(PyObject *request, const char *name, uint32_t *value)
 
 int vllm_slot_cut(vllm_core *core, vllm_slot *slot)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     Py_ssize_t left = PyList_Size(slot->all_tokens);
     if (quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK ||
         left >= (Py_ssize_t)info.num_tokens)

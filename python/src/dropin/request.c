@@ -235,7 +235,7 @@ PyObject *vllm_core_add(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OO!", &request, &PyDict_Type, &rules))
         return NULL;
     vllm_slot made = {0};
-    request_input input = {0};
+    request_input input = {.params = QUIRE_REQUEST_PARAMS_INIT};
     quire_req req = 0;
     int status = QUIRE_E_ARGUMENT;
     if (fill_slot(core, &made, request, rules) == 0 &&
@@ -261,7 +261,7 @@ PyObject *vllm_core_add(PyObject *self, PyObject *args)
 /* One that waited for its input has it now. */
 static int take_input(vllm_core *core, vllm_slot *slot, PyObject *rules, int was_waiting)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (!was_waiting || quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK)
         return 0;
     slot->num_prompt = info.num_prompt_tokens;
@@ -276,14 +276,14 @@ PyObject *vllm_core_go_on(PyObject *self, PyObject *args)
     unsigned long long number;
     PyObject *request;
     PyObject *rules;
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (!PyArg_ParseTuple(args, "KOO!", &number, &request, &PyDict_Type, &rules))
         return NULL;
     vllm_slot *slot = vllm_slot_of(core, number);
     if (slot == NULL || quire_sched_req_info(core->sched, number, &info) != QUIRE_OK)
         return vllm_raise(QUIRE_E_UNKNOWN_REQ, "request");
     int was_waiting = info.status == QUIRE_REQ_WAITING_FOR_STREAMING;
-    request_input input = {0};
+    request_input input = {.params = QUIRE_REQUEST_PARAMS_INIT};
     PyObject *tokens = NULL;
     int status = QUIRE_OK;
     if (request == Py_None) {

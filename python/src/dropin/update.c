@@ -336,7 +336,7 @@ static const long finished_statuses[] = {[QUIRE_FINISH_STOP] = QUIRE_REQ_FINISHE
  * goes on, 0: it has ended. */
 static int session_turn(vllm_core *core, vllm_slot *slot)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK ||
         info.status >= QUIRE_REQ_FINISHED_STOPPED)
         return 0;
@@ -419,9 +419,9 @@ static PyObject *spec_stats(const vllm_core *core, const quire_spec_stats *stats
 
 static PyObject *stats_tuple(const vllm_core *core, const quire_outputs *made)
 {
-    if (!made->has_stats)
+    if (made->stats == NULL)
         Py_RETURN_NONE;
-    const quire_sched_stats *s = &made->stats;
+    const quire_sched_stats *s = made->stats;
     PyObject *spec = spec_stats(core, &s->spec);
     if (spec == NULL)
         return NULL;
@@ -555,7 +555,7 @@ PyObject *vllm_core_update(PyObject *self, PyObject *args)
     update_transfers transfers = {0};
     uint64_t step;
     update_input input = {0};
-    quire_model_output model = {0};
+    quire_model_output model = QUIRE_MODEL_OUTPUT_INIT;
     const quire_outputs *made = NULL;
     PyObject *answer = NULL;
     if (step_number(core, output, &step) == 0 && input_read(core, output, computed, &input) == 0 &&

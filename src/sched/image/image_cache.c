@@ -222,7 +222,7 @@ static bool image_get_event(qr_image *image, qr_event_log *log, uint32_t num_blo
     qr_image_u8(image, &follows, 1);
     if (follows == 0)
         return false;
-    quire_event event = {0};
+    quire_event event = QUIRE_EVENT_INIT;
     uint64_t parent_len;
     image_event_fields(image, &event, &parent_len);
     event.parent.len = (size_t)parent_len;

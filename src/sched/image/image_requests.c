@@ -295,7 +295,8 @@ static void image_waiter(qr_image *image, quire_sched *s, uint32_t index)
 static void image_extra(qr_image *image, quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->table.requests[index];
-    image_features(image, s, index, 0, r->num_features, &r->flags, &r->features, &r->mm_features);
+    quire_mm_feature *mm_features = NULL;
+    image_features(image, s, index, 0, r->num_features, &r->flags, &r->features, &mm_features);
     for (uint32_t i = 0; i < r->num_features && !image->is_bad; i++)
         qr_image_hold(image, &s->encoder, r->features, i);
     image_name(image, s, index, &r->extra.lora_name);
@@ -304,7 +305,7 @@ static void image_extra(qr_image *image, quire_sched *s, uint32_t index)
     qr_image_require(image, r->embeds_tail.len == 0 || r->embeds_tail.len == QR_SHA256_BYTES);
     if (!image->is_reading)
         return;
-    r->extra.mm_features = r->mm_features;
+    r->extra.mm_features = mm_features;
     r->extra.num_mm_features = r->num_features;
     r->has_extra = r->extra.lora_name.len > 0 || r->extra.cache_salt.len > 0 || r->num_features > 0;
 }

@@ -8,7 +8,7 @@
 int qr_prefix_config_check(const quire_sched_config *c)
 {
     bool is_vllm = c->profile == QUIRE_PROFILE_VLLM_0_20;
-    bool can_look = !is_vllm && c->cache.enable_caching == QUIRE_ON && c->cache.num_groups > 0;
+    bool can_look = !is_vllm && c->cache->enable_caching == QUIRE_ON && c->cache->num_groups > 0;
     if (c->prefix_window > 0 && !can_look)
         return qr_refuse(
             "prefix_window is %u, but it needs the default profile with prefix caching",

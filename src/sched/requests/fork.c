@@ -53,9 +53,9 @@ static bool copy_features(quire_sched *s, uint32_t index, const qr_request *pare
     if (n == 0)
         return true;
     r->features = (qr_feature *)(void *)qr_request_take_blob(s, index, n * sizeof *r->features);
-    r->mm_features =
-        (quire_mm_feature *)(void *)qr_request_take_blob(s, index, n * sizeof *r->mm_features);
-    if (r->features == NULL || r->mm_features == NULL)
+    quire_mm_feature *mm_features =
+        (quire_mm_feature *)(void *)qr_request_take_blob(s, index, n * sizeof *mm_features);
+    if (r->features == NULL || mm_features == NULL)
         return false;
     for (uint32_t i = 0; i < n; i++) {
         quire_bytes identifier;
@@ -64,10 +64,10 @@ static bool copy_features(quire_sched *s, uint32_t index, const qr_request *pare
         r->features[i] = parent->features[i];
         r->features[i].identifier = identifier;
         r->features[i].holds = 0;
-        r->mm_features[i] = parent->mm_features[i];
-        r->mm_features[i].identifier = identifier;
+        mm_features[i] = parent->extra.mm_features[i];
+        mm_features[i].identifier = identifier;
     }
-    r->extra.mm_features = r->mm_features;
+    r->extra.mm_features = mm_features;
     r->extra.num_mm_features = n;
     return true;
 }

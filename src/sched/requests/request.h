@@ -82,9 +82,8 @@ typedef struct qr_request {
     uint32_t num_features;
     qr_stop_rules stops;
     qr_feature *features;
-    qr_flag_chain flags;           /* of the features */
-    quire_mm_feature *mm_features; /* the same, as the hasher wants them */
-    quire_extra_keys extra;
+    qr_flag_chain flags;     /* of the features */
+    quire_extra_keys extra;  /* with the features, as the hasher wants them */
     quire_bytes embeds_tail; /* see hashes.c; absent without embeddings */
     bool has_extra;
     uint8_t load;         /* qr_load */

@@ -219,8 +219,9 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
     r->kv.skip_reading_prefix = p->skip_reading_prefix;
     r->num_features = p->num_mm_inputs;
     qr_stop_rules stops;
+    quire_mm_feature *mm_features;
     bool fits = qr_request_copy_stops(s, index, p, &stops) &&
-                qr_request_copy_features(s, index, p, 0, &r->features, &r->mm_features) &&
+                qr_request_copy_features(s, index, p, 0, &r->features, &mm_features) &&
                 qr_request_copy_bytes(s, index, p->lora_name, &r->extra.lora_name) &&
                 qr_request_copy_bytes(s, index, p->cache_salt, &r->extra.cache_salt) &&
                 copy_embeds(s, index, p, &r->embeds_tail);
@@ -232,7 +233,7 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
         err = qr_request_copy_flags(s, p, r->features, 0, &r->flags);
     if (err != QUIRE_OK)
         return err;
-    r->extra.mm_features = r->mm_features;
+    r->extra.mm_features = mm_features;
     r->extra.num_mm_features = r->num_features;
     r->is_plain = !r->use_grammar && !r->is_pooling && r->num_features == 0;
     r->has_extra = r->extra.lora_name.len > 0 || r->extra.cache_salt.len > 0 || r->num_features > 0;

@@ -117,7 +117,7 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
         uint32_t old = r->num_features;
         if (old > 0) {
             memcpy(in->features, r->features, old * sizeof *r->features);
-            memcpy(in->mm_features, r->mm_features, old * sizeof *r->mm_features);
+            memcpy(in->mm_features, r->extra.mm_features, old * sizeof *in->mm_features);
         }
         for (uint32_t i = old; i < old + in->num_features; i++) {
             in->features[i].offset += kept;
@@ -126,9 +126,8 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
         }
         qr_flags_join(&s->flags, &r->flags, &in->flags);
         r->features = in->features;
-        r->mm_features = in->mm_features;
         r->num_features = old + in->num_features;
-        r->extra.mm_features = r->mm_features;
+        r->extra.mm_features = in->mm_features;
         r->extra.num_mm_features = r->num_features;
         r->has_extra = true;
         r->is_plain = false;

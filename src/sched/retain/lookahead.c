@@ -95,7 +95,7 @@ static void release_kept(void *keeper, uint32_t n)
 int qr_lookahead_config_check(const quire_sched_config *c)
 {
     bool is_vllm = c->profile == QUIRE_PROFILE_VLLM_0_20;
-    bool can_look = !is_vllm && c->cache.enable_caching == QUIRE_ON && c->cache.num_groups > 0;
+    bool can_look = !is_vllm && c->cache->enable_caching == QUIRE_ON && c->cache->num_groups > 0;
     if (c->lookahead > 0 && !can_look)
         return qr_refuse("lookahead is %u, but it needs the default profile with prefix caching",
                          c->lookahead);
@@ -114,12 +114,12 @@ static uint32_t ahead_row_blocks(const quire_cache_config *c)
 void qr_lookahead_carve(qr_lookahead *a, qr_arena *arena, const quire_sched_config *c)
 {
     bool is_on = c->lookahead > 0;
-    uint32_t row = is_on ? ahead_row_blocks(&c->cache) : 0;
+    uint32_t row = is_on ? ahead_row_blocks(c->cache) : 0;
     a->entries = qr_arena_take(arena, c->lookahead, sizeof *a->entries);
     a->rows = qr_arena_take(arena, (size_t)c->lookahead * row, sizeof *a->rows);
     a->spare = qr_arena_take(arena, row, sizeof *a->spare);
     a->entry_of = qr_arena_take(arena, is_on ? c->max_requests : 0, sizeof *a->entry_of);
-    a->wanted = qr_arena_take(arena, is_on ? c->cache.num_blocks : 0, sizeof *a->wanted);
+    a->wanted = qr_arena_take(arena, is_on ? c->cache->num_blocks : 0, sizeof *a->wanted);
 }
 
 void qr_lookahead_init(quire_sched *s, const quire_sched_config *c)
@@ -133,8 +133,8 @@ void qr_lookahead_init(quire_sched *s, const quire_sched_config *c)
     a->furthest = QR_NIL;
     if (a->max == 0)
         return;
-    a->row_blocks = ahead_row_blocks(&c->cache);
-    memset(a->wanted, 0, c->cache.num_blocks * sizeof *a->wanted);
+    a->row_blocks = ahead_row_blocks(c->cache);
+    memset(a->wanted, 0, c->cache->num_blocks * sizeof *a->wanted);
     for (uint32_t i = 0; i < c->max_requests; i++)
         a->entry_of[i] = QR_NIL;
     s->cache->pool->queue.wanted = a->wanted;

@@ -141,7 +141,7 @@ const char *qr_admissible_config(const quire_sched_config *c, uint32_t align_siz
     uint32_t threshold = c->long_prefill_token_threshold;
     bool is_strict =
         (qr_quirks(c->profile, c->quirks_on, c->quirks_off) & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
-    if (is_strict && c->enable_chunked_prefill == QUIRE_OFF && budget < c->cache.max_model_len)
+    if (is_strict && c->enable_chunked_prefill == QUIRE_OFF && budget < c->cache->max_model_len)
         return "without enable_chunked_prefill, max_num_batched_tokens and "
                "max_num_scheduled_tokens must not be smaller than cache.max_model_len";
     if (align_size > budget)

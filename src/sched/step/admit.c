@@ -210,7 +210,8 @@ static qr_verdict refuse_blocks(quire_sched *s, qr_admission *a, int err)
 static qr_verdict allocate(quire_sched *s, qr_admission *a)
 {
     qr_request *r = a->r;
-    quire_allocate_params p = {.num_new_tokens = a->num_new,
+    quire_allocate_params p = {.size = sizeof(quire_allocate_params),
+                               .num_new_tokens = a->num_new,
                                .num_new_computed_tokens = a->num_local,
                                .new_computed_blocks = a->hits,
                                .num_external_computed_tokens = a->num_external + a->num_swapped,

@@ -96,7 +96,8 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *nu
 {
     uint32_t index = s->queues.running[*cursor];
     qr_request *r = &s->table.requests[index];
-    quire_allocate_params p = {.num_new_tokens = *num_tokens,
+    quire_allocate_params p = {.size = sizeof(quire_allocate_params),
+                               .num_new_tokens = *num_tokens,
                                .num_lookahead_tokens = s->rules.num_lookahead};
     if ((s->rules.quirks & QUIRE_QUIRK(WINDOW_AHEAD)) == 0)
         p.num_uncertain_tokens = r->num_placeholders;

@@ -45,7 +45,7 @@ static void count_drafts(quire_sched *s, const quire_model_output *output, const
     uint32_t accepted = a->num_tokens - 1;
     uint32_t invalid =
         output->num_invalid_drafts == NULL ? 0 : output->num_invalid_drafts[a->place];
-    quire_spec_stats *stats = &s->results.result.stats.spec;
+    quire_spec_stats *stats = &s->results.stats.spec;
     stats->num_drafts++;
     stats->num_draft_tokens += a->num_drafts - invalid;
     stats->num_accepted_tokens += accepted;
@@ -367,8 +367,8 @@ static void write_stats(quire_sched *s)
     s->ended.num_client_finished = 0;
     if (!s->rules.counts_stats)
         return;
-    result->has_stats = s->rules.log_stats;
-    quire_sched_stats *stats = &result->stats;
+    result->stats = s->rules.log_stats ? &s->results.stats : NULL;
+    quire_sched_stats *stats = &s->results.stats;
     stats->num_running = s->queues.num_running;
     stats->num_waiting = s->queues.waiting.count;
     stats->num_skipped = s->queues.skipped.count;
@@ -392,6 +392,7 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
         return err;
     uint64_t began_ns = qr_sched_begins(s);
     s->results.result = (quire_outputs){0};
+    s->results.stats = (quire_sched_stats){0};
     for (; s->results.result.num_outputs < s->results.num_outgrown; s->results.result.num_outputs++)
         s->results.outputs[s->results.result.num_outputs] =
             s->results.outgrown[s->results.result.num_outputs];

@@ -225,7 +225,8 @@ static void tell_names(quire_sched *s, uint64_t step)
 {
     qr_names *names = &s->watch.monitor->names;
     uint64_t place = qr_monitor_claim_step(s->watch.monitor);
-    quire_step_names head = {.step = step,
+    quire_step_names head = {.size = sizeof(quire_step_names),
+                             .step = step,
                              .num_running = lesser(s->queues.num_running, names->most)};
     for (uint32_t i = 0; i < head.num_running; i++)
         qr_names_set(names, place, i, s->table.waiters[s->queues.running[i]].id);
@@ -244,7 +245,8 @@ static bool is_idle(const quire_sched *s)
 static void tell_monitor_step(quire_sched *s, const quire_snapshot *n, uint64_t began_ns)
 {
     quire_monitor *m = s->watch.monitor;
-    quire_monitor_step step = {.step = n->step,
+    quire_monitor_step step = {.size = sizeof(quire_monitor_step),
+                               .step = n->step,
                                .time_ns = n->time_ns,
                                .num_running = n->num_running,
                                .num_waiting = n->num_waiting,
@@ -309,7 +311,7 @@ void qr_sched_tell_update(quire_sched *s, uint64_t began_ns, uint32_t num_outgro
         return;
     qr_metrics_take_outputs(metrics, s->results.outputs, num_outgrown,
                             s->results.result.num_outputs);
-    qr_metrics_take_stats(metrics, &s->results.result.stats);
+    qr_metrics_take_stats(metrics, &s->results.stats);
     qr_sched_tell_levels(s);
     qr_sched_tell_load(s);
     if (s->watch.monitor->maps.period_ns > 0)

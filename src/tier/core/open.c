@@ -148,7 +148,7 @@ static quire_tier_caps caps_of(const qr_runner *runner)
 {
     quire_tier_caps caps = {0};
     if (runner->ops.caps != NULL)
-        caps = runner->ops.caps(runner->self);
+        runner->ops.caps(runner->self, &caps);
     if (caps.alignment == 0)
         caps.alignment = 1;
     if (caps.max_bytes == 0)

@@ -372,9 +372,9 @@ QUIRE_API int quire_tier_set_identity(quire_tier *tier, const unsigned char *fin
     return status == QUIRE_OK ? await_settled(tier) : status;
 }
 
-QUIRE_API quire_tier_caps quire_tier_get_caps(const quire_tier *tier)
+QUIRE_API const quire_tier_caps *quire_tier_get_caps(const quire_tier *tier)
 {
-    return tier == NULL ? (quire_tier_caps){0} : tier->runner.caps;
+    return tier == NULL ? NULL : &tier->runner.caps;
 }
 
 QUIRE_API const char *quire_tier_label(const quire_tier *tier)
@@ -389,27 +389,27 @@ QUIRE_API const char *quire_tier_medium(const quire_tier *tier)
 
 QUIRE_API int quire_tier_get_stats(const quire_tier *tier, quire_tier_stats *stats)
 {
-    if (tier == NULL || stats == NULL)
+    if (tier == NULL)
         return QUIRE_E_ARGUMENT;
     const qr_tier_counts *counts = &tier->counts;
-    memset(stats, 0, sizeof *stats);
-    stats->health = (quire_tier_health)qr_count_get(&counts->health);
+    quire_tier_stats own = {0};
+    own.health = (quire_tier_health)qr_count_get(&counts->health);
     if (tier->runner.ops.usage != NULL)
-        stats->usage = tier->runner.ops.usage(tier->runner.self);
-    stats->space.capacity_bytes = tier->runner.caps.capacity_bytes;
+        own.usage = tier->runner.ops.usage(tier->runner.self);
+    own.space.capacity_bytes = tier->runner.caps.capacity_bytes;
     if (tier->runner.ops.space != NULL)
-        stats->space = tier->runner.ops.space(tier->runner.self);
-    stats->jobs = qr_count_get(&counts->jobs);
-    stats->jobs_in_flight = qr_count_get(&counts->jobs_in_flight);
-    stats->bytes_in_flight = qr_count_get(&counts->bytes_in_flight);
-    stats->bytes_late = qr_count_get(&counts->bytes_late);
+        own.space = tier->runner.ops.space(tier->runner.self);
+    own.jobs = qr_count_get(&counts->jobs);
+    own.jobs_in_flight = qr_count_get(&counts->jobs_in_flight);
+    own.bytes_in_flight = qr_count_get(&counts->bytes_in_flight);
+    own.bytes_late = qr_count_get(&counts->bytes_late);
     for (size_t op = 0; op < QR_TIER_OPS; op++)
         for (size_t status = 0; status < QR_TIER_STATUSES; status++)
-            stats->keys[op][status] = qr_count_get(&counts->keys[op][status]);
-    stats->bytes_loaded = qr_count_get(&counts->bytes_loaded);
-    stats->bytes_stored = qr_count_get(&counts->bytes_stored);
-    stats->late = qr_count_get(&counts->late);
-    stats->breaker_opened = qr_count_get(&counts->breaker_opened);
-    stats->bad_ends = qr_count_get(&tier->runner.bad_ends);
-    return QUIRE_OK;
+            own.keys[op][status] = qr_count_get(&counts->keys[op][status]);
+    own.bytes_loaded = qr_count_get(&counts->bytes_loaded);
+    own.bytes_stored = qr_count_get(&counts->bytes_stored);
+    own.late = qr_count_get(&counts->late);
+    own.breaker_opened = qr_count_get(&counts->breaker_opened);
+    own.bad_ends = qr_count_get(&tier->runner.bad_ends);
+    return qr_struct_out(stats, &own, sizeof own);
 }

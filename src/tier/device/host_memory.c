@@ -235,7 +235,7 @@ QUIRE_API void quire_host_memory_close(quire_host_memory *memory)
     qr_free(memory);
 }
 
-QUIRE_API quire_host_memory_info quire_host_memory_get_info(const quire_host_memory *memory)
+QUIRE_API const quire_host_memory_info *quire_host_memory_get_info(const quire_host_memory *memory)
 {
-    return memory == NULL ? (quire_host_memory_info){0} : memory->info;
+    return memory == NULL ? NULL : &memory->info;
 }

@@ -246,16 +246,16 @@ static void private_cancel(void *self, quire_tier_ends *ends, quire_tier_job *jo
 
 /* ---- on the scheduler's thread ------------------------------------------ */
 
-static quire_tier_caps private_caps(void *self)
+static void private_caps(void *self, quire_tier_caps *caps)
 {
     const qr_file_private *file = self;
-    return (quire_tier_caps){.alignment = file->handle.is_direct ? QR_FILE_PAGE : 1,
-                             .max_bytes = file->config.block_bytes,
-                             .is_persistent = 1,
-                             .checks_crc = 1,
-                             .looks_ahead = file->config.policy == QUIRE_SLOTS_LOOKAHEAD,
-                             .capacity_bytes = (uint64_t)file->slab.layout.num_slots *
-                                               file->slab.layout.block_bytes};
+    *caps = (quire_tier_caps){.alignment = file->handle.is_direct ? QR_FILE_PAGE : 1,
+                              .max_bytes = file->config.block_bytes,
+                              .is_persistent = 1,
+                              .checks_crc = 1,
+                              .looks_ahead = file->config.policy == QUIRE_SLOTS_LOOKAHEAD,
+                              .capacity_bytes = (uint64_t)file->slab.layout.num_slots *
+                                                file->slab.layout.block_bytes};
 }
 
 static void private_prepare(void *self, quire_tier_job *job)

@@ -150,15 +150,15 @@ static void shared_close(void *self)
     qr_free(shared);
 }
 
-static quire_tier_caps shared_caps(void *self)
+static void shared_caps(void *self, quire_tier_caps *caps)
 {
     const qr_file_shared *shared = self;
-    return (quire_tier_caps){.alignment = 1,
-                             .max_bytes = shared->config.block_bytes,
-                             .is_persistent = 1,
-                             .is_shared = 1,
-                             .checks_crc = 1,
-                             .capacity_bytes = shared->config.capacity_bytes};
+    *caps = (quire_tier_caps){.alignment = 1,
+                              .max_bytes = shared->config.block_bytes,
+                              .is_persistent = 1,
+                              .is_shared = 1,
+                              .checks_crc = 1,
+                              .capacity_bytes = shared->config.capacity_bytes};
 }
 
 /* ---- on the scheduler's thread ------------------------------------------ */

@@ -90,7 +90,7 @@ static bool scan_group(quire_offload *o, uint32_t index, uint32_t g, int64_t con
 static bool read_request(const quire_offload *o, const qr_offload_req *r, quire_block_span *own,
                          int64_t *confirmed)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (quire_sched_req_info(o->sched, r->req, &info) != QUIRE_OK ||
         quire_sched_get_blocks(o->sched, r->req, own) != QUIRE_OK)
         return false;

@@ -181,7 +181,7 @@ int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *nu
 {
     quire_offload *o = user;
     quire_block_span spans[QR_OFFLOAD_MAX_GROUPS];
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     const void *hashes = NULL;
     uint32_t num_hashes = 0;
     *num_external = 0;

@@ -213,7 +213,8 @@ static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu
     qr_share_init(&o->share, &plan->config, o->cpu);
     o->block_bytes = plan->config.block_bytes;
     o->learns = o->promote != NULL && plan->config.learns != QUIRE_OFF;
-    o->connector = (quire_connector){.user = o,
+    o->connector = (quire_connector){.size = sizeof(quire_connector),
+                                     .user = o,
                                      .get_num_new_matched_tokens = qr_match_request,
                                      .update_state_after_alloc = on_alloc,
                                      .build_meta = on_build_meta,
@@ -363,6 +364,8 @@ static void end_loads(quire_offload *o, const quire_req *reqs, uint32_t n, bool 
 
 int quire_offload_tell(quire_offload *offload, const quire_offload_report *report)
 {
+    quire_offload_report room;
+    report = qr_struct_in(&room, sizeof room, report);
     if (!is_offload(offload) || report == NULL || offload->has_device || !has_arrays(report))
         return QUIRE_E_ARGUMENT;
     if (is_in_child(offload))
@@ -384,7 +387,8 @@ int quire_offload_tell(quire_offload *offload, const quire_offload_report *repor
 
 int quire_offload_poll(quire_offload *offload, uint64_t step, quire_model_output *output)
 {
-    if (!is_offload(offload) || output == NULL || offload->sched == NULL || offload->is_closed)
+    if (!is_offload(offload) || !qr_struct_is_out(output, sizeof *output) ||
+        offload->sched == NULL || offload->is_closed)
         return QUIRE_E_ARGUMENT;
     if (is_in_child(offload))
         return QUIRE_E_SYSTEM;
@@ -432,22 +436,22 @@ int quire_offload_set_identity(quire_offload *offload, const unsigned char *fing
 
 int quire_offload_get_stats(const quire_offload *offload, quire_offload_stats *stats)
 {
-    if (!is_offload(offload) || stats == NULL)
+    if (!is_offload(offload))
         return QUIRE_E_ARGUMENT;
     const qr_offload_counters *c = &offload->counters;
-    *stats = (quire_offload_stats){.cpu = quire_pool_usage(offload->cpu),
-                                   .stored_blocks = qr_count_get(&c->stored_blocks),
-                                   .loaded_blocks = qr_count_get(&c->loaded_blocks),
-                                   .failed_loads = qr_count_get(&c->failed_loads),
-                                   .failed_stores = qr_count_get(&c->failed_stores),
-                                   .no_room = qr_count_get(&c->no_room),
-                                   .hit_tokens = qr_count_get(&c->hit_tokens),
-                                   .expected_blocks = qr_count_get(&c->expected_blocks),
-                                   .stores_in_flight = qr_count_get(&c->stores_in_flight),
-                                   .loads_in_flight = qr_count_get(&c->loads_in_flight)};
+    quire_offload_stats own = {.cpu = quire_pool_usage(offload->cpu),
+                               .stored_blocks = qr_count_get(&c->stored_blocks),
+                               .loaded_blocks = qr_count_get(&c->loaded_blocks),
+                               .failed_loads = qr_count_get(&c->failed_loads),
+                               .failed_stores = qr_count_get(&c->failed_stores),
+                               .no_room = qr_count_get(&c->no_room),
+                               .hit_tokens = qr_count_get(&c->hit_tokens),
+                               .expected_blocks = qr_count_get(&c->expected_blocks),
+                               .stores_in_flight = qr_count_get(&c->stores_in_flight),
+                               .loads_in_flight = qr_count_get(&c->loads_in_flight)};
     if (offload->promote != NULL)
-        qr_promote_add_stats(offload->promote, stats);
-    return QUIRE_OK;
+        qr_promote_add_stats(offload->promote, &own);
+    return qr_struct_out(stats, &own, sizeof own);
 }
 
 quire_cache *quire_offload_cache(quire_offload *offload)

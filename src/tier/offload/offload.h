@@ -326,7 +326,8 @@ static inline qr_offload_req *qr_offload_find(quire_offload *o, quire_req req)
 /* The configs with their defaults, and what others will need. */
 typedef struct qr_offload_plan {
     quire_offload_config config;
-    quire_sched_config sched;
+    quire_sched_config sched; /* its cache is sched_cache */
+    quire_cache_config sched_cache;
     quire_cache_config cpu;
     size_t cpu_bytes;
     size_t lower_bytes;

@@ -18,7 +18,7 @@ enum {
 static void plan_cpu_cache(qr_offload_plan *plan)
 {
     const quire_sched_config *sched = &plan->sched;
-    quire_cache_config cpu = sched->cache;
+    quire_cache_config cpu = *sched->cache;
     cpu.num_blocks = plan->config.num_cpu_blocks;
     cpu.max_requests = 1; /* it is looked up and filled, and no request has blocks there */
     cpu.max_num_batched_tokens = sched->max_num_batched_tokens;
@@ -46,7 +46,7 @@ static bool is_full_kind(quire_layer_kind kind)
 static bool is_config_valid(const qr_offload_plan *plan)
 {
     const quire_offload_config *c = &plan->config;
-    const quire_cache_config *cache = &plan->sched.cache;
+    const quire_cache_config *cache = plan->sched.cache;
     if (cache->enable_caching == QUIRE_OFF || plan->sched.hasher == NULL ||
         cache->num_groups == 0 || cache->num_groups > QR_OFFLOAD_MAX_GROUPS ||
         cache->groups == NULL)
@@ -63,6 +63,10 @@ int qr_offload_read_plan(qr_offload_plan *plan, const quire_offload_config *call
     int err = qr_config_read(&plan->config, sizeof plan->config, callers);
     if (err == QUIRE_OK)
         err = qr_config_read(&plan->sched, sizeof plan->sched, plan->config.sched);
+    if (err == QUIRE_OK)
+        err = qr_config_read(&plan->sched_cache, sizeof plan->sched_cache, plan->sched.cache);
+    plan->sched.cache = &plan->sched_cache;
+    plan->config.sched = &plan->sched;
     if (err == QUIRE_OK && !is_config_valid(plan))
         err = QUIRE_E_CONFIG;
     if (err != QUIRE_OK)
@@ -95,7 +99,7 @@ static uint32_t num_ranks(const quire_cache_config *cache)
 
 static void set_groups(quire_offload *o, const qr_offload_plan *plan)
 {
-    const quire_cache_config *cache = &plan->sched.cache;
+    const quire_cache_config *cache = plan->sched.cache;
     uint32_t target = 0;
     o->num_groups = cache->num_groups;
     o->fa_group = QR_NIL;
@@ -146,7 +150,7 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->looks_ahead = c->lookahead != QUIRE_OFF;
     o->most_decode = plan->sched.num_spec_tokens + 1;
     o->num_cpu = c->num_cpu_blocks;
-    o->num_gpu = plan->sched.cache.num_blocks;
+    o->num_gpu = plan->sched.cache->num_blocks;
     o->max_requests = plan->sched.max_requests;
     o->num_workers = o->has_device ? 1 : c->num_workers;
     o->num_places = (uint32_t)qr_round_up_pow2(c->max_events);

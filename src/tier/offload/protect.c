@@ -202,7 +202,7 @@ static void expect_of_tiers(quire_offload *o, quire_req req, uint32_t num_tokens
 static void expect(quire_offload *o, quire_req req, uint32_t place)
 {
     quire_block_span spans[QR_OFFLOAD_MAX_GROUPS];
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     qr_offload_req *r = &o->reqs[quire_req_index(req)];
     r->ahead = req;
     r->seen = o->look;

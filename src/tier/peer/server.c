@@ -390,11 +390,12 @@ QUIRE_API int quire_peer_server_set_identity(quire_peer_server *server,
 QUIRE_API int quire_peer_server_get_stats(const quire_peer_server *server,
                                           quire_peer_server_stats *stats)
 {
-    if (server == NULL || stats == NULL)
+    quire_peer_server_stats own;
+    if (server == NULL)
         return QUIRE_E_ARGUMENT;
-#define QR_X(name, field) stats->field = qr_count_get(&server->counts[QR_SERVED_##name]);
+#define QR_X(name, field) own.field = qr_count_get(&server->counts[QR_SERVED_##name]);
     QR_SERVED_COUNTS(QR_X)
 #undef QR_X
-    stats->offered = atomic_load_explicit(&server->table.num_offered, memory_order_relaxed);
-    return QUIRE_OK;
+    own.offered = atomic_load_explicit(&server->table.num_offered, memory_order_relaxed);
+    return qr_struct_out(stats, &own, sizeof own);
 }

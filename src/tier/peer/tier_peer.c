@@ -123,15 +123,15 @@ static int open_peer(void *self, const void *memory, size_t bytes, char *text, s
     return QUIRE_OK;
 }
 
-static quire_tier_caps get_caps(void *self)
+static void get_caps(void *self, quire_tier_caps *caps)
 {
     const quire_tier_peer *peer = self;
-    return (quire_tier_caps){.alignment = 1,
-                             .max_bytes = peer->net.max_block_bytes,
-                             .is_persistent = 1, /* as far as this engine can tell */
-                             .is_shared = 1,
-                             .checks_crc = 1,
-                             .is_read_only = 1};
+    *caps = (quire_tier_caps){.alignment = 1,
+                              .max_bytes = peer->net.max_block_bytes,
+                              .is_persistent = 1, /* as far as this engine can tell */
+                              .is_shared = 1,
+                              .checks_crc = 1,
+                              .is_read_only = 1};
 }
 
 static void prepare_job(void *self, quire_tier_job *job)
@@ -267,6 +267,8 @@ static bool has_whole_hashes(const quire_wire_event *event)
 
 QUIRE_API int quire_tier_peer_take_event(quire_tier_peer *peer, const quire_wire_event *event)
 {
+    quire_wire_event room;
+    event = qr_struct_in(&room, sizeof room, event);
     if (peer == NULL || event == NULL)
         return QUIRE_E_ARGUMENT;
     if (peer->hints.entries == NULL)
@@ -302,11 +304,12 @@ QUIRE_API int quire_tier_peer_set_whole(quire_tier_peer *peer, uint32_t is_whole
 
 QUIRE_API int quire_tier_peer_get_stats(const quire_tier_peer *peer, quire_tier_peer_stats *stats)
 {
-    if (peer == NULL || stats == NULL)
+    quire_tier_peer_stats own;
+    if (peer == NULL)
         return QUIRE_E_ARGUMENT;
-#define QR_X(name, field) stats->field = qr_count_get(&peer->net.counts[QR_NET_##name]);
+#define QR_X(name, field) own.field = qr_count_get(&peer->net.counts[QR_NET_##name]);
     QR_PEER_COUNTS(QR_X)
 #undef QR_X
-    stats->hints = atomic_load_explicit(&peer->hints.num, memory_order_relaxed);
-    return QUIRE_OK;
+    own.hints = atomic_load_explicit(&peer->hints.num, memory_order_relaxed);
+    return qr_struct_out(stats, &own, sizeof own);
 }

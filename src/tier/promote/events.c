@@ -31,7 +31,8 @@ static void take_change(void *user, uint32_t slot, const quire_tier_key *key, ui
     quire_bytes hash;
     if (!hash_of(promote, key, &hash))
         return;
-    quire_event event = {.kind = is_there != 0 ? QUIRE_EVENT_STORED : QUIRE_EVENT_REMOVED,
+    quire_event event = {.size = sizeof(quire_event),
+                         .kind = is_there != 0 ? QUIRE_EVENT_STORED : QUIRE_EVENT_REMOVED,
                          .group_id = key->group,
                          .blocks = &block,
                          .num_blocks = 1,
@@ -60,7 +61,8 @@ void qr_promote_watch_tiers(qr_promote *promote, quire_monitor *monitor, uint32_
         qr_tier_watch(promote->tiers[t].tier, &watch->slots, take_change, watch);
         if (watch->slots == NULL)
             continue;
-        quire_watched_blocks blocks = {.user = watch, .get_key = get_key};
+        quire_watched_blocks blocks = {
+            .size = sizeof(quire_watched_blocks), .user = watch, .get_key = get_key};
         blocks.num_blocks = (uint32_t)quire_slots_usage(watch->slots).total + 1;
         (void)quire_monitor_watch_blocks(monitor, watch->place, &blocks);
     }

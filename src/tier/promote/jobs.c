@@ -417,7 +417,8 @@ static void publish(qr_promote *promote, const qr_promote_job *job, uint32_t fir
                                  .offered = (uint8_t)(1u << job->tier)};
         qr_promote_set_block(promote, job->blocks[first + i], past);
     }
-    quire_cache_full_params params = {.blocks = job->blocks + first,
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = job->blocks + first,
                                       .num_full_blocks = n,
                                       .hashes = promote->hash_scratch,
                                       .hash_len = hash_len,

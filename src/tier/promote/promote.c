@@ -89,9 +89,9 @@ static void read_tiers(qr_promote *promote, const quire_offload_config *config)
         qr_promote_tier *tier = &promote->tiers[t];
         tier->tier = from->tier;
         tier->admit = from->admit;
-        tier->looks_ahead = quire_tier_get_caps(from->tier).looks_ahead != 0;
+        tier->looks_ahead = quire_tier_get_caps(from->tier)->looks_ahead != 0;
         promote->looks_ahead |= tier->looks_ahead;
-        tier->is_read_only = quire_tier_get_caps(from->tier).is_read_only != 0;
+        tier->is_read_only = quire_tier_get_caps(from->tier)->is_read_only != 0;
         tier->deadline_ns = from->deadline_ns;
         tier->wait_ns = from->deadline_ns > 0 ? from->deadline_ns : DEFAULT_WAIT_NS;
         double unit_ns = from->bytes_per_s > 0 ? 1e9 / from->bytes_per_s : 0;
@@ -115,12 +115,12 @@ static bool is_tier_ok(const quire_offload_config *config, const quire_offload_t
 {
     if (tier->tier == NULL || tier->admit > QUIRE_ADMIT_LONG)
         return false;
-    quire_tier_caps caps = quire_tier_get_caps(tier->tier);
-    uint32_t alignment = caps.alignment > 0 ? caps.alignment : 1;
-    return caps.is_simulated != 0 ||
+    const quire_tier_caps *caps = quire_tier_get_caps(tier->tier);
+    uint32_t alignment = caps->alignment > 0 ? caps->alignment : 1;
+    return caps->is_simulated != 0 ||
            (config->memory != NULL && (uintptr_t)config->memory % alignment == 0 &&
             config->block_bytes > 0 && config->block_bytes % alignment == 0 &&
-            config->block_bytes <= caps.max_bytes);
+            config->block_bytes <= caps->max_bytes);
 }
 
 static bool read_config(qr_promote *promote, const quire_offload_config *config)
@@ -128,7 +128,7 @@ static bool read_config(qr_promote *promote, const quire_offload_config *config)
     memset(promote, 0, sizeof *promote);
     if (config->sched == NULL || config->num_cpu_blocks < 2 || config->num_tiers == 0 ||
         config->num_tiers > QUIRE_OFFLOAD_MAX_TIERS || config->tiers == NULL ||
-        config->block_bytes > UINT32_MAX || !read_groups(promote, &config->sched->cache))
+        config->block_bytes > UINT32_MAX || !read_groups(promote, config->sched->cache))
         return false;
     for (uint32_t t = 0; t < config->num_tiers; t++)
         if (!is_tier_ok(config, &config->tiers[t]))
@@ -452,8 +452,8 @@ static void forget_all(qr_promote *promote)
 bool qr_promote_can_reset(const qr_promote *promote)
 {
     for (uint32_t t = 0; t < promote->num_tiers; t++) {
-        quire_tier_caps caps = quire_tier_get_caps(promote->tiers[t].tier);
-        if (caps.is_shared != 0 && caps.is_persistent != 0)
+        const quire_tier_caps *caps = quire_tier_get_caps(promote->tiers[t].tier);
+        if (caps->is_shared != 0 && caps->is_persistent != 0)
             return false;
     }
     return true;
@@ -545,7 +545,7 @@ uint32_t qr_promote_get_tiers(const qr_promote *promote, quire_tier_usage *tiers
     uint32_t n = 0;
     for (uint32_t t = 0; t < promote->num_tiers && n < capacity; t++) {
         const qr_promote_tier *tier = &promote->tiers[t];
-        quire_tier_stats stats = {0};
+        quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
         (void)quire_tier_get_stats(tier->tier, &stats);
         tiers[n++] = (quire_tier_usage){
             .name = quire_tier_label(tier->tier),

@@ -251,14 +251,14 @@ static int open_redis(void *self, const void *memory, size_t bytes, char *text, 
     return QUIRE_OK;
 }
 
-static quire_tier_caps get_caps(void *self)
+static void get_caps(void *self, quire_tier_caps *caps)
 {
     const quire_tier_redis *redis = self;
-    return (quire_tier_caps){.alignment = 1,
-                             .max_bytes = redis->net.max_block_bytes,
-                             .is_persistent = 1,
-                             .is_shared = 1,
-                             .checks_crc = 1};
+    *caps = (quire_tier_caps){.alignment = 1,
+                              .max_bytes = redis->net.max_block_bytes,
+                              .is_persistent = 1,
+                              .is_shared = 1,
+                              .checks_crc = 1};
 }
 
 /* A server does not say which of its keys are in use: all of them are cached ones. */
@@ -362,12 +362,13 @@ QUIRE_API int quire_tier_redis_open(const quire_tier_redis_config *config,
 QUIRE_API int quire_tier_redis_get_stats(const quire_tier_redis *redis,
                                          quire_tier_redis_stats *stats)
 {
-    if (redis == NULL || stats == NULL)
+    quire_tier_redis_stats own;
+    if (redis == NULL)
         return QUIRE_E_ARGUMENT;
-#define QR_X(name, field) stats->field = qr_count_get(&redis->net.counts[QR_NET_##name]);
+#define QR_X(name, field) own.field = qr_count_get(&redis->net.counts[QR_NET_##name]);
     QR_REDIS_COUNTS(QR_X)
 #undef QR_X
-    return QUIRE_OK;
+    return qr_struct_out(stats, &own, sizeof own);
 }
 
 QUIRE_API int quire_tier_redis_has_tls(void)

@@ -36,11 +36,13 @@ int main(void)
                                                .num_kv_heads = 1,
                                                .head_size = 1,
                                                .dtype = QUIRE_DTYPE_FLOAT32}};
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
-    config.cache.num_blocks = 16;
-    config.cache.groups = &group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = 64;
+    config.cache = &cache;
+    cache.num_blocks = 16;
+    cache.groups = &group;
+    cache.num_groups = 1;
+    cache.max_model_len = 64;
     config.monitor = &monitor;
     quire_hasher *hasher = NULL;
     quire_sched *sched = NULL;

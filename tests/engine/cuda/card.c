@@ -123,7 +123,7 @@ void engine_seat_give(const engine_card *card, engine_seat *seat)
 {
     if (seat->cuda == NULL)
         return;
-    bool is_kept = quire_cuda_get_info(seat->cuda).is_broken == 0;
+    bool is_kept = quire_cuda_get_info(seat->cuda)->is_broken == 0;
     (void)pthread_mutex_lock(&card_lock);
     is_kept = is_kept && num_free_seats < MOST_SEATS;
     if (is_kept)

@@ -61,13 +61,15 @@ static quire_sched_config begin_starving(starving *s, uint64_t from, uint32_t sl
     memset(s, 0, sizeof *s);
     s->random = from;
     s->slowest = slowest;
-    s->connector = (quire_connector){
-        .user = s, .get_num_new_matched_tokens = match, .update_state_after_alloc = begin_load};
+    s->connector = (quire_connector){.size = sizeof(quire_connector),
+                                     .user = s,
+                                     .get_num_new_matched_tokens = match,
+                                     .update_state_after_alloc = begin_load};
     quire_sched_config config = kit_config(&s->kit);
     config.connector = &s->connector;
     config.reserve_full_sequence = QUIRE_OFF;
     config.max_loading = 4;
-    config.cache.num_blocks = 14;
+    config.cache->num_blocks = 14;
     return config;
 }
 
@@ -114,7 +116,8 @@ static void run_one(starving *s, quire_token token)
     uint32_t num_begun = s->num_begun;
     kit_step(&s->kit);
     assert_true(!was_starved || s->num_begun - num_begun <= 1); /* one load has its turn */
-    quire_model_output output = {.sampled = sampled, .finished_recving = received};
+    quire_model_output output = {
+        .size = sizeof(quire_model_output), .sampled = sampled, .finished_recving = received};
     output.num_finished_recving = take_ended(s, received);
     assert_int_equal(quire_sched_update(s->kit.sched, s->kit.step->step, &output, &s->kit.outputs),
                      QUIRE_OK);
@@ -166,8 +169,11 @@ static void a_session_gives_way_first(void **state)
     starving s;
     quire_sched_config config = begin_starving(&s, seed, 3);
     kit_open(&s.kit, &config);
-    s.kit.params = (quire_request_params){
-        .is_resumable = 1, .has_eos = 1, .eos_token_id = 2, .skip_reading_prefix = 1};
+    s.kit.params = (quire_request_params){.size = sizeof(quire_request_params),
+                                          .is_resumable = 1,
+                                          .has_eos = 1,
+                                          .eos_token_id = 2,
+                                          .skip_reading_prefix = 1};
     quire_req a = add_one(&s, 0, 20, 0);
     run_one(&s, 7);
     run_one(&s, 2);

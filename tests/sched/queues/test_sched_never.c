@@ -121,8 +121,8 @@ static void aligned_steps_must_fit(void **state)
                   .block_size = 8,
                   .states = {{.num_dims = 1, .dims = {8}, .dtype = QUIRE_DTYPE_FLOAT16}},
                   .mamba_mode = QUIRE_MAMBA_MODE_ALIGN}}};
-    config.cache.groups = groups;
-    config.cache.num_groups = 2;
+    config.cache->groups = groups;
+    config.cache->num_groups = 2;
     config.max_num_batched_tokens = 7;
     assert_int_equal(quire_sched_create(&config, NULL, &kit.sched), QUIRE_E_CONFIG);
     config.max_num_batched_tokens = 8;
@@ -145,7 +145,7 @@ static void an_input_that_does_not_fit_is_refused(void **state)
     for (uint32_t waits = 0; waits < 2; waits++) {
         sched_kit kit;
         quire_sched_config config = kit_config(&kit);
-        config.cache.num_blocks = 6;
+        config.cache->num_blocks = 6;
         open_kit(&kit, &config);
         kit.params.is_resumable = 1;
         kit.params.max_tokens = 2;
@@ -171,7 +171,7 @@ static void an_input_that_no_longer_fits_ends_the_session(void **state)
     (void)state;
     sched_kit kit;
     quire_sched_config config = kit_config(&kit);
-    config.cache.num_blocks = 6;
+    config.cache->num_blocks = 6;
     open_kit(&kit, &config);
     kit.params.is_resumable = 1;
     kit.params.max_tokens = 6;
@@ -189,7 +189,7 @@ static void an_input_that_no_longer_fits_ends_the_session(void **state)
 static int eight_tokens(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
                         uint32_t *is_async)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     const sched_kit *kit = user;
     assert_int_equal(quire_sched_req_info(kit->sched, req, &info), QUIRE_OK);
     *num_external = info.id.len > 1 && num_local < 8 ? 8 - num_local : 0;
@@ -202,7 +202,8 @@ static void idle_sessions_do_not_hold_up_loads(void **state)
     (void)state;
     sched_kit kit;
     quire_sched_config config = kit_config(&kit);
-    quire_connector connector = {.user = &kit, .get_num_new_matched_tokens = eight_tokens};
+    quire_connector connector = {
+        .size = sizeof(quire_connector), .user = &kit, .get_num_new_matched_tokens = eight_tokens};
     config.connector = &connector;
     config.max_loading = 1;
     open_kit(&kit, &config);
@@ -218,7 +219,9 @@ static void idle_sessions_do_not_hold_up_loads(void **state)
     kit_run(&kit, 7);
     assert_int_equal(kit_info(&kit, loading).status, QUIRE_REQ_WAITING_FOR_REMOTE_KVS);
     kit_step(&kit);
-    const quire_model_output output = {.finished_recving = &loading, .num_finished_recving = 1};
+    const quire_model_output output = {.size = sizeof(quire_model_output),
+                                       .finished_recving = &loading,
+                                       .num_finished_recving = 1};
     assert_int_equal(quire_sched_update(kit.sched, kit.step->step, &output, &kit.outputs),
                      QUIRE_OK);
     kit_run(&kit, 7);
@@ -235,11 +238,11 @@ static void encoder_input_must_fit(void **state)
     quire_sched_config config = kit_config(&kit);
     quire_group_config groups[2] = {kit.group, kit.group};
     groups[1].spec.kind = QUIRE_LAYER_CROSS;
-    config.cache.groups = groups;
-    config.cache.num_groups = 2;
-    config.cache.num_blocks = 11;
-    config.cache.enable_caching = QUIRE_OFF;
-    config.cache.max_encoder_tokens = 40;
+    config.cache->groups = groups;
+    config.cache->num_groups = 2;
+    config.cache->num_blocks = 11;
+    config.cache->enable_caching = QUIRE_OFF;
+    config.cache->max_encoder_tokens = 40;
     config.is_encoder_decoder = QUIRE_ON;
     config.encoder_compute_budget = 60;
     config.encoder_cache_size = 50;
@@ -287,7 +290,7 @@ static void neighbours_must_fit_together_with_eagle(void **state)
     for (int eagle = 0; eagle < 2; eagle++) {
         sched_kit kit;
         quire_sched_config config = image_config(&kit);
-        config.cache.use_eagle = eagle ? QUIRE_ON : QUIRE_OFF;
+        config.cache->use_eagle = eagle ? QUIRE_ON : QUIRE_OFF;
         open_kit(&kit, &config);
         kit.params.max_tokens = 1;
         quire_mm_input images[2] = {image("x", 2, 5), image("y", 7, 4)};
@@ -313,7 +316,7 @@ static void whole_images_must_fit_a_step_with_eagle(void **state)
     (void)state;
     sched_kit kit;
     quire_sched_config config = image_config(&kit);
-    config.cache.use_eagle = QUIRE_ON;
+    config.cache->use_eagle = QUIRE_ON;
     config.disable_chunked_mm_input = QUIRE_ON;
     config.long_prefill_token_threshold = 6;
     open_kit(&kit, &config);
@@ -340,7 +343,7 @@ static void a_cut_forgets_images(void **state)
     (void)state;
     sched_kit kit;
     quire_sched_config config = image_config(&kit);
-    config.cache.use_eagle = QUIRE_ON;
+    config.cache->use_eagle = QUIRE_ON;
     config.disable_chunked_mm_input = QUIRE_ON;
     open_kit(&kit, &config);
     kit.params.max_tokens = 12;
@@ -364,7 +367,7 @@ static void a_preempted_request_passes_the_watermark(void **state)
     (void)state;
     sched_kit kit;
     quire_sched_config config = kit_config(&kit);
-    config.cache.watermark = 0.5; /* 8 blocks of 17 */
+    config.cache->watermark = 0.5; /* 8 blocks of 17 */
     config.enable_chunked_prefill = QUIRE_OFF;
     open_kit(&kit, &config);
     kit.params.max_tokens = 28;
@@ -372,7 +375,7 @@ static void a_preempted_request_passes_the_watermark(void **state)
     kit.params.max_tokens = 32;
     quire_req b = kit_add(&kit, "b", 16);
     uint32_t num_tokens = run_some(&kit, 30);
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     assert_int_equal(quire_sched_req_info(kit.sched, a, &info), QUIRE_E_UNKNOWN_REQ);
     assert_true(kit_info(&kit, b).num_preemptions > 0);
     num_tokens += run_some(&kit, MOST_STEPS);
@@ -391,7 +394,7 @@ static void a_window_is_computed_again_in_parts(void **state)
         quire_sched_config config = kit_config(&kit);
         kit.group.spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
         kit.group.spec.sliding_window = 8;
-        config.cache.num_blocks = 8;
+        config.cache->num_blocks = 8;
         config.reserve_full_sequence = reserves ? QUIRE_ON : QUIRE_OFF;
         open_kit(&kit, &config);
         kit_add(&kit, "a", 16);
@@ -412,7 +415,7 @@ static void a_request_that_outgrew_the_pool_ends_while_it_waits(void **state)
     quire_sched_config config = kit_config(&kit);
     kit.group.spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
     kit.group.spec.sliding_window = 8;
-    config.cache.num_blocks = 8;
+    config.cache->num_blocks = 8;
     config.enable_chunked_prefill = QUIRE_OFF;
     open_kit(&kit, &config);
     quire_req a = kit_add(&kit, "a", 16);
@@ -440,7 +443,7 @@ static void steps_in_flight_are_waited_for(void **state)
     quire_sched_config config = kit_config(&kit);
     kit.group.spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
     kit.group.spec.sliding_window = 5;
-    config.cache.num_blocks = 3;
+    config.cache->num_blocks = 3;
     config.async_scheduling = QUIRE_ON;
     config.max_batches = 3;
     open_kit(&kit, &config);
@@ -467,11 +470,11 @@ static void encoder_input_comes_first(void **state)
     sched_kit kit;
     quire_sched_config config = kit_config(&kit);
     quire_group_config groups[2] = {kit.group, kit.group};
-    const quire_connector connector = {0};
+    const quire_connector connector = QUIRE_CONNECTOR_INIT;
     groups[1].spec.kind = QUIRE_LAYER_CROSS;
-    config.cache.groups = groups;
-    config.cache.num_groups = 2;
-    config.cache.enable_caching = QUIRE_OFF;
+    config.cache->groups = groups;
+    config.cache->num_groups = 2;
+    config.cache->enable_caching = QUIRE_OFF;
     config.is_encoder_decoder = QUIRE_ON;
     config.encoder_compute_budget = 8;
     config.encoder_cache_size = 8;
@@ -508,11 +511,12 @@ static void a_window_waits_for_its_load(void **state)
 {
     (void)state;
     sched_kit kit = {0};
-    quire_connector connector = {.get_num_new_matched_tokens = match_eight};
+    quire_connector connector = {.size = sizeof(quire_connector),
+                                 .get_num_new_matched_tokens = match_eight};
     quire_sched_config config = kit_config(&kit);
     kit.group.spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
     kit.group.spec.sliding_window = 4;
-    config.cache.num_blocks = 4;
+    config.cache->num_blocks = 4;
     config.max_num_batched_tokens = 4;
     config.max_batches = 3;
     config.connector = &connector;

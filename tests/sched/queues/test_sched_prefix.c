@@ -313,9 +313,9 @@ static void what_is_refused(void **state)
     assert_string_equal(quire_refusal(),
                         "prefix_window is 8, but it needs the default profile with prefix caching");
     config.profile = QUIRE_PROFILE_DEFAULT;
-    config.cache.enable_caching = QUIRE_OFF;
+    config.cache->enable_caching = QUIRE_OFF;
     assert_int_equal(quire_sched_create(&config, NULL, &none), QUIRE_E_CONFIG);
-    config.cache.enable_caching = QUIRE_DEFAULT;
+    config.cache->enable_caching = QUIRE_DEFAULT;
     config.prefix_window = 0;
     config.prefix_patience = 2;
     assert_int_equal(quire_sched_create(&config, NULL, &none), QUIRE_E_CONFIG);

@@ -3,7 +3,7 @@
 quire_sched_config fork_config(sched_kit *kit)
 {
     quire_sched_config config = kit_config(kit);
-    config.cache.max_copies = 8;
+    config.cache->max_copies = 8;
     return config;
 }
 
@@ -19,7 +19,7 @@ quire_req open_parent(sched_kit *kit, const quire_sched_config *config)
 
 quire_request_params child_params(const char *id)
 {
-    return (quire_request_params){.id = {id, strlen(id)}};
+    return (quire_request_params){.size = sizeof(quire_request_params), .id = {id, strlen(id)}};
 }
 
 int try_fork(sched_kit *kit, quire_req parent, const quire_request_params *p, quire_req *req)
@@ -60,7 +60,7 @@ void answer_apart(sched_kit *kit, quire_token first)
     quire_token sampled[KIT_RUNNING];
     for (uint32_t i = 0; i < KIT_RUNNING; i++)
         sampled[i] = first + (quire_token)i;
-    const quire_model_output output = {.sampled = sampled};
+    const quire_model_output output = {.size = sizeof(quire_model_output), .sampled = sampled};
     assert_int_equal(quire_sched_update(kit->sched, kit->step->step, &output, &kit->outputs),
                      QUIRE_OK);
     assert_int_equal(quire_sched_check(kit->sched), QUIRE_OK);

@@ -10,8 +10,11 @@ static quire_req add_long(void)
     static quire_token prompt[NUM_TOKENS];
     for (quire_token i = 0; i < NUM_TOKENS; i++)
         prompt[i] = i;
-    quire_request_params params = {
-        .id = {"a", 1}, .prompt = prompt, .num_prompt_tokens = NUM_TOKENS, .max_tokens = 1};
+    quire_request_params params = {.size = sizeof(quire_request_params),
+                                   .id = {"a", 1},
+                                   .prompt = prompt,
+                                   .num_prompt_tokens = NUM_TOKENS,
+                                   .max_tokens = 1};
     quire_req req = 0;
     assert_int_equal(quire_sched_add(kit.sched, &params, &req), QUIRE_OK);
     return req;
@@ -22,8 +25,8 @@ static void the_first_are_the_first_of_all(void **state)
 {
     (void)state;
     quire_sched_config config = kit_config(&kit);
-    config.cache.max_model_len = 2 * NUM_TOKENS;
-    config.cache.num_blocks = 2 * NUM_HASHES;
+    config.cache->max_model_len = 2 * NUM_TOKENS;
+    config.cache->num_blocks = 2 * NUM_HASHES;
     kit_open(&kit, &config);
     quire_req req = add_long();
     static unsigned char all[NUM_HASHES][DIGEST_BYTES];

@@ -274,7 +274,7 @@ static void a_grammar_is_asked_first(void **state)
     (void)state;
     sched_kit kit;
     quire_sched_config config = fork_config(&kit);
-    const quire_grammar grammar = {0};
+    const quire_grammar grammar = QUIRE_GRAMMAR_INIT;
     config.grammar = &grammar;
     quire_req a = open_parent(&kit, &config);
     quire_request_params p = child_params("c");
@@ -296,7 +296,7 @@ static void params_of_the_child_count(void **state)
     quire_sched_config config = fork_config(&kit);
     config.max_loras = 1;
     config.policy = QUIRE_POLICY_PRIORITY;
-    kit.params = (quire_request_params){0};
+    kit.params = (quire_request_params)QUIRE_REQUEST_PARAMS_INIT;
     kit_open(&kit, &config);
     kit.params.lora_id = 5;
     kit.params.lora_name = (quire_bytes){"five", 4};

@@ -13,7 +13,7 @@ static void a_copy_without_room_preempts(void **state)
     (void)state;
     sched_kit kit;
     quire_sched_config config = fork_config(&kit);
-    config.cache.num_blocks = 5; /* 4 that can be used */
+    config.cache->num_blocks = 5; /* 4 that can be used */
     config.num_swap_blocks = 8;
     kit_open(&kit, &config);
     quire_req a = kit_add(&kit, "a", 14);
@@ -44,7 +44,7 @@ static void a_victim_with_a_copy_is_swapped_from_the_source(void **state)
     sched_kit kit;
     quire_sched_config config = fork_config(&kit);
     config.policy = QUIRE_POLICY_PRIORITY;
-    config.cache.num_blocks = 8; /* 7: a has 2, b has 4, 1 is free */
+    config.cache->num_blocks = 8; /* 7: a has 2, b has 4, 1 is free */
     config.num_swap_blocks = 8;
     config.recompute_token_ns = 1000;
     kit_open(&kit, &config);
@@ -84,7 +84,7 @@ static void one_copy_in_a_step(void **state)
     (void)state;
     sched_kit kit;
     quire_sched_config config = fork_config(&kit);
-    config.cache.max_copies = 1;
+    config.cache->max_copies = 1;
     quire_req a = open_parent(&kit, &config);
     (void)fork_of(&kit, a, "b");
     (void)fork_of(&kit, a, "c");
@@ -135,7 +135,7 @@ static void images_keep_children_and_copies(void **state)
     assert_int_equal(step->blocks[1].ids[1], step->copies[0].to);
     quire_sched *third = restore(&config, kit.sched); /* with the step in flight */
     const quire_token sampled[2] = {5, 6};
-    const quire_model_output output = {.sampled = sampled};
+    const quire_model_output output = {.size = sizeof(quire_model_output), .sampled = sampled};
     assert_int_equal(quire_sched_update(third, step->step, &output, &kit.outputs), QUIRE_OK);
     assert_int_equal(kit.outputs->num_outputs, 2);
     assert_int_equal(kit.outputs->outputs[1].new_tokens[0], 6);
@@ -208,7 +208,7 @@ static void a_text_that_fills_the_pool_is_too_long(void **state)
     (void)state;
     sched_kit kit;
     quire_sched_config config = fork_config(&kit);
-    config.cache.num_blocks = 3;
+    config.cache->num_blocks = 3;
     kit_open(&kit, &config);
     quire_req a = kit_add(&kit, "a", 7);
     kit_run(&kit, 3);
@@ -230,7 +230,7 @@ static void off_where_it_is_not_asked_for(void **state)
     quire_request_params p = child_params("c");
     quire_req child;
     quire_sched_config config = fork_config(&kit);
-    config.cache.max_copies = 0;
+    config.cache->max_copies = 0;
     quire_req a = open_parent(&kit, &config);
     assert_int_equal(try_fork(&kit, a, &p, &child), QUIRE_E_DISABLED);
     close_empty(&kit);

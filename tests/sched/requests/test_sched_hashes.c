@@ -21,7 +21,7 @@ static quire_sched_config hashes_config(quire_hash_algo algo)
     hasher.seed = (quire_bytes){"0", 1};
     assert_int_equal(quire_hasher_create(&hasher, NULL, &kit.hasher), QUIRE_OK);
     config.hasher = kit.hasher;
-    config.cache.digest_bytes = (uint32_t)quire_hash_digest_bytes(algo);
+    config.cache->digest_bytes = (uint32_t)quire_hash_digest_bytes(algo);
     for (uint32_t i = 0; i < MAX_TOKENS; i++)
         text[i] = (quire_token)(i % 7);
     for (uint32_t i = 0; i < sizeof rows; i++)
@@ -46,7 +46,7 @@ static uint32_t make_hashes(uint32_t n, const quire_extra_keys *extra)
 
 static quire_request_params text_params(const char *id, uint32_t n)
 {
-    quire_request_params p = {.max_tokens = 30};
+    quire_request_params p = {.size = sizeof(quire_request_params), .max_tokens = 30};
     p.id = (quire_bytes){id, strlen(id)};
     p.prompt = text;
     p.num_prompt_tokens = n;
@@ -87,7 +87,7 @@ static void hashes_are_those_of_the_scheduler(void **state)
         p.hashes = hashes;
         for (p.num_hashes = 0; p.num_hashes <= count; p.num_hashes++)
             assert_int_equal(hit_of(&p), 20);
-        hashes[3 * config.cache.digest_bytes] ^= 1; /* they are believed: the rest hangs on them */
+        hashes[3 * config.cache->digest_bytes] ^= 1; /* they are believed: the rest hangs on them */
         p.num_hashes = 4;
         assert_int_equal(hit_of(&p), 12);
         assert_int_equal(hit_of(&p), 20);
@@ -113,7 +113,7 @@ static void hashes_that_cannot_be(void **state)
     assert_int_equal(quire_sched_add(kit.sched, &p, &req), QUIRE_E_ARGUMENT);
     kit_close(&kit);
     config = hashes_config(QUIRE_HASH_SHA256);
-    config.cache.enable_caching = QUIRE_OFF; /* not looked at */
+    config.cache->enable_caching = QUIRE_OFF; /* not looked at */
     kit_open(&kit, &config);
     p.prompt = text;
     p.num_hashes = 3;
@@ -159,8 +159,8 @@ static void images_on_many_pages(void **state)
     enum { N = 2500 };
     static const char *const names = "abcde";
     quire_sched_config config = hashes_config(QUIRE_HASH_SHA256_CBOR);
-    config.cache.max_model_len = MAX_TOKENS;
-    config.cache.num_blocks = 2 * MAX_TOKENS / KIT_BLOCK;
+    config.cache->max_model_len = MAX_TOKENS;
+    config.cache->num_blocks = 2 * MAX_TOKENS / KIT_BLOCK;
     config.max_num_batched_tokens = MAX_TOKENS;
     config.encoder_compute_budget = MAX_TOKENS;
     config.encoder_cache_size = MAX_TOKENS;
@@ -175,7 +175,8 @@ static void images_on_many_pages(void **state)
     p.mm_inputs = images;
     p.num_mm_inputs = 5;
     assert_int_equal(hit_of(&p), 0);
-    p.num_hashes = make_hashes(N, &(quire_extra_keys){.mm_features = features, 5});
+    p.num_hashes = make_hashes(
+        N, &(quire_extra_keys){.size = sizeof(quire_extra_keys), .mm_features = features, 5});
     p.hashes = hashes;
     assert_int_equal(hit_of(&p), N - KIT_BLOCK);
     p.num_hashes = 300; /* the rest is made, from the middle of a page on */
@@ -191,7 +192,8 @@ static void check_embeds(quire_hash_algo algo, uint32_t n, bool is_ready_made)
     quire_sched_config config = hashes_config(algo);
     kit_open(&kit, &config);
     quire_bytes lora = {"adapter", 7};
-    quire_extra_keys extra = {.lora_name = lora,
+    quire_extra_keys extra = {.size = sizeof(quire_extra_keys),
+                              .lora_name = lora,
                               .prompt_embeds = rows,
                               .prompt_embed_bytes = ROW,
                               .num_prompt_embeds = n};

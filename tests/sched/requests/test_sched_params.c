@@ -29,7 +29,8 @@ static void every_field_comes_back(void **state)
     open_with_images(&kit);
     int user = 0;
     const quire_token stops[] = {7, 9};
-    quire_request_params given = {.id = bytes_of("first"),
+    quire_request_params given = {.size = sizeof(quire_request_params),
+                                  .id = bytes_of("first"),
                                   .prompt = (const quire_token[]){1, 2, 3, 4, 5},
                                   .num_prompt_tokens = 5,
                                   .max_tokens = 6,
@@ -52,8 +53,9 @@ static void every_field_comes_back(void **state)
                                   .user = &user};
     quire_req req;
     assert_int_equal(quire_sched_add(kit.sched, &given, &req), QUIRE_OK);
-    quire_request_params p;
+    quire_request_params p = QUIRE_REQUEST_PARAMS_INIT;
     memset(&p, 0xff, sizeof p);
+    p.size = sizeof p;
     assert_int_equal(quire_sched_get_params(kit.sched, req, &p), QUIRE_OK);
     assert_true(is_text(p.id, "first") && p.num_prompt_tokens == 5);
     assert_true(p.max_tokens == 6 && p.min_tokens == 2 && p.has_eos == 1 && p.eos_token_id == 11);
@@ -84,7 +86,7 @@ static void images_come_back(void **state)
     given.num_mm_inputs = 2;
     quire_req req;
     assert_int_equal(quire_sched_add(kit.sched, &given, &req), QUIRE_OK);
-    quire_request_params p;
+    quire_request_params p = QUIRE_REQUEST_PARAMS_INIT;
     assert_int_equal(quire_sched_get_params(kit.sched, req, &p), QUIRE_OK);
     assert_int_equal(p.num_mm_inputs, 2);
     quire_mm_input in;
@@ -110,7 +112,7 @@ static void changes_and_refusals(void **state)
     quire_sched_config config = kit_config(&kit);
     kit_open(&kit, &config);
     quire_req req = kit_add(&kit, "a", 10);
-    quire_request_params p;
+    quire_request_params p = QUIRE_REQUEST_PARAMS_INIT;
     quire_mm_input in;
     assert_int_equal(quire_sched_get_params(kit.sched, req, &p), QUIRE_OK);
     assert_int_equal(p.max_tokens,
@@ -138,13 +140,13 @@ static void a_snapshot_has_the_watermark(void **state)
     sched_kit kit;
     uint32_t noted = 99;
     quire_sched_config config = kit_config(&kit);
-    config.cache.watermark = 0.25;
+    config.cache->watermark = 0.25;
     config.on_snapshot = note_snapshot;
     config.observer = &noted;
     kit_open(&kit, &config);
     kit_add(&kit, "a", 5);
     kit_run(&kit, 1);
-    assert_int_equal(noted, config.cache.num_blocks / 4);
+    assert_int_equal(noted, config.cache->num_blocks / 4);
     kit_close(&kit);
 }
 

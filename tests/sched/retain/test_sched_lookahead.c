@@ -32,7 +32,7 @@ static uint32_t found_behind(uint32_t num_blocks, uint32_t lookahead, uint32_t x
 {
     sched_kit kit;
     quire_sched_config config = one_runs(&kit, lookahead);
-    config.cache.num_blocks = num_blocks;
+    config.cache->num_blocks = num_blocks;
     config.policy = policy;
     kit_open(&kit, &config);
     run_and_finish(&kit, "a", PREFIX);
@@ -216,7 +216,7 @@ static uint32_t found_by_the_third(uint32_t num_blocks, uint32_t lookahead)
 {
     sched_kit kit;
     quire_sched_config config = one_runs(&kit, lookahead);
-    config.cache.num_blocks = num_blocks;
+    config.cache->num_blocks = num_blocks;
     kit_open(&kit, &config);
     run_and_finish(&kit, "a", PREFIX);
     run_and_finish(&kit, "b", PREFIX);
@@ -352,7 +352,7 @@ static void run_crowd(uint64_t seed, uint32_t lookahead, crowd *sum)
 {
     crowd c = {.random = seed};
     quire_sched_config config = one_runs(&c.kit, lookahead);
-    config.cache.num_blocks = 17 + unit_random_below(&c.random, 16);
+    config.cache->num_blocks = 17 + unit_random_below(&c.random, 16);
     config.max_num_seqs = 2 + unit_random_below(&c.random, KIT_RUNNING - 1);
     config.max_num_batched_tokens = 8 + unit_random_below(&c.random, 56);
     config.max_requests = CROWD;
@@ -401,7 +401,7 @@ static void what_is_refused(void **state)
     config.profile = QUIRE_PROFILE_VLLM_0_20;
     assert_int_equal(quire_sched_bytes(&config), 0);
     config.profile = QUIRE_PROFILE_DEFAULT;
-    config.cache.enable_caching = QUIRE_OFF;
+    config.cache->enable_caching = QUIRE_OFF;
     assert_int_equal(quire_sched_bytes(&config), 0);
     quire_hasher_destroy(kit.hasher);
 }

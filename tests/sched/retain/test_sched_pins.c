@@ -26,7 +26,7 @@ static char told_pins[512];
 
 static const char *id_of(sched_kit *kit, quire_req req, char *text)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     text[0] = '-';
     text[1] = 0;
     if (req != 0 && quire_sched_req_info(kit->sched, req, &info) == QUIRE_OK) {
@@ -235,7 +235,7 @@ static void many_end_in_order(void **state)
     quire_sched_config config = kit_config(&kit);
     clock_ns = 1;
     config.max_pins = MOST;
-    config.cache.num_blocks = (MANY + 2) * 6;
+    config.cache->num_blocks = (MANY + 2) * 6;
     config.hooks.now_ns = read_clock;
     kit_open(&kit, &config);
     for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -334,7 +334,7 @@ static void saved_and_restored(void **state)
     const quire_outputs *outputs;
     assert_int_equal(quire_sched_schedule(again, &step), QUIRE_OK);
     assert_int_equal(last_snapshot.num_pinned, 1);
-    quire_model_output output = {0};
+    quire_model_output output = QUIRE_MODEL_OUTPUT_INIT;
     assert_int_equal(quire_sched_update(again, step->step, &output, &outputs), QUIRE_OK);
     clock_ns += TTL / 2; /* half of its time was over */
     assert_int_equal(quire_sched_schedule(again, &step), QUIRE_OK);
@@ -385,7 +385,7 @@ static void what_is_refused(void **state)
     config.max_pins = (1U << 20) + 1;
     assert_int_equal(quire_sched_bytes(&config), 0);
     config.max_pins = 1;
-    config.cache.enable_caching = QUIRE_OFF;
+    config.cache->enable_caching = QUIRE_OFF;
     assert_int_equal(quire_sched_bytes(&config), 0);
     quire_hasher_destroy(kit.hasher);
 }

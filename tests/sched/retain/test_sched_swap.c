@@ -8,7 +8,7 @@ static void a_victim_is_kept_and_resumed(void **state)
     (void)state;
     crowd w;
     quire_sched_config config = crowd_config(&w);
-    config.cache.enable_caching = QUIRE_OFF; /* nothing is found again */
+    config.cache->enable_caching = QUIRE_OFF; /* nothing is found again */
     crowd_open(&w, &config);
     assert_int_equal(w.kit.step->num_swap_out, VICTIM_BLOCKS);
     assert_int_equal(w.kit.step->num_swap_in, 0);
@@ -143,7 +143,7 @@ static uint32_t blocks_swapped_after(uint64_t setup, uint64_t block_ns, uint64_t
 {
     crowd w;
     quire_sched_config config = crowd_config(&w);
-    config.cache.enable_caching = QUIRE_OFF;
+    config.cache->enable_caching = QUIRE_OFF;
     config.swap_block_ns = 1000;
     config.recompute_token_ns = 1;
     kit_open(&w.kit, &config);
@@ -194,7 +194,7 @@ static void costs_may_change(void **state)
     (void)state;
     crowd w;
     quire_sched_config config = crowd_config(&w);
-    config.cache.enable_caching = QUIRE_OFF;
+    config.cache->enable_caching = QUIRE_OFF;
     config.swap_block_ns = 2;
     config.recompute_token_ns = 1;
     kit_open(&w.kit, &config);
@@ -217,7 +217,7 @@ static void what_others_hold_is_not_kept(void **state)
     crowd w;
     quire_sched_config config = crowd_config(&w);
     config.async_scheduling = QUIRE_ON;
-    config.cache.num_blocks = 11;
+    config.cache->num_blocks = 11;
     kit_open(&w.kit, &config);
     w.a = kit_add(&w.kit, "a", 17);
     w.b = kit_add(&w.kit, "b", 15);
@@ -240,8 +240,12 @@ static void configs_that_cannot_swap_are_refused(void **state)
     crowd w;
     const quire_sched_config right = crowd_config(&w);
     quire_sched_config wrong[10];
-    for (size_t i = 0; i < COUNT(wrong); i++)
+    quire_cache_config caches[COUNT(wrong)];
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        caches[i] = *right.cache;
         wrong[i] = right;
+        wrong[i].cache = &caches[i];
+    }
     wrong[0].profile = QUIRE_PROFILE_VLLM_0_20;
     wrong[1].quirks_on = QUIRE_QUIRK(STALE_OUTPUTS);
     wrong[2].quirks_on = QUIRE_QUIRK(FAILED_BLOCKS_STAY);
@@ -251,12 +255,12 @@ static void configs_that_cannot_swap_are_refused(void **state)
     wrong[6].recompute_token_ns = UINT64_C(1) << 32;
     quire_group_config states = {.spec = {.kind = QUIRE_LAYER_MAMBA, .block_size = KIT_BLOCK}};
     states.spec.states[0] = (quire_state){.num_dims = 1, .dims = {8}, .dtype = QUIRE_DTYPE_FLOAT16};
-    wrong[7].cache.groups = &states;
+    wrong[7].cache->groups = &states;
     quire_group_config cross = w.kit.group;
     cross.spec.kind = QUIRE_LAYER_CROSS;
-    wrong[8].cache.groups = &cross;
-    wrong[8].cache.enable_caching = QUIRE_OFF;
-    wrong[8].cache.max_encoder_tokens = 8;
+    wrong[8].cache->groups = &cross;
+    wrong[8].cache->enable_caching = QUIRE_OFF;
+    wrong[8].cache->max_encoder_tokens = 8;
     wrong[9] = wrong[8];
     wrong[9].is_encoder_decoder = QUIRE_ON;
     assert_true(quire_sched_bytes(&right) > 0);
@@ -371,7 +375,7 @@ static void drafts_in_flight_are_not_kept(void **state)
     config.num_spec_tokens = 2;
     config.long_prefill_token_threshold = 4;
     config.reserve_full_sequence = QUIRE_OFF;
-    config.cache.num_blocks = 13;
+    config.cache->num_blocks = 13;
     kit_open(&w.kit, &config);
     w.b = kit_add(&w.kit, "b", 44);
     w.c = kit_add(&w.kit, "c", 18);
@@ -409,7 +413,8 @@ static void loads_that_may_fail_are_not_kept(void **state)
     for (uint32_t is_known = 0; is_known < 2; is_known++) {
         crowd w;
         quire_sched_config config = crowd_config(&w);
-        const quire_connector connector = {.get_num_new_matched_tokens = match_half};
+        const quire_connector connector = {.size = sizeof(quire_connector),
+                                           .get_num_new_matched_tokens = match_half};
         config.connector = &connector;
         config.async_scheduling = QUIRE_ON;
         kit_open(&w.kit, &config);
@@ -438,10 +443,10 @@ static void windows_keep_what_they_need(void **state)
     groups[0].spec.block_size = 8;
     groups[1].spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
     groups[1].spec.sliding_window = 8;
-    config.cache.groups = groups;
-    config.cache.num_groups = 2;
-    config.cache.enable_caching = QUIRE_OFF;
-    config.cache.num_blocks = 25; /* 5 and 3 blocks for each */
+    config.cache->groups = groups;
+    config.cache->num_groups = 2;
+    config.cache->enable_caching = QUIRE_OFF;
+    config.cache->num_blocks = 25; /* 5 and 3 blocks for each */
     kit_open(&w.kit, &config);
     crowd_add(&w);
     quire_block rows[2][KIT_LEN];

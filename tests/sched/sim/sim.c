@@ -28,7 +28,7 @@ static void print_left(const sim *s)
 {
     for (uint32_t i = 0; s->is_ending && s->requests != NULL && i < s->mix.max_requests; i++) {
         const sim_request *r = &s->requests[i];
-        quire_req_info info = {0};
+        quire_req_info info = QUIRE_REQ_INFO_INIT;
         if (!r->is_there || quire_sched_req_info(s->sched, r->req, &info) != QUIRE_OK)
             continue;
         printf("    request %llu: status %d, %u of %u tokens computed, prompt %u, %u images%s%s\n",
@@ -93,7 +93,7 @@ static void make_scheduler(sim *s)
     SIM_CHECK(s, err == QUIRE_OK, "the hasher", err, 0);
     config.hasher = s->hasher;
     config.hooks = hasher.hooks;
-    config.cache.hooks = hasher.hooks;
+    config.cache->hooks = hasher.hooks;
     err = quire_sched_create(&config, NULL, &s->sched);
     bool is_refused = sim_is_refused(&config);
     SIM_CHECK(s, err == (is_refused ? QUIRE_E_CONFIG : QUIRE_OK), "the scheduler", err, is_refused);
@@ -134,7 +134,7 @@ static void note_outgrown(sim *s)
 {
     for (uint32_t i = 0; i < s->mix.max_requests && !s->has_failed; i++) {
         sim_request *r = &s->requests[i];
-        quire_req_info info = {0};
+        quire_req_info info = QUIRE_REQ_INFO_INIT;
         if (!r->is_there || r->has_ended)
             continue;
         int err = quire_sched_req_info(s->sched, r->req, &info);
@@ -209,7 +209,7 @@ static uint32_t count_left(const sim *s, bool with_idle)
     uint32_t left = 0;
     for (uint32_t i = 0; i < s->mix.max_requests; i++) {
         const sim_request *r = &s->requests[i];
-        quire_req_info info;
+        quire_req_info info = QUIRE_REQ_INFO_INIT;
         bool is_idle = r->is_there && !r->has_ended && r->is_session &&
                        quire_sched_req_info(s->sched, r->req, &info) == QUIRE_OK &&
                        info.status == QUIRE_REQ_WAITING_FOR_STREAMING;

@@ -246,6 +246,7 @@ typedef struct sim {
     sim_mix mix;
     quire_group_config groups[SIM_GROUPS];
     quire_connector connector;
+    quire_cache_config cache_config;
     quire_block held[SIM_HELD]; /* by the connector, while it saves them */
     uint32_t num_held;
     quire_grammar grammar;

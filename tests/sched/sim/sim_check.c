@@ -145,7 +145,7 @@ void sim_check_step(sim *s, const quire_step *step)
     check_level(s, step);
     uint32_t total = 0;
     for (uint32_t i = 0; i < step->num_reqs; i++) {
-        quire_req_info info;
+        quire_req_info info = QUIRE_REQ_INFO_INIT;
         sim_request *r = sim_find(s, step->reqs[i]);
         if (r == NULL)
             return;
@@ -161,7 +161,7 @@ void sim_check_step(sim *s, const quire_step *step)
     SIM_CHECK(s, total == step->total_tokens, "the sum of tokens", total, step->total_tokens);
     SIM_CHECK(s, total <= s->mix.budget, "over the budget", total, s->mix.budget);
     for (uint32_t i = 0; i < step->num_preempted; i++) {
-        quire_req_info info = {0};
+        quire_req_info info = QUIRE_REQ_INFO_INIT;
         quire_sched_req_info(s->sched, step->preempted[i], &info);
         sim_request *r = s->by_index[quire_req_index(step->preempted[i])];
         bool is_back = r != NULL && r->is_moved; /* it may be admitted in the same step */
@@ -191,7 +191,7 @@ static uint32_t drafts_in_flight(const sim *s, quire_req req)
 
 static void check_request(sim *s, const sim_request *r)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     quire_token tokens[SIM_LEN];
     int err = quire_sched_req_info(s->sched, r->req, &info);
     SIM_CHECK(s, err == QUIRE_OK, "a request is gone", r->number, err);
@@ -239,9 +239,10 @@ static void check_queue(sim *s, uint32_t which)
     quire_req *before = s->queues[which - 1];
     uint32_t n = quire_sched_get_queue(s->sched, which, now, SIM_SLOTS);
     uint32_t last_place = 0;
-    quire_req_info last = {.priority = INT32_MIN, .num_swapped_tokens = 1};
+    quire_req_info last = {
+        .size = sizeof(quire_req_info), .priority = INT32_MIN, .num_swapped_tokens = 1};
     for (uint32_t i = 0; i < n && !s->has_failed; i++) {
-        quire_req_info info;
+        quire_req_info info = QUIRE_REQ_INFO_INIT;
         uint32_t place = place_in(before, s->queue_lens[which - 1], now[i]);
         sim_request *r = sim_find(s, now[i]);
         if (r == NULL)

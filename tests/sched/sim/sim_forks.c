@@ -65,7 +65,8 @@ static void draw_child(sim *s, const sim_request *parent, sim_request *r)
 static quire_request_params params_of(sim *s, sim_request *r, char *id)
 {
     int len = snprintf(id, 24, "%llu", (unsigned long long)(r->number * 7919 % 100003));
-    return (quire_request_params){.id = {id, (size_t)len},
+    return (quire_request_params){.size = sizeof(quire_request_params),
+                                  .id = {id, (size_t)len},
                                   /* the last tokens */ .prompt =
                                       r->tokens + r->num_told - r->num_replaced,
                                   .num_prompt_tokens = r->num_replaced + sim_chance(s, 2) * SIM_LEN,
@@ -137,8 +138,8 @@ static sim_begin begin_of(const sim *s, const sim_request *parent, const quire_r
 
 static void check_child(sim *s, const sim_request *parent, const sim_request *r, sim_begin begin)
 {
-    quire_req_info info = {0};
-    quire_req_info of_parent = {0};
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
+    quire_req_info of_parent = QUIRE_REQ_INFO_INIT;
     quire_sched_req_info(s->sched, r->req, &info);
     quire_sched_req_info(s->sched, parent->req, &of_parent);
     bool runs = info.status == QUIRE_REQ_RUNNING;
@@ -183,7 +184,7 @@ void sim_fork(sim *s)
 {
     sim_request *parent = draw_parent(s);
     sim_request *r = find_slot(s);
-    quire_req_info info = {0};
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     char id[24];
     if (r == NULL || parent == NULL || !parent->is_there ||
         quire_sched_req_info(s->sched, parent->req, &info) != QUIRE_OK)

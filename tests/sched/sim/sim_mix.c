@@ -285,9 +285,9 @@ static void draw_pressure(sim *s, quire_sched_config *c)
 {
     s->mix.use_pressure = sim_chance(s, 35);
     c->use_pressure = s->mix.use_pressure ? QUIRE_ON : QUIRE_OFF;
-    c->cache.admit_below = (double)sim_between(s, 0, 10) / 10;
-    c->cache.preempt_above = (double)sim_between(s, 4, 10) / 10;
-    s->mix.preempt_above = c->cache.preempt_above;
+    c->cache->admit_below = (double)sim_between(s, 0, 10) / 10;
+    c->cache->preempt_above = (double)sim_between(s, 4, 10) / 10;
+    s->mix.preempt_above = c->cache->preempt_above;
     c->victim = sim_chance(s, 50) ? (quire_victim)sim_below(s, 4) : QUIRE_VICTIM_DEFAULT;
     if (sim_chance(s, 15)) {
         c->choose_victim = choose_victim;
@@ -320,7 +320,9 @@ quire_sched_config sim_draw_config(sim *s)
     draw_mix(s);
     const sim_mix *m = &s->mix;
     quire_sched_config c = QUIRE_SCHED_CONFIG_INIT;
-    draw_cache(s, &c.cache);
+    s->cache_config = (quire_cache_config)QUIRE_CACHE_CONFIG_INIT;
+    c.cache = &s->cache_config;
+    draw_cache(s, c.cache);
     c.policy = sim_chance(s, 40) ? QUIRE_POLICY_PRIORITY : QUIRE_POLICY_FCFS;
     c.max_num_seqs = m->seqs;
     c.max_num_batched_tokens = m->batched;
@@ -362,8 +364,8 @@ quire_sched_config sim_draw_config(sim *s)
 
 static bool has_kind(const quire_sched_config *c, quire_layer_kind kind)
 {
-    for (uint32_t g = 0; g < c->cache.num_groups; g++)
-        if (c->cache.groups[g].spec.kind == kind)
+    for (uint32_t g = 0; g < c->cache->num_groups; g++)
+        if (c->cache->groups[g].spec.kind == kind)
             return true;
     return false;
 }
@@ -394,21 +396,21 @@ bool sim_is_refused(const quire_sched_config *c)
 {
     bool has_cross = has_kind(c, QUIRE_LAYER_CROSS);
     uint32_t aligned = 0;
-    for (uint32_t g = 0; g < c->cache.num_groups; g++)
-        if (c->cache.groups[g].spec.mamba_mode == QUIRE_MAMBA_MODE_ALIGN)
-            aligned = c->cache.groups[g].spec.block_size;
+    for (uint32_t g = 0; g < c->cache->num_groups; g++)
+        if (c->cache->groups[g].spec.mamba_mode == QUIRE_MAMBA_MODE_ALIGN)
+            aligned = c->cache->groups[g].spec.block_size;
     uint32_t step = smaller(c->max_num_batched_tokens, c->max_num_scheduled_tokens);
     uint32_t threshold = c->long_prefill_token_threshold;
-    bool is_short = (c->enable_chunked_prefill == QUIRE_OFF && step < c->cache.max_model_len) ||
+    bool is_short = (c->enable_chunked_prefill == QUIRE_OFF && step < c->cache->max_model_len) ||
                     aligned > step || (threshold > 0 && aligned > threshold);
     bool no_swap = has_cross || has_kind(c, QUIRE_LAYER_MAMBA);
-    bool no_pins = c->cache.enable_caching == QUIRE_OFF;
+    bool no_pins = c->cache->enable_caching == QUIRE_OFF;
     bool no_loads =
         c->is_encoder_decoder == QUIRE_ON && (c->connector != NULL || c->encoder_connector != NULL);
-    double admit_below = c->cache.admit_below == 0 ? 0.80 : c->cache.admit_below;
-    return is_short || no_loads || admit_below > c->cache.preempt_above ||
+    double admit_below = c->cache->admit_below == 0 ? 0.80 : c->cache->admit_below;
+    return is_short || no_loads || admit_below > c->cache->preempt_above ||
            (c->num_swap_blocks > 0 && no_swap) ||
            (c->max_pins + c->lookahead + c->prefix_window > 0 && no_pins) ||
            (c->prefix_patience > 0 && c->prefix_window == 0) ||
-           cache_is_refused(&c->cache, has_cross, has_kind(c, QUIRE_LAYER_CHUNKED_LOCAL));
+           cache_is_refused(c->cache, has_cross, has_kind(c, QUIRE_LAYER_CHUNKED_LOCAL));
 }

@@ -20,7 +20,7 @@ static int expected_move(const sim *s, const quire_req_info *info, bool needs_sl
 
 static void offload(sim *s, sim_request *r, const quire_req_info *before)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     int expected = expected_move(s, before, true);
     int err = SIM_CALL(s, quire_sched_offload(s->sched, r->req));
     if (expected == QUIRE_MISS)
@@ -40,7 +40,7 @@ static void offload(sim *s, sim_request *r, const quire_req_info *before)
 
 static void preempt(sim *s, sim_request *r, const quire_req_info *before)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     quire_preempt_mode mode = (quire_preempt_mode)sim_below(s, 3);
     int expected = expected_move(s, before, mode == QUIRE_PREEMPT_SWAP);
     int err = SIM_CALL(s, quire_sched_preempt(s->sched, r->req, mode));
@@ -66,7 +66,7 @@ void sim_move(sim *s)
 {
     for (uint32_t i = 0; i < s->mix.max_requests && !s->has_failed; i++) {
         sim_request *r = &s->requests[i];
-        quire_req_info info;
+        quire_req_info info = QUIRE_REQ_INFO_INIT;
         if (!r->is_there || quire_sched_req_info(s->sched, r->req, &info) != QUIRE_OK)
             continue;
         if (info.is_offloaded && (s->is_ending || sim_chance(s, 40))) {

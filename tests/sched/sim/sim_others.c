@@ -218,18 +218,21 @@ static uint32_t validate_tokens(void *user, quire_req req, const quire_token *to
 
 void sim_fill_others(sim *s)
 {
-    s->connector = (quire_connector){.user = s,
+    s->connector = (quire_connector){.size = sizeof(quire_connector),
+                                     .user = s,
                                      .get_num_new_matched_tokens = get_matched,
                                      .update_state_after_alloc = after_alloc,
                                      .build_meta = build_meta,
                                      .request_finished = request_finished,
                                      .reset_cache = reset_cache};
     s->encoder_connector =
-        (quire_encoder_connector){.user = s,
+        (quire_encoder_connector){.size = sizeof(quire_encoder_connector),
+                                  .user = s,
                                   .has_item = has_item,
                                   .update_state_after_alloc = after_encoder_alloc,
                                   .build_meta = build_meta};
-    s->grammar = (quire_grammar){.user = s,
+    s->grammar = (quire_grammar){.size = sizeof(quire_grammar),
+                                 .user = s,
                                  .is_ready = is_ready,
                                  .should_advance = should_advance,
                                  .accept_tokens = accept_tokens,

@@ -143,7 +143,7 @@ void sim_forget(sim *s, sim_request *r)
 {
     if (r->load.is_on || r->sending.is_on)
         return; /* its blocks are still in use */
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     SIM_CHECK(s, quire_sched_req_info(s->sched, r->req, &info) == QUIRE_E_UNKNOWN_REQ,
               "a request that ended is still there", r->number, 0);
     s->by_index[quire_req_index(r->req)] = NULL;
@@ -165,7 +165,7 @@ void sim_void_in_flight(sim *s, sim_request *r)
  * with images of both. */
 static bool has_room_for_input(sim *s, const sim_request *r)
 {
-    quire_req_info info = {0};
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     int err = quire_sched_req_info(s->sched, r->req, &info);
     bool is_there = err == QUIRE_OK && info.status < QUIRE_REQ_FINISHED_STOPPED;
     uint32_t num_tokens = r->num_told - 1 + r->input_lens[0];
@@ -236,7 +236,7 @@ static void note_preempted(sim *s, bool compares)
 {
     for (uint32_t i = 0; i < s->mix.max_requests; i++) {
         sim_request *r = &s->requests[i];
-        quire_req_info info;
+        quire_req_info info = QUIRE_REQ_INFO_INIT;
         if (!r->is_there || r->has_ended ||
             quire_sched_req_info(s->sched, r->req, &info) != QUIRE_OK)
             continue;
@@ -255,7 +255,7 @@ static void propose_drafts(sim *s, const sim_batch *batch)
     uint32_t n = 0;
     for (uint32_t i = 0; i < batch->num_entries; i++) {
         const sim_entry *entry = &batch->entries[i];
-        quire_req_info info;
+        quire_req_info info = QUIRE_REQ_INFO_INIT;
         if (entry->num_sampled == 0 || entry->is_void ||
             quire_sched_req_info(s->sched, entry->req, &info) != QUIRE_OK ||
             info.status != QUIRE_REQ_RUNNING)
@@ -344,7 +344,7 @@ static uint32_t choose_batch(sim *s)
     if (is_in_order(s, place))
         return place;
     const quire_outputs *outputs;
-    const quire_model_output nothing = {0};
+    const quire_model_output nothing = QUIRE_MODEL_OUTPUT_INIT;
     int err = SIM_CALL(s, quire_sched_update(s->sched, batch->step, &nothing, &outputs));
     SIM_CHECK(s, err == QUIRE_E_ARGUMENT, "a step in the wrong order", err, place);
     return 0;
@@ -356,7 +356,7 @@ void sim_update(sim *s)
     static sim_expected expected[SIM_SEQS];
     uint32_t place = choose_batch(s);
     sim_batch batch = *batch_at(s, place);
-    result.output = (quire_model_output){0};
+    result.output = (quire_model_output)QUIRE_MODEL_OUTPUT_INIT;
     move_transfers(s, &batch, &result);
     uint32_t n = fill_result(s, &batch, &result, expected);
     note_preempted(s, false);

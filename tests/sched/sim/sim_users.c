@@ -131,6 +131,7 @@ static quire_request_params params_of(sim *s, const sim_request *r, char *id)
     static const char *const names[] = {NULL, "one", "two", "three"};
     int len = snprintf(id, 24, "%llu", (unsigned long long)(r->number * 7919 % 100003));
     return (quire_request_params){
+        .size = sizeof(quire_request_params),
         .id = {id, (size_t)len},
         .prompt = r->tokens,
         .num_prompt_tokens = r->num_told,
@@ -183,7 +184,8 @@ static uint32_t make_hashes(sim *s, const sim_request *r, const quire_request_pa
     size_t num_hashes = 0;
     for (uint32_t i = 0; i < p->num_mm_inputs; i++)
         features[i] = p->mm_inputs[i].feature;
-    quire_extra_keys extra = {.lora_name = p->lora_name,
+    quire_extra_keys extra = {.size = sizeof(quire_extra_keys),
+                              .lora_name = p->lora_name,
                               .cache_salt = p->cache_salt,
                               .mm_features = features,
                               .num_mm_features = p->num_mm_inputs,
@@ -276,7 +278,7 @@ bool sim_add(sim *s)
 
 void sim_take_in_input(sim *s, sim_request *r)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     sim_void_in_flight(s, r);
     int err = quire_sched_req_info(s->sched, r->req, &info);
     SIM_CHECK(s, err == QUIRE_OK, "a session that is gone", r->number, err);
@@ -306,7 +308,7 @@ void sim_take_in_input(sim *s, sim_request *r)
 
 static bool waits_for_input(const sim *s, const sim_request *r)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     return quire_sched_req_info(s->sched, r->req, &info) == QUIRE_OK &&
            info.status == QUIRE_REQ_WAITING_FOR_STREAMING;
 }
@@ -394,7 +396,7 @@ void sim_end_sessions(sim *s)
 
 void sim_cut_prompt(sim *s, sim_request *r)
 {
-    quire_req_info info = {0};
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     uint32_t n = sim_below(s, r->num_prompt + 2);
     uint32_t max_tokens = sim_chance(s, 50) ? sim_between(s, 1, 4) : 0;
     int known = quire_sched_req_info(s->sched, r->req, &info);

@@ -344,14 +344,14 @@ static void faulty_close(void *self)
     free(f);
 }
 
-static quire_tier_caps faulty_caps(void *self)
+static void faulty_caps(void *self, quire_tier_caps *caps)
 {
     const faulty *f = self;
-    return (quire_tier_caps){.alignment = 1,
-                             .max_bytes = f->config.max_bytes,
-                             .is_shared = f->config.is_shared,
-                             .looks_ahead = 1,
-                             .capacity_bytes = (uint64_t)f->config.max_keys * f->config.max_bytes};
+    *caps = (quire_tier_caps){.alignment = 1,
+                              .max_bytes = f->config.max_bytes,
+                              .is_shared = f->config.is_shared,
+                              .looks_ahead = 1,
+                              .capacity_bytes = (uint64_t)f->config.max_keys * f->config.max_bytes};
 }
 
 /* What is known without asking. */

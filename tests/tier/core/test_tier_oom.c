@@ -191,8 +191,8 @@ static int try_memory(void)
     assert_int_equal(status != QUIRE_OK, message[0] != 0);
     assert_int_equal(status == QUIRE_OK, memory != NULL);
     if (status == QUIRE_OK) {
-        quire_host_memory_info info = quire_host_memory_get_info(memory);
-        memset(info.data, 0x5a, (size_t)info.bytes);
+        const quire_host_memory_info *info = quire_host_memory_get_info(memory);
+        memset(info->data, 0x5a, (size_t)info->bytes);
     }
     quire_host_memory_close(memory);
     return status;

@@ -13,10 +13,10 @@ static void begin_done(void *self, quire_tier_ends *ends, quire_tier_job *job)
         ends->end(ends, job, i, QUIRE_TIER_DONE);
 }
 
-static quire_tier_caps simulated_caps(void *self)
+static void simulated_caps(void *self, quire_tier_caps *caps)
 {
     (void)self;
-    return (quire_tier_caps){.is_simulated = 1};
+    *caps = (quire_tier_caps){.is_simulated = 1};
 }
 
 /* The least that a tier's own part can be: everything but begin is missing. */

@@ -135,7 +135,7 @@ static inline void kit_nothing_comes(kit *k)
 
 static inline quire_tier_stats kit_stats(const kit *k)
 {
-    quire_tier_stats stats;
+    quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     assert_int_equal(quire_tier_get_stats(k->tier, &stats), QUIRE_OK);
     return stats;
 }

@@ -40,7 +40,7 @@ static void check_recovers(crowd *c, file_disk *disk)
 
 static void check_next_life(crowd *c, file_disk *disk)
 {
-    quire_tier_stats stats;
+    quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     quire_tier_get_stats(c->tier, &stats);
     assert_int_equal(stats.bad_ends, 0);
     assert_int_equal(stats.usage.active, 0); /* nobody uses a slot any more */

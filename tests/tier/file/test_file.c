@@ -49,7 +49,7 @@ static void test_round_trip(void **state)
     assert_int_equal(kit.ios[0].bytes, KIT_BLOCK);
     assert_int_equal(kit_run(&kit, QUIRE_TIER_REMOVE, 0, 5, QUIRE_TIER_DONE), 5);
     assert_int_equal(kit_load_all(&kit, 0, 30), 25);
-    quire_tier_stats stats;
+    quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     assert_int_equal(quire_tier_get_stats(kit.tier, &stats), QUIRE_OK);
     assert_int_equal(stats.usage.total, 40);
     assert_int_equal(stats.usage.cached, 25);

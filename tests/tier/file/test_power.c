@@ -46,7 +46,7 @@ static uint64_t open_and_load(crowd *c, file_disk *image)
     if (status != QUIRE_OK)
         fail_msg("not opened: %s", c->message);
     uint64_t found = crowd_load_all(c);
-    quire_tier_stats stats;
+    quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     quire_tier_get_stats(c->tier, &stats);
     assert_int_equal(stats.bad_ends, 0);
     assert_int_equal(stats.usage.active, 0);

@@ -451,7 +451,7 @@ static void test_processes(void **state)
     }
     assert_int_equal(kit_open(&kit), QUIRE_OK);
     assert_true(kit_load_all(&kit, 0, 220) > 100);
-    quire_tier_stats stats;
+    quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     quire_tier_get_stats(kit.tier, &stats);
     assert_int_equal(stats.keys[QUIRE_TIER_LOAD][QUIRE_TIER_WRONG], 0);
     (void)count_files(kit.folder, &num_tmp);

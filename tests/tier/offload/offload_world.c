@@ -146,7 +146,7 @@ static void take_meta(world *w, const quire_offload_meta *meta, uint64_t step)
 static void report_job(world *w, world_job *job)
 {
     bool has_failed = world_chance(w, w->setup.fail_percent);
-    quire_offload_report report = {0};
+    quire_offload_report report = QUIRE_OFFLOAD_REPORT_INIT;
     w->num_failures += has_failed;
     job->has_failed |= has_failed;
     for (uint32_t i = 0; job->num_left == 1 && i < job->count; i++)
@@ -183,7 +183,7 @@ static void run_workers(world *w)
 
 static void learn_tokens(world *w, world_request *r)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     assert_int_equal(quire_sched_req_info(w->sched, r->req, &info), QUIRE_OK);
     r->num_tokens = info.num_tokens;
     assert_int_equal(quire_sched_get_tokens(w->sched, r->req, 0, r->num_tokens, r->tokens),
@@ -298,7 +298,8 @@ static void update(world *w)
 {
     quire_token sampled[WORLD_MAX_REQUESTS] = {0};
     uint32_t num_sampled[WORLD_MAX_REQUESTS] = {0};
-    quire_model_output output = {.sampled = sampled, .num_sampled = num_sampled};
+    quire_model_output output = {
+        .size = sizeof(quire_model_output), .sampled = sampled, .num_sampled = num_sampled};
     const quire_outputs *outputs = NULL;
     world_step *step = &w->flight[0];
     if (!step->is_computed)
@@ -351,7 +352,8 @@ void world_add(world *w)
     while (r->num_tokens < n)
         r->tokens[r->num_tokens++] = (quire_token)world_draw(w, 3);
     snprintf(name, sizeof name, "r%u", w->num_people % 40); /* names come again */
-    quire_request_params params = {.id = {name, strlen(name)},
+    quire_request_params params = {.size = sizeof(quire_request_params),
+                                   .id = {name, strlen(name)},
                                    .prompt = r->tokens,
                                    .num_prompt_tokens = n,
                                    .max_tokens = 1 + (uint32_t)world_draw(w, 20),
@@ -372,7 +374,8 @@ world_request *world_ask(world *w, uint32_t first, uint32_t n, uint32_t max_toke
     for (uint32_t i = 0; i < n; i++)
         r->tokens[i] = (quire_token)(first + i);
     snprintf(name, sizeof name, "q%u", w->num_people);
-    quire_request_params params = {.id = {name, strlen(name)},
+    quire_request_params params = {.size = sizeof(quire_request_params),
+                                   .id = {name, strlen(name)},
                                    .prompt = r->tokens,
                                    .num_prompt_tokens = n,
                                    .max_tokens = max_tokens,
@@ -439,6 +442,8 @@ void world_reset(world *w, bool reset_running)
 quire_sched_config world_sched_config(world *w)
 {
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    w->cache_config = (quire_cache_config)QUIRE_CACHE_CONFIG_INIT;
+    config.cache = &w->cache_config;
     w->groups[0] = (quire_group_config){.spec = {.kind = QUIRE_LAYER_FULL,
                                                  .block_size = BLOCK,
                                                  .num_kv_heads = 1,
@@ -453,14 +458,14 @@ quire_sched_config world_sched_config(world *w)
         w->groups[1].spec.attention_chunk_size = CHUNK;
     }
     if (w->setup.is_parallel && !w->setup.is_hybrid) { /* blocks of BLOCK positions as before */
-        config.cache.dcp_world_size = 2;
-        config.cache.pcp_world_size = w->setup.seed % 2 == 0 ? 2 : 1;
-        w->groups[0].spec.block_size = BLOCK / 2 / config.cache.pcp_world_size;
+        config.cache->dcp_world_size = 2;
+        config.cache->pcp_world_size = w->setup.seed % 2 == 0 ? 2 : 1;
+        w->groups[0].spec.block_size = BLOCK / 2 / config.cache->pcp_world_size;
     }
-    config.cache.groups = w->groups;
-    config.cache.num_groups = 1U + w->setup.is_hybrid;
-    config.cache.num_blocks = w->setup.num_gpu;
-    config.cache.max_model_len = WORLD_LEN;
+    config.cache->groups = w->groups;
+    config.cache->num_groups = 1U + w->setup.is_hybrid;
+    config.cache->num_blocks = w->setup.num_gpu;
+    config.cache->max_model_len = WORLD_LEN;
     config.hasher = w->hasher;
     config.policy = w->setup.has_priority ? QUIRE_POLICY_PRIORITY : QUIRE_POLICY_FCFS;
     config.max_num_seqs = MOST_RUNNING;
@@ -546,7 +551,7 @@ uint32_t world_num_cpu_keys(const world *w)
 
 quire_offload_stats world_stats(const world *w)
 {
-    quire_offload_stats stats;
+    quire_offload_stats stats = QUIRE_OFFLOAD_STATS_INIT;
     assert_int_equal(quire_offload_get_stats(w->offload, &stats), QUIRE_OK);
     return stats;
 }

@@ -98,6 +98,7 @@ typedef struct world {
     world_setup setup;
     uint64_t random;
     quire_group_config groups[WORLD_MAX_GROUPS];
+    quire_cache_config cache_config;
     quire_hasher *hasher;
     quire_sched *sched;
     quire_offload *offload;

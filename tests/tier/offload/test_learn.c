@@ -48,10 +48,10 @@ static uint64_t get_now(void *user)
 
 /* ---- the tier ---------------------------------------------------------------- */
 
-static quire_tier_caps toy_caps(void *self)
+static void toy_caps(void *self, quire_tier_caps *caps)
 {
     (void)self;
-    return (quire_tier_caps){.alignment = 1, .max_bytes = BLOCK_BYTES, .checks_crc = 1};
+    *caps = (quire_tier_caps){.alignment = 1, .max_bytes = BLOCK_BYTES, .checks_crc = 1};
 }
 
 static void toy_lookup(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found)
@@ -175,12 +175,14 @@ static void open_world_with(world *w, uint64_t block_ns, quire_switch learns, bo
     quire_hasher_config hashing = QUIRE_HASHER_CONFIG_INIT;
     hashing.seed = (quire_bytes){"0", 1};
     assert_int_equal(quire_hasher_create(&hashing, NULL, &w->hasher), QUIRE_OK);
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config sched = QUIRE_SCHED_CONFIG_INIT;
+    sched.cache = &cache;
     sched.hasher = w->hasher;
-    sched.cache.num_blocks = NUM_GPU;
-    sched.cache.groups = &group;
-    sched.cache.num_groups = 1;
-    sched.cache.max_model_len = PROMPT + 64;
+    cache.num_blocks = NUM_GPU;
+    cache.groups = &group;
+    cache.num_groups = 1;
+    cache.max_model_len = PROMPT + 64;
     sched.max_num_seqs = 2;
     sched.max_num_batched_tokens = QR_AT_A_TIME(2048, 512);
     sched.async_scheduling = is_async ? QUIRE_ON : QUIRE_OFF;
@@ -223,7 +225,8 @@ static void close_world(world *w)
 static void tell_copies(world *w, const quire_step *step)
 {
     const quire_offload_meta *meta = step->connector_meta;
-    quire_offload_report report = {.loaded = meta->load_reqs,
+    quire_offload_report report = {.size = sizeof(quire_offload_report),
+                                   .loaded = meta->load_reqs,
                                    .num_loaded = meta->num_load_reqs,
                                    .stored_events = &meta->store_event,
                                    .num_stored = meta->store_event != QUIRE_OFFLOAD_NO_EVENT};
@@ -236,7 +239,7 @@ static void make_step(world *w)
     const quire_step *step;
     const quire_outputs *outputs;
     quire_token sampled[2] = {7, 7};
-    quire_model_output output = {.sampled = sampled};
+    quire_model_output output = {.size = sizeof(quire_model_output), .sampled = sampled};
     assert_int_equal(quire_sched_schedule(w->sched, &step), QUIRE_OK);
     uint64_t ns = step->total_tokens * (uint64_t)TOKEN_NS;
     w->now_ns += ns > LEAST_STEP_NS ? ns : LEAST_STEP_NS;
@@ -252,7 +255,8 @@ static void add_prompt(world *w, uint32_t content)
     for (uint32_t i = 0; i < PROMPT; i++)
         prompt[i] = (quire_token)(i * 7 + content * 1000003);
     quire_req req;
-    quire_request_params params = {.id = {&number, sizeof number},
+    quire_request_params params = {.size = sizeof(quire_request_params),
+                                   .id = {&number, sizeof number},
                                    .prompt = prompt,
                                    .num_prompt_tokens = PROMPT,
                                    .max_tokens = 1};
@@ -291,7 +295,7 @@ static void test_a_slow_tier_is_left_alone(void **state)
     (void)state;
     open_world(&w, 5000000, QUIRE_DEFAULT, false);
     (void)run_prompt(&w);
-    quire_offload_stats stats;
+    quire_offload_stats stats = QUIRE_OFFLOAD_STATS_INIT;
     assert_int_equal(quire_offload_get_stats(w.offload, &stats), QUIRE_OK);
     assert_in_range((uint64_t)stats.recompute_token_ns, TOKEN_NS * 9 / 10, TOKEN_NS * 11 / 10);
     assert_true(run_prompt(&w) > 4 * COMPUTE_NS); /* what the tier takes is not known yet */
@@ -315,7 +319,7 @@ static void test_a_fast_tier_is_used(void **state)
 static void test_off(void **state)
 {
     world w;
-    quire_offload_stats stats;
+    quire_offload_stats stats = QUIRE_OFFLOAD_STATS_INIT;
     (void)state;
     open_world(&w, 5000000, QUIRE_OFF, false);
     (void)run_prompt(&w);
@@ -333,7 +337,7 @@ static void end_step(world *w, uint64_t step)
 {
     const quire_outputs *outputs;
     quire_token sampled[2] = {7, 7};
-    quire_model_output output = {.sampled = sampled};
+    quire_model_output output = {.size = sizeof(quire_model_output), .sampled = sampled};
     assert_int_equal(quire_offload_poll(w->offload, step, &output), QUIRE_OK);
     assert_int_equal(quire_sched_update(w->sched, step, &output, &outputs), QUIRE_OK);
 }
@@ -342,15 +346,18 @@ static void end_step(world *w, uint64_t step)
 static void test_overlapped_steps(void **state)
 {
     world w;
-    quire_offload_stats stats;
+    quire_offload_stats stats = QUIRE_OFFLOAD_STATS_INIT;
     static quire_token prompt[PROMPT];
     quire_req req;
     uint64_t before = 0;
     uint32_t before_tokens = 0;
     (void)state;
     open_world(&w, 5000000, QUIRE_DEFAULT, true);
-    quire_request_params params = {
-        .id = {"a", 1}, .prompt = prompt, .num_prompt_tokens = PROMPT, .max_tokens = 1};
+    quire_request_params params = {.size = sizeof(quire_request_params),
+                                   .id = {"a", 1},
+                                   .prompt = prompt,
+                                   .num_prompt_tokens = PROMPT,
+                                   .max_tokens = 1};
     assert_int_equal(quire_sched_add(w.sched, &params, &req), QUIRE_OK);
     for (uint32_t i = 0; i < 5; i++) {
         const quire_step *step;
@@ -406,7 +413,7 @@ static void test_checksums_stay_with_their_blocks(void **state)
 static void test_long_prompts_are_expected(void **state)
 {
     world w;
-    quire_offload_stats stats;
+    quire_offload_stats stats = QUIRE_OFFLOAD_STATS_INIT;
     (void)state;
     open_world(&w, 50000, QUIRE_OFF, false);
     add_prompt(&w, 1);
@@ -435,12 +442,14 @@ static void test_as_many_tiers_as_there_may_be(void **state)
                                          .num_kv_heads = 1,
                                          .head_size = 64,
                                          .dtype = QUIRE_DTYPE_FLOAT16}};
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config sched = QUIRE_SCHED_CONFIG_INIT;
+    sched.cache = &cache;
     sched.hasher = w.hasher;
-    sched.cache.num_blocks = NUM_GPU;
-    sched.cache.groups = &group;
-    sched.cache.num_groups = 1;
-    sched.cache.max_model_len = PROMPT;
+    cache.num_blocks = NUM_GPU;
+    cache.groups = &group;
+    cache.num_groups = 1;
+    cache.max_model_len = PROMPT;
     quire_offload_config config = QUIRE_OFFLOAD_CONFIG_INIT;
     config.sched = &sched;
     config.num_cpu_blocks = NUM_CPU;

@@ -86,7 +86,7 @@ static void requests_take_little_memory(void **state)
     world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, false);
     world_open(w, &setup);
     quire_sched_config sched = world_sched_config(w);
-    sched.cache.max_model_len = 100000;
+    sched.cache->max_model_len = 100000;
     quire_offload_config config = QUIRE_OFFLOAD_CONFIG_INIT;
     config.num_cpu_blocks = 20;
     config.sched = &sched;

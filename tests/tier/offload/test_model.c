@@ -91,7 +91,7 @@ static void ranks_change_nothing(void **state)
             live(w, 400);
             world_resume(w);
             world_drain(w);
-            quire_offload_stats stats;
+            quire_offload_stats stats = QUIRE_OFFLOAD_STATS_INIT;
             assert_int_equal(quire_offload_get_stats(w->offload, &stats), QUIRE_OK);
             const uint64_t now[8] = {w->num_stores,  w->num_loads,    w->num_tokens,
                                      w->num_outputs, w->num_computed, stats.hit_tokens,

@@ -208,7 +208,7 @@ static void a_device_that_hangs_is_left_behind(void **state)
     world_ask(w, 10, 42, 6);
     while (w->num_jobs == 0)
         world_turn(w);
-    quire_model_output output = {0};
+    quire_model_output output = QUIRE_MODEL_OUTPUT_INIT;
     assert_int_equal(quire_offload_destroy(w->offload), QUIRE_BUSY);
     assert_int_equal(quire_offload_abandon(w->offload), QUIRE_OK);
     assert_int_equal(quire_offload_poll(w->offload, 1, &output), QUIRE_E_ARGUMENT);
@@ -389,16 +389,19 @@ static void wrong_reports_change_nothing(void **state)
         world_turn(w);
     assert_true(w->num_jobs > 0);
     uint64_t events[2] = {w->jobs[0].event, 777};
-    quire_offload_report report = {.stored_events = events, .num_stored = 2};
+    quire_offload_report report = {
+        .size = sizeof(quire_offload_report), .stored_events = events, .num_stored = 2};
     assert_int_equal(quire_offload_tell(w->offload, &report), QUIRE_E_UNKNOWN_REQ);
-    report = (quire_offload_report){.loaded = &r->req, .num_loaded = 1};
+    report = (quire_offload_report){
+        .size = sizeof(quire_offload_report), .loaded = &r->req, .num_loaded = 1};
     assert_int_equal(quire_offload_tell(w->offload, &report), QUIRE_E_UNKNOWN_REQ);
-    report = (quire_offload_report){.num_stored = 1};
+    report = (quire_offload_report){.size = sizeof(quire_offload_report), .num_stored = 1};
     assert_int_equal(quire_offload_tell(w->offload, &report), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_offload_tell(w->offload, NULL), QUIRE_E_ARGUMENT);
     w->setup.pace_percent = 100;
     world_drain(w);
-    report = (quire_offload_report){.stored_events = events, .num_stored = 1};
+    report = (quire_offload_report){
+        .size = sizeof(quire_offload_report), .stored_events = events, .num_stored = 1};
     assert_int_equal(quire_offload_tell(w->offload, &report), QUIRE_E_UNKNOWN_REQ);
     world_close(w);
 }
@@ -420,11 +423,11 @@ static void configs_are_looked_at(void **state)
     assert_true(quire_offload_bytes(&config) > 0);
     assert_int_equal(quire_offload_create(&config, NULL, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_offload_create(NULL, NULL, &offload), QUIRE_E_ARGUMENT);
-    sched.cache.enable_caching = QUIRE_OFF;
+    sched.cache->enable_caching = QUIRE_OFF;
     assert_int_equal(quire_offload_create(&config, NULL, &offload), QUIRE_E_CONFIG);
     assert_int_equal(quire_offload_bytes(&config), 0);
     sched = world_sched_config(w);
-    sched.cache.dcp_world_size = 2;
+    sched.cache->dcp_world_size = 2;
     assert_true(quire_offload_bytes(&config) > 0);
     sched = world_sched_config(w);
     w->groups[0].spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
@@ -433,7 +436,7 @@ static void configs_are_looked_at(void **state)
     config.num_cpu_blocks = 0;
     assert_int_equal(quire_offload_create(&config, NULL, &offload), QUIRE_E_CONFIG);
     sched = world_sched_config(w);
-    sched.cache.num_blocks = 40; /* of another scheduler */
+    sched.cache->num_blocks = 40; /* of another scheduler */
     config = (quire_offload_config)QUIRE_OFFLOAD_CONFIG_INIT;
     config.num_cpu_blocks = 20;
     config.sched = &sched;
@@ -506,8 +509,8 @@ static void nothing_is_allocated_in_steps(void **state)
 /* What the child of a fork gets from its copy; returns how many answers are wrong. */
 static int calls_in_a_child(world *w)
 {
-    quire_offload_report report = {0};
-    quire_model_output output = {0};
+    quire_offload_report report = QUIRE_OFFLOAD_REPORT_INIT;
+    quire_model_output output = QUIRE_MODEL_OUTPUT_INIT;
     int wrong = 0;
     wrong += quire_offload_poll(w->offload, 1, &output) != QUIRE_E_SYSTEM;
     if (!w->setup.has_device)

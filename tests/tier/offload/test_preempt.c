@@ -8,7 +8,7 @@ enum { BLOCK = 4, PROMPT = 42 };
 
 static quire_req_info info_of(const world *w, const world_request *r)
 {
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     assert_int_equal(quire_sched_req_info(w->sched, r->req, &info), QUIRE_OK);
     return info;
 }

@@ -68,16 +68,18 @@ void peer_engine_set(peer_engine *e, quire_sched_config *config)
     hashing.seed = (quire_bytes){"0", 1};
     assert_int_equal(quire_hasher_create(&hashing, NULL, &e->hasher), QUIRE_OK);
     config->hasher = e->hasher;
-    config->cache.num_blocks = PEER_GPU_BLOCKS;
-    config->cache.groups = &group;
-    config->cache.num_groups = 1;
-    config->cache.max_model_len = PEER_PROMPT + 15;
+    config->cache->num_blocks = PEER_GPU_BLOCKS;
+    config->cache->groups = &group;
+    config->cache->num_groups = 1;
+    config->cache->max_model_len = PEER_PROMPT + 15;
     config->max_num_seqs = 2;
 }
 
 void peer_engine_open(peer_engine *e)
 {
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    config.cache = &cache;
     quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
     peer_engine_set(e, &config);
     config.monitor = e->has_events ? &monitor : NULL;
@@ -114,7 +116,7 @@ void peer_engine_close(peer_engine *e)
     quire_device_close(&e->device);
     quire_sched_destroy(e->sched);
     assert_int_equal(quire_offload_destroy(e->offload), QUIRE_OK);
-    quire_peer_server_stats stats;
+    quire_peer_server_stats stats = QUIRE_PEER_SERVER_STATS_INIT;
     assert_int_equal(quire_peer_server_get_stats(e->server, &stats), QUIRE_OK);
     assert_int_equal(stats.offered, 0); /* with the offload all offers end */
     assert_int_equal(quire_peer_server_close(e->server), QUIRE_OK);
@@ -153,7 +155,7 @@ static void compute(peer_engine *e, const quire_step *step)
 
 static void note_offered(peer_engine *e)
 {
-    quire_peer_server_stats stats;
+    quire_peer_server_stats stats = QUIRE_PEER_SERVER_STATS_INIT;
     assert_int_equal(quire_peer_server_get_stats(e->server, &stats), QUIRE_OK);
     if (stats.offered < e->least_offered)
         e->least_offered = stats.offered;
@@ -164,7 +166,7 @@ static void make_step(peer_engine *e)
     const quire_step *step;
     const quire_outputs *outputs;
     quire_token sampled[2] = {7, 7};
-    quire_model_output output = {.sampled = sampled};
+    quire_model_output output = {.size = sizeof(quire_model_output), .sampled = sampled};
     assert_int_equal(quire_sched_schedule(e->sched, &step), QUIRE_OK);
     note_offered(e);
     compute(e, step);
@@ -181,7 +183,8 @@ void peer_engine_run(peer_engine *e, uint32_t p)
     for (uint32_t i = 0; i < PEER_PROMPT; i++)
         prompt[i] = (quire_token)(p * 1000 + i);
     quire_req req;
-    quire_request_params params = {.id = {&p, sizeof p},
+    quire_request_params params = {.size = sizeof(quire_request_params),
+                                   .id = {&p, sizeof p},
                                    .prompt = prompt,
                                    .num_prompt_tokens = PEER_PROMPT,
                                    .max_tokens = 1,
@@ -194,14 +197,14 @@ void peer_engine_run(peer_engine *e, uint32_t p)
 
 quire_offload_stats peer_engine_stats(const peer_engine *e)
 {
-    quire_offload_stats stats;
+    quire_offload_stats stats = QUIRE_OFFLOAD_STATS_INIT;
     assert_int_equal(quire_offload_get_stats(e->offload, &stats), QUIRE_OK);
     return stats;
 }
 
 quire_peer_server_stats peer_engine_served(const peer_engine *e)
 {
-    quire_peer_server_stats stats;
+    quire_peer_server_stats stats = QUIRE_PEER_SERVER_STATS_INIT;
     assert_int_equal(quire_peer_server_get_stats(e->server, &stats), QUIRE_OK);
     return stats;
 }

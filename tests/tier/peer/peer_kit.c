@@ -141,21 +141,21 @@ uint32_t peer_status_count(const peer_kit *k, quire_tier_status status)
 
 quire_peer_server_stats peer_served(const peer_kit *k)
 {
-    quire_peer_server_stats stats;
+    quire_peer_server_stats stats = QUIRE_PEER_SERVER_STATS_INIT;
     assert_int_equal(quire_peer_server_get_stats(k->server, &stats), QUIRE_OK);
     return stats;
 }
 
 quire_tier_peer_stats peer_stats(const peer_kit *k)
 {
-    quire_tier_peer_stats stats;
+    quire_tier_peer_stats stats = QUIRE_TIER_PEER_STATS_INIT;
     assert_int_equal(quire_tier_peer_get_stats(k->peer, &stats), QUIRE_OK);
     return stats;
 }
 
 void peer_leave(peer_kit *k)
 {
-    quire_tier_stats stats;
+    quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     assert_int_equal(peer_stats(k).jobs, 0);
     assert_int_equal(quire_tier_get_stats(k->tier, &stats), QUIRE_OK);
     assert_int_equal(stats.jobs_in_flight, 0);

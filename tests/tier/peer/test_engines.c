@@ -104,7 +104,7 @@ typedef struct told {
 
 static void take_told(quire_reader *reader, told *t)
 {
-    quire_feed_event e;
+    quire_feed_event e = QUIRE_FEED_EVENT_INIT;
     while (quire_reader_next(reader, &e) == QUIRE_OK) {
         if (e.kind > QUIRE_FEED_REMOVED || strcmp(e.medium, "PEER") != 0)
             continue;
@@ -119,7 +119,7 @@ static void take_told(quire_reader *reader, told *t)
 
 static quire_usage peer_usage(const peer_engine *e)
 {
-    quire_tier_stats stats;
+    quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     assert_int_equal(quire_tier_get_stats(e->tiers[0], &stats), QUIRE_OK);
     const quire_usage *u = &stats.usage;
     assert_int_equal(u->total, u->empty + u->cached + u->active + u->null_blocks);
@@ -193,7 +193,9 @@ static void the_server_must_fit(void **state)
 {
     (void)state;
     peer_engine e = {.num_cpu = 30};
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    config.cache = &cache;
     static unsigned char memory[31 * PEER_BLOCK_BYTES];
     peer_engine_set(&e, &config);
     peer_engine_serve(&e);

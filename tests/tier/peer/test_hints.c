@@ -109,8 +109,11 @@ static void events_that_do_not_fit_are_refused(void **state)
                      QUIRE_E_CONFIG);
     assert_string_equal(message, "invalid max_hints (expected at most 2^26, 67,108,864)");
     quire_wire_hash hash = {.bytes = hash_of(1, bytes)};
-    quire_wire_event event = {
-        .kind = QUIRE_WIRE_STORED, .hashes = &hash, .num_hashes = 1, .medium = {"CPU", 3}};
+    quire_wire_event event = {.size = sizeof(quire_wire_event),
+                              .kind = QUIRE_WIRE_STORED,
+                              .hashes = &hash,
+                              .num_hashes = 1,
+                              .medium = {"CPU", 3}};
     config.max_hints = 0;
     assert_int_equal(quire_tier_peer_create(&config, 1, NULL, &peer, message, sizeof message),
                      QUIRE_OK);
@@ -120,7 +123,7 @@ static void events_that_do_not_fit_are_refused(void **state)
     config.max_hints = 1;
     assert_int_equal(quire_tier_peer_create(&config, 1, NULL, &peer, message, sizeof message),
                      QUIRE_OK);
-    quire_tier_peer_stats stats;
+    quire_tier_peer_stats stats = QUIRE_TIER_PEER_STATS_INIT;
     assert_int_equal(quire_tier_peer_take_event(NULL, &event), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_tier_peer_take_event(peer, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_tier_peer_set_whole(NULL, 1), QUIRE_E_ARGUMENT);
@@ -137,7 +140,7 @@ static void events_that_do_not_fit_are_refused(void **state)
     assert_int_equal(quire_tier_peer_take_event(peer, &event), QUIRE_FULL);
     assert_int_equal(quire_tier_peer_get_stats(peer, &stats), QUIRE_OK);
     assert_int_equal(stats.hints, 1);
-    event = (quire_wire_event){.kind = QUIRE_WIRE_CLEARED};
+    event = (quire_wire_event){.size = sizeof(quire_wire_event), .kind = QUIRE_WIRE_CLEARED};
     assert_int_equal(quire_tier_peer_take_event(peer, &event), QUIRE_OK);
     assert_int_equal(quire_tier_peer_get_stats(peer, &stats), QUIRE_OK);
     assert_int_equal(stats.hints, 0);
@@ -174,7 +177,7 @@ static void listen_to(listener *l, const peer_engine *from, quire_tier_peer *pee
 /* What a thread that reads events does. */
 static void hear(listener *l)
 {
-    quire_delivery d;
+    quire_delivery d = QUIRE_DELIVERY_INIT;
     int status = quire_subscriber_next(l->subscriber, 50, &d);
     if (status == QUIRE_RETRY)
         return;
@@ -195,7 +198,7 @@ static void hear(listener *l)
 
 static quire_tier_peer_stats stats_of(const quire_tier_peer *peer)
 {
-    quire_tier_peer_stats stats;
+    quire_tier_peer_stats stats = QUIRE_TIER_PEER_STATS_INIT;
     assert_int_equal(quire_tier_peer_get_stats(peer, &stats), QUIRE_OK);
     return stats;
 }

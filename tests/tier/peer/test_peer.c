@@ -21,8 +21,8 @@ static void blocks_are_found_and_loaded(void **state)
     assert_int_equal(peer_connect(&k), QUIRE_OK);
     assert_string_equal(quire_tier_label(k.tier), "peer");
     assert_string_equal(quire_tier_medium(k.tier), "PEER");
-    quire_tier_caps caps = quire_tier_get_caps(k.tier);
-    assert_int_equal(caps.is_shared + caps.checks_crc + caps.is_read_only, 3);
+    const quire_tier_caps *caps = quire_tier_get_caps(k.tier);
+    assert_int_equal(caps->is_shared + caps->checks_crc + caps->is_read_only, 3);
     peer_do(&k, QUIRE_TIER_FIND, 0, 290); /* more than one FIND takes */
     for (uint32_t i = 0; i < 290; i++) {
         assert_int_equal(k.ios[i].status, i < 280 ? QUIRE_TIER_DONE : QUIRE_TIER_MISSING);

@@ -52,7 +52,7 @@ static void a_peer_that_refuses_opens_the_breaker(void **state)
     unsigned char other[QUIRE_FINGERPRINT_BYTES] = {1};
     peer_kit k = {.common = {.breaker_strikes = 3},
                   .config = {.fingerprint = other, .retry_ns = 1000000}};
-    quire_tier_stats stats = {0};
+    quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     assert_int_equal(peer_serve(&k), QUIRE_OK);
     assert_int_equal(peer_connect(&k), QUIRE_OK);
     peer_fill(&k, QUIRE_TIER_FIND, 0, 1);

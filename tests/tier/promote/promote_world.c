@@ -104,7 +104,8 @@ static void open_tier(world *w, uint32_t t)
 static void open_lower(world *w, const quire_cache_config *cache)
 {
     quire_sched_config sched = QUIRE_SCHED_CONFIG_INIT;
-    sched.cache = *cache;
+    quire_cache_config own = *cache;
+    sched.cache = &own;
     sched.max_requests = WORLD_MAX_REQUESTS;
     quire_offload_tier tiers[WORLD_MAX_TIERS];
     memset(tiers, 0, sizeof tiers);
@@ -330,7 +331,8 @@ static void store_computed(world *w, const world_request *r, uint32_t group, uin
             return;
         quire_tier_key key = block_key(w, r, group, i);
         faulty_pattern(&key, bytes_of(w, block), WORLD_BYTES);
-        quire_cache_full_params params = {.blocks = &block,
+        quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                          .blocks = &block,
                                           .num_full_blocks = 1,
                                           .hashes = hash.data,
                                           .hash_len = hash.len,
@@ -421,7 +423,7 @@ void world_check(world *w)
 
 quire_offload_stats world_stats(const world *w)
 {
-    quire_offload_stats stats;
+    quire_offload_stats stats = QUIRE_OFFLOAD_STATS_INIT;
     memset(&stats, 0, sizeof stats);
     if (w->promote != NULL)
         qr_promote_add_stats(w->promote, &stats);
@@ -461,14 +463,14 @@ void world_put_below(world *w, const world_request *prompt)
 
 uint64_t world_tier_keys(world *w, uint32_t tier, quire_tier_op op, quire_tier_status status)
 {
-    quire_tier_stats stats;
+    quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     assert_int_equal(quire_tier_get_stats(w->tiers[tier], &stats), QUIRE_OK);
     return stats.keys[op][status];
 }
 
 uint64_t world_tier_jobs(world *w, uint32_t tier)
 {
-    quire_tier_stats stats;
+    quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     assert_int_equal(quire_tier_get_stats(w->tiers[tier], &stats), QUIRE_OK);
     return stats.jobs;
 }

@@ -132,7 +132,7 @@ static void test_an_open_breaker_is_a_plain_miss(void **state)
         (void)world_wait(w, r);
         world_abort(w, r);
     }
-    quire_tier_stats stats;
+    quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     assert_int_equal(quire_tier_get_stats(w->tiers[0], &stats), QUIRE_OK);
     assert_int_equal(stats.health, QUIRE_TIER_OPEN);
     world_request *r = world_add(w, &prompt);

@@ -400,7 +400,8 @@ static void test_computed_again_before_its_turn(void **state)
     quire_block block;
     quire_tier_key key;
     quire_tier_key_of((quire_bytes){prompt.hashes[0], 32}, 0, WORLD_RANK, &key);
-    quire_cache_full_params params = {.blocks = &block,
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = &block,
                                       .num_full_blocks = 1,
                                       .hashes = prompt.hashes[0],
                                       .hash_len = 32,
@@ -429,7 +430,8 @@ static void test_computed_again_before_its_turn(void **state)
 
 static void give_key(world *w, const world_request *prompt, quire_block block)
 {
-    quire_cache_full_params params = {.blocks = &block,
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = &block,
                                       .num_full_blocks = 1,
                                       .hashes = prompt->hashes[0],
                                       .hash_len = 32,
@@ -512,10 +514,12 @@ static void test_bad_configs(void **state)
     for (uint32_t i = 0; i < TOO_MANY; i++)
         groups[i] =
             (quire_group_config){.spec = {.kind = QUIRE_LAYER_FULL, .block_size = WORLD_TOKENS}};
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_sched_config sched = QUIRE_SCHED_CONFIG_INIT;
-    sched.cache.groups = groups;
-    sched.cache.num_groups = 1;
-    sched.cache.max_model_len = 1000;
+    sched.cache = &cache;
+    cache.groups = groups;
+    cache.num_groups = 1;
+    cache.max_model_len = 1000;
     quire_offload_tier tier = {.tier = w->tiers[0]};
     quire_offload_config good = QUIRE_OFFLOAD_CONFIG_INIT;
     good.sched = &sched;
@@ -542,17 +546,17 @@ static void test_bad_configs(void **state)
     tier.admit = QUIRE_ADMIT_LONG + 1;
     assert_int_equal(qr_promote_bytes(&good), 0);
     tier.admit = QUIRE_ADMIT_ALL;
-    sched.cache.hash_block_size = 7;
+    cache.hash_block_size = 7;
     assert_int_equal(qr_promote_bytes(&good), 0);
-    sched.cache.hash_block_size = 0;
-    sched.cache.num_groups = TOO_MANY;
+    cache.hash_block_size = 0;
+    cache.num_groups = TOO_MANY;
     assert_int_equal(qr_promote_bytes(&good), 0);
-    sched.cache.num_groups = 0;
+    cache.num_groups = 0;
     assert_int_equal(qr_promote_bytes(&good), 0);
-    sched.cache.num_groups = 1;
-    sched.cache.groups = NULL;
+    cache.num_groups = 1;
+    cache.groups = NULL;
     assert_int_equal(qr_promote_bytes(&good), 0);
-    sched.cache.groups = groups;
+    cache.groups = groups;
     groups[0].spec.block_size = 0;
     assert_int_equal(qr_promote_bytes(&good), 0);
     world_close(w);

@@ -287,11 +287,10 @@ static void test_reset_between(void **state)
 
 static int identity_status;
 
-static quire_tier_caps persistent_caps(void *self)
+static void persistent_caps(void *self, quire_tier_caps *caps)
 {
-    quire_tier_caps caps = faulty_ops()->caps(self);
-    caps.is_persistent = 1;
-    return caps;
+    faulty_ops()->caps(self, caps);
+    caps->is_persistent = 1;
 }
 
 /* As if it had other blocks from now on. */

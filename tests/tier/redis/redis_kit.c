@@ -389,14 +389,14 @@ void redis_expect_only(const redis_tier *t, uint32_t statuses)
 
 quire_tier_redis_stats redis_stats(const redis_tier *t)
 {
-    quire_tier_redis_stats stats;
+    quire_tier_redis_stats stats = QUIRE_TIER_REDIS_STATS_INIT;
     assert_int_equal(quire_tier_redis_get_stats(t->redis, &stats), QUIRE_OK);
     return stats;
 }
 
 void redis_tier_close(redis_tier *t)
 {
-    quire_tier_stats common;
+    quire_tier_stats common = QUIRE_TIER_STATS_INIT;
     int tries = 0;
     while ((redis_stats(t).calls != 0 || redis_stats(t).jobs != 0) && may_wait(&tries))
         continue;

@@ -11,7 +11,7 @@ enum { USAGE_NS = 20000000, USAGE_MS = 10000 };
 
 static quire_tier_stats stats_of(const redis_tier *t)
 {
-    quire_tier_stats stats;
+    quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     assert_int_equal(quire_tier_get_stats(t->tier, &stats), QUIRE_OK);
     const quire_usage *u = &stats.usage;
     assert_int_equal(u->total, u->empty + u->cached + u->active + u->null_blocks);

@@ -15,7 +15,7 @@ static torture g_torture;
 
 static uint64_t moves_of(const torture *t, bool is_printed)
 {
-    quire_offload_stats s;
+    quire_offload_stats s = QUIRE_OFFLOAD_STATS_INIT;
     assert_int_equal(quire_offload_get_stats(t->offload, &s), QUIRE_OK);
     uint64_t moves = s.stored_blocks + s.loaded_blocks;
     for (uint32_t i = 0; i < t->num_tiers; i++)
@@ -26,7 +26,7 @@ static uint64_t moves_of(const torture *t, bool is_printed)
            (unsigned long long)s.stored_blocks, (unsigned long long)s.loaded_blocks,
            (unsigned long long)s.failed_stores, (unsigned long long)s.failed_loads);
     for (uint32_t i = 0; i < t->num_tiers; i++) {
-        quire_tier_stats tier;
+        quire_tier_stats tier = QUIRE_TIER_STATS_INIT;
         assert_int_equal(quire_tier_get_stats(t->tiers[i], &tier), QUIRE_OK);
         printf(
             "  %s: %llu stored, %llu promoted, %llu failed (%llu wrong), %llu late, %llu dropped, "
@@ -110,7 +110,7 @@ static void test_torture(void **state)
     t->gpu = aligned_alloc(4096, (size_t)TORTURE_GPU * TORTURE_BYTES);
     assert_non_null(t->gpu);
     assert_int_equal(quire_host_memory_open(&host, &t->host, message, sizeof message), QUIRE_OK);
-    t->cpu = quire_host_memory_get_info(t->host).data;
+    t->cpu = quire_host_memory_get_info(t->host)->data;
     torture_begin_tiers(t);
     uint64_t eras = t->options.moves / MOVES_IN_ERA;
     eras = eras < FEWEST_ERAS ? FEWEST_ERAS : eras;

@@ -107,6 +107,7 @@ typedef struct torture {
     bool is_pinning; /* blocks of requests that ended, and those of requests that wait */
     uint32_t num_groups;
     quire_group_config groups[TORTURE_GROUPS];
+    quire_cache_config cache_config;
     quire_hasher *hasher;
     quire_sched *sched;
     quire_offload *offload;

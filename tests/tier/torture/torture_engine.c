@@ -121,7 +121,8 @@ static void add_request(torture *t)
     char id[32];
     int bytes = snprintf(id, sizeof id, "r%llu", (unsigned long long)t->next_id++);
     write_tokens(t, r);
-    quire_request_params params = {.id = {id, (size_t)bytes},
+    quire_request_params params = {.size = sizeof(quire_request_params),
+                                   .id = {id, (size_t)bytes},
                                    .prompt = r->tokens,
                                    .num_prompt_tokens = r->num_prompt,
                                    .max_tokens = r->length - r->num_prompt,
@@ -151,7 +152,7 @@ static void abort_some(torture *t)
 static void move_some(torture *t)
 {
     torture_request *r = &t->requests[torture_draw(t, TORTURE_REQUESTS)];
-    quire_req_info info;
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (r->req == 0)
         return;
     uint32_t which = (uint32_t)torture_draw(t, 4);
@@ -268,7 +269,7 @@ static void update(torture *t)
 {
     torture_work *work = &t->works[t->first_work];
     const quire_outputs *outputs;
-    quire_model_output output = {.sampled = work->sampled};
+    quire_model_output output = {.size = sizeof(quire_model_output), .sampled = work->sampled};
     assert_int_equal(quire_offload_poll(t->offload, work->step, &output), QUIRE_OK);
     assert_int_equal(quire_sched_update(t->sched, work->step, &output, &outputs), QUIRE_OK);
     for (uint32_t i = 0; i < outputs->num_outputs; i++)
@@ -375,16 +376,18 @@ static void choose_groups(torture *t)
 static quire_sched_config sched_config(torture *t)
 {
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
-    config.cache.groups = t->groups;
-    config.cache.num_groups = t->num_groups;
-    config.cache.num_blocks = TORTURE_GPU;
-    config.cache.max_model_len = TORTURE_LEN;
+    t->cache_config = (quire_cache_config)QUIRE_CACHE_CONFIG_INIT;
+    config.cache = &t->cache_config;
+    config.cache->groups = t->groups;
+    config.cache->num_groups = t->num_groups;
+    config.cache->num_blocks = TORTURE_GPU;
+    config.cache->max_model_len = TORTURE_LEN;
     config.hasher = t->hasher;
     config.max_num_seqs = TORTURE_SEQS;
     config.max_num_batched_tokens = 512;
     config.async_scheduling = t->is_async ? QUIRE_ON : QUIRE_OFF;
     config.max_requests = TORTURE_REQUESTS + TORTURE_SEQS;
-    config.cache.track_new_blocks = t->is_zeroing ? QUIRE_ON : QUIRE_OFF;
+    config.cache->track_new_blocks = t->is_zeroing ? QUIRE_ON : QUIRE_OFF;
     config.max_pins = t->is_pinning ? 6 : 0;
     config.lookahead = t->is_pinning ? 16 : 0;
     t->monitor = (quire_monitor_config)QUIRE_MONITOR_CONFIG_INIT;

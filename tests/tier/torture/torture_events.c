@@ -26,12 +26,12 @@ struct torture_view {
 
 static torture_view *make_view(const quire_monitor *monitor)
 {
-    quire_monitor_info info = quire_monitor_get_info(monitor);
+    const quire_monitor_info *info = quire_monitor_get_info(monitor);
     torture_view *view = calloc(1, sizeof *view);
     assert_non_null(view);
     for (uint32_t i = 0; i < QUIRE_MAX_TIERS; i++) {
-        view->num_blocks[i] = info.tier_blocks[i];
-        view->blocks[i] = calloc(info.tier_blocks[i] + 1, sizeof(view_block));
+        view->num_blocks[i] = info->tier_blocks[i];
+        view->blocks[i] = calloc(info->tier_blocks[i] + 1, sizeof(view_block));
         assert_non_null(view->blocks[i]);
     }
     return view;
@@ -66,7 +66,7 @@ static void take_block(torture_view *view, const quire_feed_event *e, uint32_t i
 /* The number of the last walk that ended. */
 static uint64_t take_events(quire_reader *reader, torture_view *view, bool is_whole)
 {
-    quire_feed_event e;
+    quire_feed_event e = QUIRE_FEED_EVENT_INIT;
     uint64_t walked = 0;
     int status;
     while ((status = quire_reader_next(reader, &e)) == QUIRE_OK) {
@@ -99,7 +99,7 @@ void torture_open_events(torture *t)
     quire_monitor *monitor = quire_sched_monitor(t->sched);
     assert_int_equal(quire_reader_create(monitor, NULL, &t->reader), QUIRE_OK);
     t->view = make_view(monitor);
-    if (quire_monitor_get_info(monitor).has_content != 0) /* of the era before */
+    if (quire_monitor_get_info(monitor)->has_content != 0) /* of the era before */
         (void)quire_monitor_ask_walk(monitor);
 }
 
@@ -114,7 +114,7 @@ void torture_follow(torture *t)
 {
     check_sums(quire_sched_monitor(t->sched));
     if (take_events(t->reader, t->view, t->is_view_whole) > 0 ||
-        quire_monitor_get_info(quire_sched_monitor(t->sched)).has_content == 0)
+        quire_monitor_get_info(quire_sched_monitor(t->sched))->has_content == 0)
         t->is_view_whole = true;
 }
 

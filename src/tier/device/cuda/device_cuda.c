@@ -363,17 +363,17 @@ QUIRE_API int quire_device_cuda_zero_blocks(quire_device *device, const quire_bl
     return within(device, NULL, blocks, n);
 }
 
-QUIRE_API quire_device_cuda_stats quire_device_cuda_get_stats(const quire_device *device)
+QUIRE_API const quire_device_cuda_stats *quire_device_cuda_get_stats(const quire_device *device)
 {
-    const qr_cuda_device *d = qr_cuda_device_of(device);
+    qr_cuda_device *d = qr_cuda_device_of(device);
     if (d == NULL)
-        return (quire_device_cuda_stats){0};
-    quire_device_cuda_stats stats = d->stats;
-    stats.method = d->copier.method[1];
-    stats.store_method = d->copier.method[0];
-    stats.crc = d->crc;
-    stats.pieces_in_block = d->map.num_regions;
-    stats.in_flight = d->max_jobs - d->num_free;
+        return NULL;
+    quire_device_cuda_stats *stats = &d->stats;
+    stats->method = d->copier.method[1];
+    stats->store_method = d->copier.method[0];
+    stats->crc = d->crc;
+    stats->pieces_in_block = d->map.num_regions;
+    stats->in_flight = d->max_jobs - d->num_free;
     return stats;
 }
 

@@ -217,11 +217,12 @@ QUIRE_API void quire_cuda_close(quire_cuda *cuda)
     qr_owner_release(&cuda->owner);
 }
 
-QUIRE_API quire_cuda_info quire_cuda_get_info(const quire_cuda *cuda)
+QUIRE_API const quire_cuda_info *quire_cuda_get_info(quire_cuda *cuda)
 {
     if (cuda == NULL)
-        return (quire_cuda_info){0};
-    quire_cuda_info info = cuda->info;
+        return NULL;
+    quire_cuda_info *info = &cuda->info;
+    info->free_bytes = 0;
     qr_cu_context ours;
     size_t total;
     size_t bytes = 0;
@@ -229,7 +230,7 @@ QUIRE_API quire_cuda_info quire_cuda_get_info(const quire_cuda *cuda)
         cuda->driver.calls.cuCtxPushCurrent(cuda->context) != QR_CU_SUCCESS)
         return info;
     if (cuda->driver.calls.cuMemGetInfo(&bytes, &total) == QR_CU_SUCCESS)
-        info.free_bytes = bytes;
+        info->free_bytes = bytes;
     (void)cuda->driver.calls.cuCtxPopCurrent(&ours);
     return info;
 }

@@ -103,7 +103,8 @@ static int take_out(vllm_pool *pool, quire_block id, PyObject *key)
 static int put_into_pool(vllm_pool *pool, const vllm_key *made, PyObject *key, vllm_block *block)
 {
     quire_block id = (quire_block)block->id;
-    quire_cache_full_params params = {.blocks = &id,
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = &id,
                                       .num_full_blocks = 1,
                                       .hashes = made->key.hash,
                                       .hash_len = made->key.len,

@@ -221,7 +221,8 @@ static int cache_in_pool(vllm_pool *pool, const full_blocks *full)
     }
     if (keys == NULL)
         return -1;
-    quire_cache_full_params params = {.blocks = full->ids,
+    quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
+                                      .blocks = full->ids,
                                       .num_full_blocks = full->n,
                                       .hashes = keys,
                                       .hash_len = len,

@@ -311,7 +311,7 @@ static int remember_seq(vllm_cache *self, PyObject *id, quire_cache_request *r)
 static PyObject *allocate(vllm_cache *self, PyObject *request, PyObject *hits,
                           quire_allocate_params *p)
 {
-    quire_cache_request r;
+    quire_cache_request r = {0};
     quire_block_span new_blocks[VLLM_MAX_GROUPS];
     PyObject *id = NULL;
     PyObject *made = NULL;
@@ -345,7 +345,7 @@ PyObject *vllm_cache_allocate(PyObject *self_object, PyObject *args)
     vllm_cache *self = (vllm_cache *)self_object;
     PyObject *request;
     PyObject *hits;
-    quire_allocate_params p = {0};
+    quire_allocate_params p = QUIRE_ALLOCATE_PARAMS_INIT;
     int delay;
     if (!PyArg_ParseTuple(args, "OO&O&OO&O&pO&", &request, vllm_to_u32, &p.num_new_tokens,
                           vllm_to_u32, &p.num_new_computed_tokens, &hits, vllm_to_u32,
@@ -365,8 +365,8 @@ PyObject *vllm_cache_can_fit(PyObject *self_object, PyObject *args)
     PyObject *hits;
     PyObject *id = NULL;
     PyObject *answer = NULL;
-    quire_cache_request r;
-    quire_allocate_params p = {0};
+    quire_cache_request r = {0};
+    quire_allocate_params p = QUIRE_ALLOCATE_PARAMS_INIT;
     if (!PyArg_ParseTuple(args, "OO&OO&O&", &request, vllm_to_u32, &p.num_new_computed_tokens,
                           &hits, vllm_to_u32, &p.num_external_computed_tokens, vllm_to_u32,
                           &p.num_encoder_tokens) ||
