@@ -341,7 +341,7 @@ QUIRE_API int quire_cache_get_num_common_prefix_blocks(const quire_cache *cache,
  * until the next allocate_slots. At most 2 x num_blocks blocks. */
 QUIRE_API int quire_cache_take_new_block_ids(quire_cache *cache, quire_block_span *ids);
 
-typedef struct quire_cache_counts {
+typedef struct quire_cache_counts { /* final */
     uint32_t num_groups;
     uint32_t hash_block_size; /* tokens under one hash */
     uint32_t num_seqs;        /* requests that have blocks */

@@ -325,7 +325,7 @@ static inline uint32_t quire_pool_get_all_free_blocks(const quire_pool *pool, qu
     return quire_pool_get_num_free_blocks(pool);
 }
 
-typedef struct quire_pool_counts {
+typedef struct quire_pool_counts { /* final */
     uint64_t num_allocated; /* blocks taken from the free queue since the creation of the pool */
     uint32_t num_keys;      /* different keys in the prefix cache */
 } quire_pool_counts;

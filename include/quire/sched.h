@@ -570,7 +570,7 @@ QUIRE_API int quire_sched_reset_prefix_cache(quire_sched *sched, uint32_t reset_
                                              uint32_t reset_connector);
 QUIRE_API int quire_sched_reset_encoder_cache(quire_sched *sched);
 
-typedef struct quire_sched_counts {
+typedef struct quire_sched_counts { /* final */
     uint32_t num_running;
     uint32_t num_waiting;    /* skipped requests included */
     uint32_t num_unfinished; /* without paused requests and sessions that wait for input */

@@ -73,7 +73,6 @@ static const py_field config_fields[] = {
     U32(lookahead),
     U32(prefix_window),
     U32(prefix_patience),
-    AS("max_copies", cache.max_copies, PY_FIELD_U32),
     SWITCH(use_pressure),
     NAMED(victim, victims),
     PY_FIELDS_END};
@@ -107,12 +106,17 @@ static uint32_t hash_block_size(const quire_cache_config *config)
     return size;
 }
 
+/* Of the config of its cache. */
+static const py_field copies_field[] = {PY_FIELD(quire_cache_config, max_copies, PY_FIELD_U32),
+                                        PY_FIELDS_END};
+
 static int make_sched(sched_object *self, quire_sched_config *config, PyObject *keywords,
                       const Py_buffer *image)
 {
     const py_state *state = py_state_of((PyObject *)self);
     uint32_t has_snapshots = 0;
     if (py_fields_take(config_fields, config, keywords) < 0 ||
+        py_fields_take(copies_field, config->cache, keywords) < 0 ||
         py_fields_take(snapshots_field, &has_snapshots, keywords) < 0 ||
         py_hasher_take(state, keywords, hash_block_size(config->cache), &self->hasher,
                        &config->cache->digest_bytes) < 0 ||
