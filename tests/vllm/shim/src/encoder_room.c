@@ -50,9 +50,10 @@ qr_feature vllm_encoder_feature(const qr_encoder *encoder, uint32_t slot)
 /* Items in use, then those that are not, in their order; then what is fresh and gone. */
 static void encoder_copy_items(const qr_encoder *from, qr_encoder *to)
 {
-    for (uint32_t at = 0; at < from->index.capacity; at++) {
-        uint32_t slot = from->index.slots[at].id - 1;
-        if (from->index.slots[at].id == 0 || from->items[slot].num_users == 0)
+    for (uint32_t slot = 0; slot < from->num_slots; slot++) {
+        const qr_encoder_item *item = &from->items[slot];
+        if (item->num_users == 0 ||
+            qr_buckets_find_id(&from->index, item->tag, slot + 1) == QR_NO_PLACE)
             continue;
         qr_feature feature = vllm_encoder_feature(from, slot);
         (void)qr_encoder_allocate(to, &feature, 0);
