@@ -129,15 +129,9 @@ QUIRE_API int quire_pool_get_cached_prefix(const quire_pool *pool, const void *h
                                            quire_block *blocks, uint32_t *num_hit);
 
 /* The same for one hash: QUIRE_OK, or QUIRE_MISS if a group does not have the hash. */
-static inline int quire_pool_get_cached_block(const quire_pool *pool, quire_bytes hash,
-                                              const uint32_t *group_ids, uint32_t num_groups,
-                                              quire_block *blocks)
-{
-    uint32_t num_hit = 0;
-    int err = quire_pool_get_cached_prefix(pool, hash.data, hash.len, 1, group_ids, num_groups,
-                                           blocks, &num_hit);
-    return err == QUIRE_OK && num_hit == 0 ? QUIRE_MISS : err;
-}
+QUIRE_API int quire_pool_get_cached_block(const quire_pool *pool, quire_bytes hash,
+                                          const uint32_t *group_ids, uint32_t num_groups,
+                                          quire_block *blocks);
 
 /* Finds each of the hashes in one group: blocks[i] is QUIRE_NULL_BLOCK for a miss. Statuses as
  * quire_pool_get_cached_prefix. */

@@ -73,9 +73,18 @@ QUIRE_API int quire_table_append_row(quire_table *table, uint32_t row, const qui
  */
 QUIRE_API int quire_table_add_row(quire_table *table, uint32_t row, const quire_block *blocks,
                                   uint32_t num_blocks);
-/* Copies row source to row target. Row source is unchanged. */
-QUIRE_API int quire_table_move_row(quire_table *table, uint32_t source, uint32_t target);
-QUIRE_API int quire_table_swap_row(quire_table *table, uint32_t a, uint32_t b);
+/* Copies row source to row target. Row source is unchanged, or with swap 1 gets the old row target.
+ */
+QUIRE_API int quire_table_copy_row(quire_table *table, uint32_t source, uint32_t target,
+                                   uint32_t swap);
+static inline int quire_table_move_row(quire_table *table, uint32_t source, uint32_t target)
+{
+    return quire_table_copy_row(table, source, target, 0);
+}
+static inline int quire_table_swap_row(quire_table *table, uint32_t a, uint32_t b)
+{
+    return quire_table_copy_row(table, a, b, 1);
+}
 
 /* The arrays that a kernel reads. Valid as long as the table. All zero if table is NULL. */
 typedef struct quire_table_view { /* final */

@@ -68,20 +68,28 @@ static int check_lookup(const quire_pool *pool, const void *hashes, size_t hash_
     return qr_pool_check_hash_len(pool, hash_len);
 }
 
-/* One hash: the blocks of all groups, or nothing is written. */
-static uint32_t find_one(const quire_pool *pool, qr_key key, const uint32_t *group_ids,
-                         uint32_t num_groups, quire_block *blocks)
+int quire_pool_get_cached_block(const quire_pool *pool, quire_bytes hash, const uint32_t *group_ids,
+                                uint32_t num_groups, quire_block *blocks)
 {
-    for (uint32_t pass = num_groups == 1; pass < 2; pass++)
+    int err = check_lookup(pool, hash.data, hash.len, 1, group_ids, num_groups, blocks);
+    if (err != QUIRE_OK)
+        return err;
+    if (!pool->enable_caching)
+        return QUIRE_MISS;
+    qr_key key = {hash.data, (uint32_t)hash.len, 0};
+    for (uint32_t pass = 0; pass < 2; pass++) { /* all are there before the first is written */
         for (uint32_t g = 0; g < num_groups; g++) {
             key.group_id = group_ids[g];
             uint32_t block = qr_map_get(&pool->map, key);
             if (block == QUIRE_NULL_BLOCK)
-                return 0;
-            if (pass == 1)
+                return QUIRE_MISS;
+            if (pass == 1 || num_groups == 1)
                 blocks[g] = block;
         }
-    return 1;
+        if (num_groups == 1)
+            break;
+    }
+    return QUIRE_OK;
 }
 
 int quire_pool_get_cached_prefix(const quire_pool *pool, const void *hashes, size_t hash_len,
@@ -94,11 +102,6 @@ int quire_pool_get_cached_prefix(const quire_pool *pool, const void *hashes, siz
     if (num_hit == NULL)
         return QUIRE_E_ARGUMENT;
     uint32_t hit = pool->enable_caching ? num_hashes : 0;
-    if (hit == 1) {
-        *num_hit =
-            find_one(pool, (qr_key){hashes, (uint32_t)hash_len, 0}, group_ids, num_groups, blocks);
-        return QUIRE_OK;
-    }
     for (uint32_t g = 0; g < num_groups; g++) {
         qr_key first = {hashes, (uint32_t)hash_len, hit > 0 ? group_ids[g] : 0};
         hit = hit == 0 ? 0 : qr_map_get_run(&pool->map, first, hit, blocks + g, num_groups);

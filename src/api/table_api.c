@@ -71,14 +71,12 @@ int quire_table_add_row(quire_table *table, uint32_t row, const quire_block *blo
     return err == QUIRE_OK ? qr_table_add_row(table, row, blocks, num_blocks) : err;
 }
 
-int quire_table_move_row(quire_table *table, uint32_t source, uint32_t target)
+int quire_table_copy_row(quire_table *table, uint32_t source, uint32_t target, uint32_t swap)
 {
-    return table_ok(table) ? qr_table_move_row(table, source, target) : QUIRE_E_ARGUMENT;
-}
-
-int quire_table_swap_row(quire_table *table, uint32_t a, uint32_t b)
-{
-    return table_ok(table) ? qr_table_swap_row(table, a, b) : QUIRE_E_ARGUMENT;
+    if (!table_ok(table))
+        return QUIRE_E_ARGUMENT;
+    return swap != 0 ? qr_table_swap_row(table, source, target)
+                     : qr_table_move_row(table, source, target);
 }
 
 quire_table_view quire_table_get_view(const quire_table *table)
