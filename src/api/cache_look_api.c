@@ -1,4 +1,5 @@
 /* api/cache_look_api.c - quire/cache.h: where blocks and tokens are, what all requests have. */
+#include "base/config.h"
 #include "cache/cache.h"
 
 static bool is_cache(const quire_cache *cache)

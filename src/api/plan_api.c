@@ -1,4 +1,5 @@
 /* api/plan_api.c - quire/plan.h: argument checks, then one call inward. */
+#include "base/config.h"
 #include "plan/memory.h"
 #include "plan/plan.h"
 
