@@ -70,7 +70,7 @@ def test_signatures_name_every_setting():
     cache = settings_in("cache.c", "cache_fields")
     own = settings_in("cache.c", "own_fields")
     assert "digest_bytes" in own
-    sched = settings_in("sched.c", "config_fields")
+    sched = settings_in("sched.c", "config_fields") | settings_in("sched.c", "copies_field")
     others = {"plan", "groups", "block_size"}
     hashing = {"prefix_caching_hash_algo", "seed", "none_hash", "max_extra_bytes"}
     request = settings_in("request.c", "request_fields") | {
