@@ -172,6 +172,7 @@ static bool input_fits(const quire_sched *s, const qr_request *r, uint32_t input
 static void wait_for_input(quire_sched *s, qr_request *r)
 {
     r->status = QUIRE_REQ_WAITING_FOR_STREAMING;
+    r->load = QR_LOAD_OPEN; /* one that has failed does not count for the next input */
     qr_deadlock_note_holder(s, r);
     s->queues.num_waiting_for_streaming++;
     uint64_t late = QUIRE_QUIRK(SESSION_KEEPS_AHEAD) | QUIRE_QUIRK(STALE_OUTPUTS);
