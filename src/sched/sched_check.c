@@ -62,15 +62,12 @@ static bool batches_are_valid(const quire_sched *s)
     return true;
 }
 
-/* A load is told of while a request waits for it, and left behind where a request has ended. Only a
- * load that has failed leaves no token. */
+/* A load is told of while a request waits for it, and left behind where a request has ended. */
 static bool load_is_right(const qr_request *r)
 {
     if (r->load == QR_LOAD_LEFT)
         return qr_request_is_finished(r);
-    if (r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
-        return r->load == QR_LOAD_OPEN;
-    return r->kv.num_computed_tokens > 0 || r->load == QR_LOAD_FAILING || r->load == QR_LOAD_FAILED;
+    return r->load == QR_LOAD_OPEN || r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS;
 }
 
 /* Which requests have blocks: all that run or load, none that waits for its grammar. A request that

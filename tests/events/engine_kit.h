@@ -55,7 +55,7 @@ typedef struct listener {
     uint64_t num_deliveries[QUIRE_DELIVERY_WHOLE + 1];
     uint64_t num_corrupt;
     bool has_passed_over; /* a batch that was none, so that the next number may be a later one */
-    bool has_restarted; /* then its next batch may have any number */
+    bool has_restarted;   /* then its next batch may have any number */
     uint64_t next;        /* number of the batch that must come next */
 } listener;
 
