@@ -43,6 +43,18 @@ static bool loads_in_flight(const quire_sched *s, uint32_t index)
     return false;
 }
 
+/* A request that takes the output of a step in flight runs, and was not preempted since: else the
+ * step would have been made void for it. Not so with STALE_OUTPUTS. */
+static bool taker_is_right(const quire_sched *s, const qr_batch *batch, uint32_t i)
+{
+    uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
+    const qr_request *r = index == QR_NIL ? NULL : &s->table.requests[index];
+    if (r == NULL || qr_request_is_finished(r) || batch->step < r->first_valid_step ||
+        (s->rules.quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0)
+        return true;
+    return r->status == QUIRE_REQ_RUNNING && batch->num_preemptions[i] == r->num_preemptions;
+}
+
 /* Steps in flight: numbers that grow, and requests whose slots are there. */
 static bool batches_are_valid(const quire_sched *s)
 {
@@ -56,7 +68,8 @@ static bool batches_are_valid(const quire_sched *s)
             return false;
         before = batch->step;
         for (uint32_t k = 0; k < batch->num_reqs; k++)
-            if (quire_req_index(batch->reqs[k]) >= s->rules.max_requests)
+            if (quire_req_index(batch->reqs[k]) >= s->rules.max_requests ||
+                !taker_is_right(s, batch, k))
                 return false;
     }
     return true;

@@ -117,6 +117,24 @@ static void more_users_than_references_by_a_sink(void)
     touch_some_block();
 }
 
+static qr_batch *step_in_flight(void)
+{
+    kit_step(&kit);
+    return &kit.sched->flight.batches[kit.sched->flight.first_batch];
+}
+
+static void output_for_a_request_that_waits(void)
+{
+    qr_batch *batch = step_in_flight();
+    batch->reqs[0] = kit_add(&kit, "u", PROMPT);
+}
+
+static void output_for_a_request_that_was_preempted_since(void)
+{
+    qr_batch *batch = step_in_flight();
+    request_of(batch->reqs[0])->num_preemptions++;
+}
+
 static void forged_images_are_refused(void **state)
 {
     (void)state;
@@ -129,6 +147,8 @@ static void forged_images_are_refused(void **state)
         more_users_than_references_by_a_copys_target,
         more_users_than_references_by_a_copys_source,
         more_users_than_references_by_a_sink,
+        output_for_a_request_that_waits,
+        output_for_a_request_that_was_preempted_since,
     };
     for (uint32_t i = 0; i < COUNT(FORGED); i++) {
         quire_sched_config config = open_sched();
