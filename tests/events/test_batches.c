@@ -1,6 +1,6 @@
 /* events/test_batches.c - two tiers of one medium are one to a listener: a key is stored when the
  * first of them has it, and removed when the last of them has lost it. */
-#include "events/batches.h"
+#include "events/publish/batches.h"
 #include "sched/sched_kit.h"
 
 enum { BLOCKS = 4, LEN = 32 };

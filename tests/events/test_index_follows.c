@@ -16,9 +16,9 @@
  */
 #include "sched/sim/sim.h"
 
-#include "events/batches.h"
-#include "events/feed_wire.h"
 #include "events/index_kit.h"
+#include "events/publish/batches.h"
+#include "events/publish/feed_wire.h"
 #include "model/plain.h"
 
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* events/test_mirror.c - the publisher's picture of the pool, its buffer and its addresses. */
 #include "base/unit.h"
 #include "events/endpoint.h"
-#include "events/mirror.h"
-#include "events/replay_buffer.h"
+#include "events/publish/mirror.h"
+#include "events/publish/replay_buffer.h"
 
 #include <quire/error.h>
 

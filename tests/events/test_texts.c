@@ -1,7 +1,7 @@
 /* events/test_texts.c - tokens and parents of known keys: held by blocks of any tier, learned from
  * the GPU's events, beside a naive version. */
 #include "base/unit.h"
-#include "events/texts.h"
+#include "events/publish/texts.h"
 
 enum { KEYS = 600, GROUPS = 2, BLOCK_SIZE = 4, LEN = 16, OPERATIONS = 60000 };
 

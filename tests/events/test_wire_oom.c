@@ -2,7 +2,7 @@
  * reader say so and are as before, the index counts what it dropped, nothing is lost. (Linked so
  * that malloc and its kin come here.) */
 #include "base/unit.h"
-#include "events/feed_wire.h"
+#include "events/publish/feed_wire.h"
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);

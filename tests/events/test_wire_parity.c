@@ -11,8 +11,8 @@
  * QUIRE_EVENTS_RECORDING names another recording, for another one of parity_sched.
  */
 #include "base/unit.h"
-#include "events/feed_wire.h"
 #include "events/index_kit.h"
+#include "events/publish/feed_wire.h"
 #include "events/wire_recording.h"
 #include "parity/sched_model.h"
 

@@ -1,4 +1,4 @@
-#include "events/subscription.h"
+#include "events/subscribe/subscription.h"
 
 #include "base/bits.h"
 #include "base/hooks.h"

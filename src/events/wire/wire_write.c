@@ -1,4 +1,4 @@
-/* events/wire_write.c - a batch of events as msgpack, as vLLM's encoder writes it.
+/* events/wire/wire_write.c - a batch of events as msgpack, as vLLM's encoder writes it.
  *
  *      [ room for the head ][ 9a ab "BlockStored" .. ][ 94 ac "BlockRemoved" .. ][ rank ]
  *              93 ts 92      <- written last, as it says how many events there are
@@ -6,12 +6,12 @@
  * msgpack-c chooses the shortest form of each number, as msgspec does. What it writes goes into one
  * growing buffer; an event that does not fit is cut off again, so that the batch stays whole.
  */
-#include "events/wire.h"
+#include "events/wire/wire.h"
 
 #include "base/config.h"
 #include "base/memory.h"
 #include "base/utf8.h"
-#include "events/cursor.h"
+#include "events/wire/cursor.h"
 
 #include <msgpack.h>
 #include <string.h>

@@ -1,13 +1,13 @@
-/* events/wire.h - what writing and reading of quire/wire.h have in common: the fields, in their
- * order.
+/* events/wire/wire.h - what writing and reading of quire/wire.h have in common: the fields, in
+ * their order.
  *
  *      array form   ["BlockRemoved", block_hashes, medium, group_idx]
  *      map form     {"type": "BlockRemoved", "block_hashes": .., "medium": .., "group_idx": ..}
  *
  * The first fields of each must be there; the rest came in later versions of vLLM, or may be nil.
  */
-#ifndef QR_EVENTS_WIRE_H
-#define QR_EVENTS_WIRE_H
+#ifndef QR_EVENTS_WIRE_WIRE_H
+#define QR_EVENTS_WIRE_WIRE_H
 
 #include <quire/wire.h>
 

@@ -1,4 +1,4 @@
-#include "events/mirror.h"
+#include "events/publish/mirror.h"
 
 #include "base/bits.h"
 #include "base/memory.h"

@@ -1,4 +1,4 @@
-#include "events/texts.h"
+#include "events/publish/texts.h"
 
 #include "base/bits.h"
 #include "base/memory.h"

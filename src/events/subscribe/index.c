@@ -1,4 +1,4 @@
-/* events/index.c - which worker has which blocks, put together from their events.
+/* events/subscribe/index.c - which worker has which blocks, put together from their events.
  *
  *      table      [ tag, id | .. | tag, id | .. ]      open addressing, at most half full
  *                        |

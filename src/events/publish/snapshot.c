@@ -1,4 +1,4 @@
-#include "events/snapshot.h"
+#include "events/publish/snapshot.h"
 
 #include "base/memory.h"
 

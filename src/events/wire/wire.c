@@ -1,4 +1,4 @@
-#include "events/wire.h"
+#include "events/wire/wire.h"
 
 #define AT(member)    offsetof(quire_wire_event, member)
 #define VALUE(member) AT(member), sizeof((quire_wire_event *)0)->member

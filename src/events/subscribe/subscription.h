@@ -1,4 +1,4 @@
-/* events/subscription.h - where a subscriber stands, and how it goes on.
+/* events/subscribe/subscription.h - where a subscriber stands, and how it goes on.
  *
  *      live 7 8 9 . . 12      a gap: 12 is held, 10 and 11 are asked for
  *        replay 10 11 12      given out; 12, which was held, is then an old one
@@ -13,11 +13,11 @@
  * before a silence can be missed too. The whole index is followed by a replay of the batch that it
  * ends with, so that this one is known as well.
  */
-#ifndef QR_EVENTS_SUBSCRIPTION_H
-#define QR_EVENTS_SUBSCRIPTION_H
+#ifndef QR_EVENTS_SUBSCRIBE_SUBSCRIPTION_H
+#define QR_EVENTS_SUBSCRIBE_SUBSCRIPTION_H
 
 #include "base/fork_guard.h"
-#include "events/replay_client.h"
+#include "events/subscribe/replay_client.h"
 
 #include <quire/events.h>
 

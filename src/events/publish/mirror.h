@@ -1,4 +1,4 @@
-/* events/mirror.h - which keys the pool has, as the publisher's thread knows it.
+/* events/publish/mirror.h - which keys the pool has, as the publisher's thread knows it.
  *
  *      block    1      2      3      4          what each block was last told to hold
  *      key      a      -      b      a
@@ -10,8 +10,8 @@
  *
  *      keys <= blocks <= num_blocks;  all memory is taken at creation
  */
-#ifndef QR_EVENTS_MIRROR_H
-#define QR_EVENTS_MIRROR_H
+#ifndef QR_EVENTS_PUBLISH_MIRROR_H
+#define QR_EVENTS_PUBLISH_MIRROR_H
 
 #include <quire/hash.h>
 

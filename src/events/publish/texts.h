@@ -1,4 +1,4 @@
-/* events/texts.h - what the blocks of known keys say: their tokens, and the key before them.
+/* events/publish/texts.h - what blocks of known keys say: their tokens and the key before.
  *
  *      GPU    stored: keys, parent, tokens ──► kept here while any tier has the key
  *      CPU, DISK, ...   stored: keys alone ──► told with what is kept
@@ -11,8 +11,8 @@
  *
  *      entries in use = keys that some block of some tier holds; holders = such blocks
  */
-#ifndef QR_EVENTS_TEXTS_H
-#define QR_EVENTS_TEXTS_H
+#ifndef QR_EVENTS_PUBLISH_TEXTS_H
+#define QR_EVENTS_PUBLISH_TEXTS_H
 
 #include <quire/hash.h>
 #include <quire/monitor.h>

@@ -1,4 +1,4 @@
-/* events/batches.h - what the monitor tells, as batches of bytes to be sent.
+/* events/publish/batches.h - what the monitor tells, as batches of bytes to be sent.
  *
  *      reader ──► stored 5 6 7 ──► mirror: 6 is there already ──► stored 5, stored 7 ──► batch
  *
@@ -10,10 +10,10 @@
  *           begins with AllBlocksCleared, and a walk tells anew what is there. What the walk finds
  *           goes out in batches of its own.
  */
-#ifndef QR_EVENTS_BATCHES_H
-#define QR_EVENTS_BATCHES_H
+#ifndef QR_EVENTS_PUBLISH_BATCHES_H
+#define QR_EVENTS_PUBLISH_BATCHES_H
 
-#include "events/mirror.h"
+#include "events/publish/mirror.h"
 
 #include <quire/monitor.h>
 

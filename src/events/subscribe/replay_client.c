@@ -1,4 +1,4 @@
-#include "events/replay_client.h"
+#include "events/subscribe/replay_client.h"
 
 #include "base/hooks.h"
 #include "events/frames.h"

@@ -1,4 +1,4 @@
-/* events/replay_server.h - the replay socket: requests of those who missed something, and answers.
+/* events/publish/replay_server.h - the replay socket: requests for missed batches, and answers.
  *
  *      request   [id, "", number]       batches from that number on, as far as they are kept
  *                [id, "", "snapshot"]   the whole index. (As a number this is one that never comes,
@@ -12,12 +12,12 @@
  *
  * The whole index is made at most about every tenth of a second, and shared by all who ask.
  */
-#ifndef QR_EVENTS_REPLAY_SERVER_H
-#define QR_EVENTS_REPLAY_SERVER_H
+#ifndef QR_EVENTS_PUBLISH_REPLAY_SERVER_H
+#define QR_EVENTS_PUBLISH_REPLAY_SERVER_H
 
-#include "events/batches.h"
-#include "events/replay_buffer.h"
-#include "events/snapshot.h"
+#include "events/publish/batches.h"
+#include "events/publish/replay_buffer.h"
+#include "events/publish/snapshot.h"
 
 enum { QR_REPLAY_SERVER_MOST = 64, QR_REPLAY_SERVER_ID_BYTES = 255, QR_REPLAY_MOST_SNAPSHOTS = 4 };
 

@@ -1,10 +1,10 @@
-#include "events/batches.h"
+#include "events/publish/batches.h"
 
 #include "base/bits.h"
 #include "base/hooks.h"
 #include "base/memory.h"
-#include "events/feed_wire.h"
-#include "events/texts.h"
+#include "events/publish/feed_wire.h"
+#include "events/publish/texts.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* events/cursor.h - msgpack, one piece at a time, out of bytes that nobody vouches for.
+/* events/wire/cursor.h - msgpack, one piece at a time, out of bytes that nobody vouches for.
  *
  *      93 cb 3f f8 .. 91 c0 00          array 3 | real 1.5 | array 1 | nil | number 0
  *      ^at                    ^end
@@ -6,8 +6,8 @@
  * Nothing is allocated, and nothing recurses. A length that says more than there are bytes left to
  * hold it is wrong at once, so four bytes cannot claim four thousand million elements.
  */
-#ifndef QR_EVENTS_CURSOR_H
-#define QR_EVENTS_CURSOR_H
+#ifndef QR_EVENTS_WIRE_CURSOR_H
+#define QR_EVENTS_WIRE_CURSOR_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "events/replay_buffer.h"
+#include "events/publish/replay_buffer.h"
 
 #include "base/memory.h"
 

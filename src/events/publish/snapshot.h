@@ -1,13 +1,13 @@
-/* events/snapshot.h - the whole index as batches, for those who cannot be caught up otherwise.
+/* events/publish/snapshot.h - the whole index as batches, for a subscriber that missed too much.
  *
  *      [ AllBlocksCleared, stored 2,048 keys ] [ stored 2,048 keys ] ... [ stored the rest ]
  *
  * Who begins here and goes on with the batches after `number` has what the pool has. The stored
  * keys have no parent and no tokens: the mirror does not keep them. */
-#ifndef QR_EVENTS_SNAPSHOT_H
-#define QR_EVENTS_SNAPSHOT_H
+#ifndef QR_EVENTS_PUBLISH_SNAPSHOT_H
+#define QR_EVENTS_PUBLISH_SNAPSHOT_H
 
-#include "events/mirror.h"
+#include "events/publish/mirror.h"
 
 #include "events/payload.h"
 #include <quire/monitor.h>

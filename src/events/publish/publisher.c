@@ -1,4 +1,4 @@
-/* events/publisher.c - the thread that sends batches and answers requests.
+/* events/publish/publisher.c - the thread that sends batches and answers requests.
  *
  *      reader ─► batches ─► payload ─┬─► PUB
  *                                    └─► replay buffer ─► answers ─► ROUTER
@@ -16,7 +16,7 @@
 #include "base/thread.h"
 #include "events/endpoint.h"
 #include "events/frames.h"
-#include "events/replay_server.h"
+#include "events/publish/replay_server.h"
 #include "events/zap.h"
 
 #include <errno.h>

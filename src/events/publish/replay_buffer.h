@@ -1,12 +1,12 @@
-/* events/replay_buffer.h - the last batches, for those who missed some.
+/* events/publish/replay_buffer.h - the last batches, for those who missed some.
  *
  *      oldest                       newest
  *      [ 41 | 42 | 43 | ... | 139 | 140 ]      numbers follow each other: a place is a remainder
  *
  * Bounded by a number of batches and by their bytes: the oldest goes first. The newest always
  * stays, even when it alone has more bytes than that. */
-#ifndef QR_EVENTS_REPLAY_BUFFER_H
-#define QR_EVENTS_REPLAY_BUFFER_H
+#ifndef QR_EVENTS_PUBLISH_REPLAY_BUFFER_H
+#define QR_EVENTS_PUBLISH_REPLAY_BUFFER_H
 
 #include "events/payload.h"
 

@@ -1,4 +1,4 @@
-/* events/feed_wire.h - an event of the monitor as one of the wire.
+/* events/publish/feed_wire.h - an event of the monitor as one of the wire.
  *
  *      quire_feed_event                              quire_wire_event
  *      blocks  5  -  7    (-: null)                  hashes  h5 h7        numbers, or whole
@@ -7,8 +7,8 @@
  *
  * Null blocks have no hash on the wire but their tokens are there: vLLM 0.20.0 writes it so.
  */
-#ifndef QR_EVENTS_FEED_WIRE_H
-#define QR_EVENTS_FEED_WIRE_H
+#ifndef QR_EVENTS_PUBLISH_FEED_WIRE_H
+#define QR_EVENTS_PUBLISH_FEED_WIRE_H
 
 #include <quire/monitor.h>
 #include <quire/wire.h>

@@ -1,10 +1,10 @@
-/* events/subscriber.c - how a subscriber is made, and what it hands out; subscription.c has its
- * steps. */
+/* events/subscribe/subscriber.c - how a subscriber is made, and what it hands out. Its steps:
+ * subscription.c. */
 #include "base/config.h"
 #include "base/hooks.h"
 #include "base/memory.h"
 #include "events/frames.h"
-#include "events/subscription.h"
+#include "events/subscribe/subscription.h"
 #include "events/zap.h"
 
 #include <errno.h>

@@ -1,11 +1,11 @@
-/* events/replay_client.h - a subscriber's side of the replay socket: asks, and takes the answer in.
+/* events/subscribe/replay_client.h - the subscriber's replay socket: asks, and takes answers.
  *
  *      ask 42 ──►  ◄── 42, 43, ... 57, end            one request at a time
  *      ask 42 ──►  (nothing for too long) ── late: the socket is thrown away, and with it whatever
  *                                            still comes
  */
-#ifndef QR_EVENTS_REPLAY_CLIENT_H
-#define QR_EVENTS_REPLAY_CLIENT_H
+#ifndef QR_EVENTS_SUBSCRIBE_REPLAY_CLIENT_H
+#define QR_EVENTS_SUBSCRIBE_REPLAY_CLIENT_H
 
 #include "events/endpoint.h"
 

@@ -1,4 +1,4 @@
-/* events/wire_read.c - a batch of events out of bytes.
+/* events/wire/wire_read.c - a batch of events out of bytes.
  *
  *      first walk    counts hashes, tokens, keys and events, and finds what is wrong
  *      second walk   the same code over a copy of the bytes, and puts them into arrays
@@ -9,10 +9,10 @@
  * disagree. Events of no content (cleared, or of unknown kinds) share a record: places[i] says
  * which record event i is, so that two bytes of input never take more than four of memory there.
  */
-#include "events/wire.h"
+#include "events/wire/wire.h"
 
 #include "base/memory.h"
-#include "events/cursor.h"
+#include "events/wire/cursor.h"
 
 #include <string.h>
 

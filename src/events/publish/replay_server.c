@@ -1,4 +1,4 @@
-#include "events/replay_server.h"
+#include "events/publish/replay_server.h"
 
 #include "base/hooks.h"
 #include "events/frames.h"

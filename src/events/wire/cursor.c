@@ -1,4 +1,4 @@
-#include "events/cursor.h"
+#include "events/wire/cursor.h"
 
 #include "base/utf8.h"
 

@@ -1,4 +1,4 @@
-#include "events/feed_wire.h"
+#include "events/publish/feed_wire.h"
 
 #include "base/bits.h"
 #include "base/memory.h"
