@@ -1,37 +1,26 @@
-"""A browser that watches a live page: what all tests of it share."""
+"""A browser that watches a live page: what all tests of a live page share."""
 
 import re
-import unittest
 
+from browser_kit import BrowserTest
+from made_up_server import COLUMNS, Engine, Server
 from pages import number, quantity
 
 WAIT_MS = 15000
 
 
-class Watching(unittest.TestCase):
-    """One browser for all; each test opens a page of its own and ends without complaints."""
+class Watching(BrowserTest):
+    """Opens a live page by its address; the page asks nothing of another one."""
 
     def open(self, url, width=1440, height=900, scheme="light", script=None, **options):
-        context = self.browser.new_context(viewport={"width": width, "height": height},
-                                           color_scheme=scheme, **options)
-        self.addCleanup(context.close)
-        self.complaints, self.asked = [], []
-        page = context.new_page()
-        page.on("console", self.complain)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("request", lambda request: self.asked.append(request.url))
+        page = self.new_page(width, height, scheme, **options)
         if script:
             page.add_init_script(script)
         page.add_init_script("""addEventListener("securitypolicyviolation",
             (event) => console.error("policy: " + event.violatedDirective));""")
         page.goto(url)
-        self.page, self.origin = page, url.split("?")[0]
+        self.origin = url.split("?")[0]
         return page
-
-    def complain(self, message):
-        """Errors and warnings, but for what the browser says of the tests' looking at pixels."""
-        if message.type != "log" and "willReadFrequently" not in message.text:
-            self.complaints.append(message.text)
 
     def tearDown(self):
         self.assertEqual(self.complaints, [])
@@ -44,10 +33,6 @@ class Watching(unittest.TestCase):
                            if not re.search("ERR_(CONNECTION|INCOMPLETE|EMPTY_RESPONSE|SOCKET)", text)]
 
     # ---- what is shown ------------------------------------------------------
-
-    def settle(self):
-        self.page.evaluate("() => new Promise(done => requestAnimationFrame("
-                           "() => requestAnimationFrame(done)))")
 
     def until(self, condition, argument=None):
         self.page.wait_for_function(condition, arg=argument, timeout=WAIT_MS, polling=20)
@@ -67,26 +52,12 @@ class Watching(unittest.TestCase):
     def note(self, key):
         return self.page.text_content(f"[data-tile='{key}'] + .note")
 
-    def value(self, chart, key):
-        return self.page.text_content(f"[data-chart='{chart}'] [data-value='{key}']")
-
-    def step(self):
-        return int(number(self.page.text_content("#readout")))
-
     def run_of(self, expression):
         return self.page.evaluate(f"(({{run}}) => {expression})(quireLive)")
 
     def view(self):
         return self.page.evaluate("""() => { const {from, to, left, width, isFollowing} =
           quireLive.page.view; return {from, to, left, width, isFollowing}; }""")
-
-    def hover(self, chart, share):
-        self.page.locator(f"[data-chart='{chart}']").scroll_into_view_if_needed()
-        box, view = self.page.locator(f"[data-chart='{chart}'] canvas").bounding_box(), self.view()
-        x = box["x"] + view["left"] + share * view["width"]
-        self.page.mouse.move(x, box["y"] + box["height"] / 2)
-        self.settle()
-        return x, box["y"] + box["height"] / 2
 
     def bands(self, share):
         """Heights of the GPU's bands in a column of pixels, as shares: active, cached, empty."""
@@ -172,3 +143,26 @@ class Watching(unittest.TestCase):
             self.assertEqual(number(self.value(chart, key)), row[name], (row["step"], name))
         self.assertEqual(number(self.value("tokens", "decode")),
                          row["tokens"] - row["prefill_tokens"])
+
+
+class MadeUpCase(Watching):
+    """With the made-up server."""
+
+    def serve(self, before=0, token=None, **options):
+        self.server = Server(self.text, Engine(**options), token=token).start()
+        self.addCleanup(self.server.stop)
+        if before:
+            self.server.make(before, told=False)
+        return self.server
+
+    def last(self):
+        return dict(zip(COLUMNS, self.server.engine.steps[-1]))
+
+    def watch(self, before=300, **options):
+        self.serve(before)
+        self.open(self.server.url, **options)
+        self.until_step(before)
+
+    def make(self, count=1, **options):
+        self.server.make(count, **options)
+        self.until_step(self.server.engine.step)

@@ -3,94 +3,28 @@
 
     tests/viewer/test_page.py --maker BUILD/tests/viewer/viewer_make_page [--quire BUILD/cli/quire]
                               [--only NAME]
+
+Pages of made-up runs (here), and pages that the program writes (page_replay.py).
 """
 
 import argparse
-import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-from pages import Made, Replayed, need_chromium, need_playwright, number, quantity
+from page_kit import PageCase
+from page_replay import ReplayPageTest
+from pages import Made, need_chromium, need_playwright, number, quantity
 
 SIZES = [(1600, 1000), (1280, 800), (768, 1024), (360, 740)]
 
 
-class PageTest(unittest.TestCase):
-    """One browser for all; each test opens a page of its own and ends without complaints."""
-
-    def open(self, path, width=1280, height=900, scheme="light", ready="window.quirePage", **options):
-        self.context = self.browser.new_context(viewport={"width": width, "height": height},
-                                                color_scheme=scheme, **options)
-        self.addCleanup(self.context.close)
-        page = self.context.new_page()
-        self.complaints = []
-        self.asked = []
-        page.on("console", self.complain)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("request", lambda request: self.asked.append(request.url))
-        page.goto(path.as_uri())
-        page.wait_for_function(ready)
-        self.page = page
-        self.settle()
-        return page
-
-    def complain(self, message):
-        """Errors and warnings, but for what the browser says of the tests' looking at pixels."""
-        if message.type != "log" and "willReadFrequently" not in message.text:
-            self.complaints.append(message.text)
-
-    def settle(self):
-        """Until what is pending is drawn."""
-        self.page.evaluate("() => new Promise(done => requestAnimationFrame("
-                           "() => requestAnimationFrame(done)))")
-
-    def tearDown(self):
-        self.assertEqual(self.complaints, [])
-        others = [url for url in self.asked if not url.startswith(("file:", "data:"))]
-        self.assertEqual((others, len(self.asked) <= 2), ([], True))
-
-    def view(self):
-        return self.page.evaluate("""() => { const {from, to, left, width} = quirePage.view;
-          return {from, to, left, width}; }""")
-
-    def step(self):
-        return int(number(self.page.text_content("#readout")))
-
-    def value(self, chart, key):
-        return self.page.text_content(f"[data-chart='{chart}'] [data-value='{key}']")
-
-    def canvas(self, chart):
-        return self.page.locator(f"[data-chart='{chart}'] canvas").bounding_box()
-
-    def hover(self, chart, share):
-        """Moves the pointer to a share of a chart's width, and says where that is."""
-        self.page.locator(f"[data-chart='{chart}']").scroll_into_view_if_needed()
-        box, view = self.canvas(chart), self.view()
-        x = box["x"] + view["left"] + share * view["width"]
-        self.page.mouse.move(x, box["y"] + box["height"] / 2)
-        self.settle()
-        return x, box["y"] + box["height"] / 2
+class PageTest(PageCase):
+    """Pages of made-up runs."""
 
     # ---- numbers ------------------------------------------------------------
-
-    def assert_rounded(self, shown, seconds, name=None):
-        """A length of time on the page: three digits of it, or whole microseconds."""
-        self.assertAlmostEqual(quantity(shown), seconds, delta=0.006 * seconds + 2e-6, msg=name)
-
-    def check_figures(self, report):
-        for key in ("requests", "steps", "prompt_tokens", "output_tokens", "hit_tokens",
-                    "hit_blocks", "query_blocks", "preemptions", "recomputed_tokens", "errors"):
-            shown = self.page.text_content(f"[data-figure='{key}']")
-            self.assertEqual(number(shown), report[key], key)
-        for key in ("hit_rate", "ideal_hit_rate"):
-            shown = quantity(self.page.text_content(f"[data-figure='{key}']"))
-            self.assertAlmostEqual(shown, report[key], delta=0.00006, msg=key)
-        for name in ("total", "empty", "cached", "active"):
-            shown = self.page.text_content(f"[data-figure='{name}']")
-            self.assertEqual(number(shown), report["blocks"][name], name)
 
     def test_figures_are_those_of_the_report(self):
         self.open(self.small.path)
@@ -99,17 +33,6 @@ class PageTest(unittest.TestCase):
     def test_latencies_are_those_of_the_report(self):
         self.open(self.small.path)
         self.check_latencies(self.small.report)
-
-    def check_latencies(self, report):
-        for key in ("ttft", "tpot", "e2e", "queue"):
-            stated = report[f"{key}_ms"]
-            columns = [name for name in ("mean", "p50", "p90", "p95", "p99") if name in stated]
-            for i, name in enumerate(columns):
-                shown = self.page.text_content(f"[data-figure='{key}_ms{i or ''}']")
-                self.assert_rounded(shown, stated[name] / 1000, f"{key} {name}")
-            for name in ("p50", "p90", "p99"):
-                shown = self.page.text_content(f"[data-latency='{key}.{name}']")
-                self.assert_rounded(shown, stated[name] / 1000, f"{key} {name}")
 
     def test_tiles_are_those_of_the_report(self):
         self.open(self.small.path)
@@ -488,72 +411,6 @@ class PageTest(unittest.TestCase):
         self.assertTrue(page.is_visible("#empty"))
         self.assertFalse(page.is_visible("#content"))
 
-    # ---- the program --------------------------------------------------------
-
-    def need_quire(self):
-        if self.quire is None:
-            self.complaints, self.asked = [], []
-            self.skipTest("the program quire is not given")
-
-    def test_replay_shows_what_it_reports(self):
-        self.need_quire()
-        made = Replayed(self.quire, self.folder)
-        self.open(made.path)
-        self.check_figures(made.report)
-        self.check_latencies(made.report)
-        for share in (0.05, 0.4, 0.8):
-            self.hover("queue", share)
-            text = self.page.text_content("#readout")
-            step = made.steps[self.step()]
-            if text.startswith("idle"):
-                self.assertEqual(number(self.value("queue", "running")), 0)
-                continue
-            self.assertEqual(number(self.value("memory", "active")), step["active"])
-            self.assertEqual(number(self.value("memory", "cached")), step["cached"])
-            self.assertEqual(number(self.value("queue", "running")), step["num_running"])
-            self.assertEqual(number(self.value("tokens", "prefill")), step["num_prefill_tokens"])
-        self.page.keyboard.press("End")
-        self.settle()
-        self.assertEqual(made.report["preemptions"], 0)
-        self.assertAlmostEqual(quantity(self.value("hits", "sofar")), made.report["hit_rate"],
-                               delta=0.0006)
-        total = self.page.evaluate("quirePage.run.requests.total")
-        self.assertEqual(total, made.report["requests"])
-
-    def test_verdict_losses_and_options_of_a_replay(self):
-        self.need_quire()
-        made = Replayed(self.quire, self.folder, "--tp", "2", "--gpu", "H100")
-        self.open(made.path)
-        report = made.report
-        self.assertEqual(self.page.text_content("#verdict"), report["verdict"]["text"])
-        self.assertIn("2 x H100", self.page.text_content("#facts"))
-        note = self.page.text_content("[data-tile='ttft_ms'] + .note")
-        for name in ("p99", "p95", "mean"):
-            self.assertIn(name, note)
-        parts = self.page.evaluate("""() => [...document.querySelectorAll("[data-loss]")]
-          .map((e) => [e.dataset.loss, e.textContent])""")
-        self.assertAlmostEqual(sum(quantity(text.split("·")[0]) for _, text in parts), 1, delta=0.01)
-        shown = dict(parts)
-        for key in ("evicted_tokens", "not_ready_tokens", "last_token_tokens", "partial_tokens"):
-            self.assertEqual(key in shown, report["losses"][key] > 0, key)
-        for name in ("speed", "tp", "kv-cache-dtype", "quantization", "gpu-memory-utilization",
-                     "enable-prefix-caching", "lookahead"):
-            self.assertEqual(self.page.locator(f"[data-figure='option.{name}']").count(), 1, name)
-        words = self.page.text_content("#glossary")
-        for word in ("active", "cached", "empty", "ideal", "losses", "TTFT", "TPOT"):
-            self.assertIn(word, words)
-
-    def test_a_trace_without_contents_has_no_hit_rate(self):
-        self.need_quire()
-        trace, path = self.folder / "azure.csv", self.folder / "azure.html"
-        rows = "".join(f"2024-05-10 00:00:{i:02}.0000000,500,20\n" for i in range(40))
-        trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + rows)
-        subprocess.run([self.quire, "replay", trace, "--quiet", "--html", path], check=True)
-        self.open(path)
-        self.assertFalse("%" in self.page.text_content("[data-tile='hit_rate']"))
-        self.assertEqual(self.page.locator("[data-chart='hits']").count(), 0)
-        self.assertFalse(self.page.is_visible("#losses"))
-
     def test_the_side_is_whole_beside_short_charts(self):
         self.open(self.small.path, width=1400, height=500)
         self.page.add_style_tag(content="#timeline, .chart:not([data-chart=memory]) "
@@ -564,109 +421,6 @@ class PageTest(unittest.TestCase):
           return side.scrollHeight - side.clientHeight; }""")
         self.assertLessEqual(cut, 1)
 
-    def test_a_sweep_hides_no_series(self):
-        self.need_quire()
-        workload, path = self.folder / "sweep.w", self.folder / "sweep.html"
-        subprocess.run([self.quire, "generate", "chat", "--requests", "60", "--rate", "5", "--seed",
-                        "3", "--out", workload], check=True)
-        subprocess.run([self.quire, "sweep", workload, "--num-gpu-blocks", "9000,12000",
-                        "--lookahead", "0,1", "--no-plot", "--html", path], check=True,
-                       capture_output=True)
-        for width in (1400, 390):
-            self.open(path, width=width, ready="window.quireSweep")
-            wide = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            self.assertLessEqual(wide, 0)
-        dashes = self.page.locator("[data-plot='Hit rate'] polyline").evaluate_all(
-            "(lines) => lines.map((line) => line.getAttribute('stroke-dashoffset'))")
-        self.assertEqual(len(set(dashes)), 2)  # equal lines: the dashes take turns
-        self.page.locator("[data-plot='Hit rate'] .place").first.hover()
-        tip = self.page.text_content("#tip")
-        self.assertIn("lookahead 0", tip)
-        self.assertIn("lookahead 1", tip)
-
-    def test_tiers_of_a_replay(self):
-        self.need_quire()
-        made = Replayed(self.quire, self.folder, "--cpu-blocks", "6000", "--file-tier", "10G",
-                        "--num-gpu-blocks", "8500", "--model", "llama-3.2-1b", "--clock", "burst",
-                        kind="agent", requests=120)
-        self.open(made.path)
-        report = made.report
-        self.assertGreater(report["hits_by_tier"]["cpu"], 0)
-        names = self.page.locator("section.chart h2").all_text_contents()
-        for name in ("CPU, blocks", "File, blocks", "CPU traffic", "File traffic", "Prompt tokens from"):
-            self.assertIn(name, names)
-        for i, tier in enumerate(report["tiers"]):
-            for key in ("blocks", "cached", "hit_tokens", "failed_blocks"):
-                shown = self.page.text_content(f"[data-figure='tiers.{key}{i or ''}']")
-                self.assertEqual(number(shown), tier[key], (tier["tier"], key))
-        for name, tokens in report["hits_by_tier"].items():
-            shown = self.page.text_content(f"[data-figure='hits_by_tier.{name}']")
-            self.assertEqual(number(shown), tokens)
-        sums = self.page.evaluate("""() => [0, 1].map((i) => ["in", "out", "hits"].map((name) =>
-          quirePage.run.series[`${name}.${i}`].sums.at(-1)))""")
-        for i, tier in enumerate(report["tiers"]):
-            steps = [step["tiers"][i] for step in made.steps.values()]
-            for name, shown in zip(("in", "out", "hits"), sums[i]):
-                moved = sum(step[name] for step in steps)
-                self.assertGreaterEqual(shown, moved)  # idle times have some, too
-        self.check_host_map(made)
-        wide = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        self.assertLessEqual(wide, 0)
-
-    def check_host_map(self, made):
-        """The map of the host pool has as many blocks of each state as the pool had in that step."""
-        for share in (0.3, 0.9):
-            self.hover("memory", share)
-            step, cached, active, colours = self.page.evaluate("""() => { const map = quirePage.hostMap;
-              const ctx = map.canvas.getContext("2d"), colours = new Set();
-              let cached = 0, active = 0;
-              for (let i = 0; i < map.frames.cells; i++) {
-                const middle = map.placeOf(i).map((edge) => (edge + map.size / 2) * devicePixelRatio);
-                colours.add(ctx.getImageData(...middle, 1, 1).data.join());
-                cached += map.cells[i] & 15;
-                active += map.cells[i] >> 4;
-              }
-              return [map.frames.step[map.index], cached, active, colours.size]; }""")
-            tier = made.steps[step]["tiers"][0]
-            self.assertEqual((cached, active), (tier["cached"], tier["active"]), step)
-            self.assertGreater(colours, 1)
-            self.assertEqual(number(self.page.text_content("#host-map-step")), step)
-
-    def test_swap_of_a_replay(self):
-        self.need_quire()
-        made = Replayed(self.quire, self.folder, "--swap-memory", "2Gi", "--num-gpu-blocks", "900", "--max-model-len", "8192", "--clock", "burst",
-                        "--watermark", "0.01", "--admit-below", "0.9", "--preempt-above", "0.9",
-                        requests=120)
-        swap = made.report["swap"]
-        self.assertGreater(swap["swaps"], 0)
-        self.open(made.path)
-        names = self.page.locator("section.chart h2").all_text_contents()
-        for name in ("Swap, blocks", "Swap traffic", "Prompt tokens from"):
-            self.assertIn(name, names)
-        for name, keys in (("Swap", ("swaps", "requests", "out_blocks", "in_blocks", "kept_tokens")),
-                           ("Pressure", ("preemptions", "held_up")), ("Watermark", ("blocks",))):
-            for key in keys:
-                shown = self.page.text_content(
-                    f"table:has(caption:text-is('{name}')) [data-figure='{key}']")
-                self.assertEqual(number(shown), made.report[name.lower()][key], (name, key))
-        shown = self.page.evaluate("""() => ["in", "out", "hits"].map((name) =>
-          quirePage.run.series[`${name}.0`].sums.at(-1))""")
-        self.assertEqual(shown, [swap["out_blocks"], swap["in_blocks"], swap["kept_tokens"]])
-
-    def test_view_makes_the_same_charts_of_snapshots(self):
-        self.need_quire()
-        path = self.folder / "view.html"
-        subprocess.run([self.quire, "view", self.small.snapshots_path, "--html", path], check=True,
-                       capture_output=True)
-        self.open(path)
-        self.assertFalse(self.page.is_visible("#timeline"))
-        self.assertFalse(self.page.is_visible("#map"))
-        for share in (0.2, 0.9):
-            self.hover("queue", share)
-            step = self.small.steps[self.step()]
-            self.assertEqual(number(self.value("memory", "active")), step["active"])
-            self.assertEqual(number(self.value("queue", "running")), step["num_running"])
-
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -676,19 +430,21 @@ def main():
     args = parser.parse_args()
     playwright = need_playwright()
     chromium = need_chromium()
-    suite = unittest.defaultTestLoader.loadTestsFromTestCase(PageTest)
-    suite = unittest.TestSuite(test for test in suite if args.only in test.id())
+    suite = unittest.TestSuite(
+        test for case in (PageTest, ReplayPageTest)
+        for test in unittest.defaultTestLoader.loadTestsFromTestCase(case)
+        if args.only in test.id())
     with tempfile.TemporaryDirectory() as folder, playwright.sync_playwright() as runner:
-        PageTest.quire = args.quire
-        PageTest.maker = args.maker
-        PageTest.folder = Path(folder)
-        PageTest.small = Made(args.maker, Path(folder), "small", steps=300, blocks=512, tiers=1)
-        PageTest.large = Made(args.maker, Path(folder), "large", steps=20000, blocks=5000)
-        PageTest.merged = Made(args.maker, Path(folder), "merged", steps=20000, blocks=5000,
+        PageCase.quire = args.quire
+        PageCase.maker = args.maker
+        PageCase.folder = Path(folder)
+        PageCase.small = Made(args.maker, Path(folder), "small", steps=300, blocks=512, tiers=1)
+        PageCase.large = Made(args.maker, Path(folder), "large", steps=20000, blocks=5000)
+        PageCase.merged = Made(args.maker, Path(folder), "merged", steps=20000, blocks=5000,
                                rows=1000)
-        PageTest.browser = runner.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        PageCase.browser = runner.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         result = unittest.TextTestRunner(verbosity=2).run(suite)
-        PageTest.browser.close()
+        PageCase.browser.close()
     return 0 if result.wasSuccessful() else 1
 
 
