@@ -38,9 +38,10 @@
  *
  * Threads: one writer thread. Any thread may call quire_cache_usage.
  *
- * Statuses: a call that does not return QUIRE_OK has changed nothing; QUIRE_QUIRK_TRIM_ON_FAILURE
- * is the one exception. If a required pointer is NULL, a call returns QUIRE_E_ARGUMENT. A seq that
- * the cache does not know gives QUIRE_E_UNKNOWN_SEQ.
+ * Statuses: a call that does not return QUIRE_OK has changed nothing. The one exception is in the
+ * vLLM profile: allocate_slots frees the blocks outside the window even if it then returns
+ * QUIRE_NO_SPACE, as vLLM does. If a required pointer is NULL, a call returns
+ * QUIRE_E_ARGUMENT. A seq that the cache does not know gives QUIRE_E_UNKNOWN_SEQ.
  */
 #ifndef QUIRE_CACHE_H
 #define QUIRE_CACHE_H
@@ -106,8 +107,6 @@ typedef struct quire_cache_config {
     uint32_t dcp_world_size;
     uint32_t pcp_world_size; /* prefill context parallelism; likewise */
     quire_profile profile;
-    uint64_t quirks_on; /* quirks added to and removed from the profile's quirks */
-    uint64_t quirks_off;
 
     /* Features beyond vLLM 0.20.0; all are off by default. */
     /* Part of the blocks that a new request must leave free, 0 to 1. Not applied while no request
@@ -223,13 +222,13 @@ typedef struct quire_allocate_params {
  *      QUIRE_E_DISABLED    a hit, but caching is off
  *      QUIRE_E_UNKNOWN_SEQ request->seq is not 0 and unknown
  *      QUIRE_E_PREDICTION  vLLM 0.20.0 would raise an exception here, because it predicted too few
- *                          blocks (only with the quirks that cause this) */
+ *                          blocks (in the vLLM profile only) */
 QUIRE_API int quire_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
                                          const quire_allocate_params *params,
                                          quire_block_span *new_blocks);
 
 /* Returns what quire_cache_allocate_slots would return now for the same arguments. Changes nothing,
- * also with QUIRE_QUIRK_TRIM_ON_FAILURE. For one more token of a decoding request: num_new_tokens
+ * also in the vLLM profile. For one more token of a decoding request: num_new_tokens
  * 1. With full_sequence_must_fit see quire_cache_can_fit_full_sequence. */
 QUIRE_API int quire_cache_can_allocate(const quire_cache *cache, const quire_cache_request *request,
                                        const quire_allocate_params *params);
@@ -359,8 +358,8 @@ static inline quire_usage quire_cache_usage(const quire_cache *cache)
     return quire_pool_usage(quire_cache_pool(cache));
 }
 
-/* What prefix caching saved, in tokens. A request counts once, when it gets its first blocks; with
- * QUIRE_QUIRK_STATS_EVERY_LOOKUP it counts at every get_computed_blocks. */
+/* What prefix caching saved, in tokens. A request counts once, when it gets its first blocks. In
+ * the vLLM profile it counts at every get_computed_blocks. */
 typedef struct quire_prefix_stats { /* final */
     uint32_t was_reset;             /* 1: reset_prefix_cache succeeded */
     uint64_t requests;

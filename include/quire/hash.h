@@ -169,8 +169,6 @@ typedef struct quire_hasher_config {
     quire_hash_algo algo;
     uint32_t block_size; /* tokens in a block; 0 = 16; at most 65,536 */
     quire_profile profile;
-    uint64_t quirks_on;  /* QUIRE_QUIRK(...) bits added to the profile's bits */
-    uint64_t quirks_off; /* bits removed from the profile's bits */
     /* NONE_HASH is the hash of this text, like vLLM's PYTHONHASHSEED; at most 4,096 bytes. If both
      * seed and none_hash are absent, NONE_HASH is random. */
     quire_bytes seed;

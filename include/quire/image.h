@@ -14,7 +14,7 @@
  *      +--------+---------+------------+--------+-------------+------+-----------+
  *        8        4         4            8        32                   16, XXH3-128 of all before
  *
- * fingerprint   of the config of the scheduler: sizes, limits, policy, quirks, groups, and the
+ * fingerprint   of the config of the scheduler: sizes, limits, policy, profile, groups, and the
  *           algorithm and NONE_HASH of the hasher. An image can be restored with a config that is
  *           equal in all of these. Callbacks and hooks may differ.
  *

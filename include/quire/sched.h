@@ -123,7 +123,7 @@ typedef enum quire_pause {
 
 typedef struct quire_sched_config {
     size_t size;
-    quire_cache_config *cache; /* required; profile, quirks, log_stats, max_requests: from here */
+    quire_cache_config *cache; /* required; profile, log_stats, max_requests: from here */
     /* Required with prefix caching; its block size is the cache's hash_block_size. The scheduler
      * keeps the pointer and uses the hasher alone: destroy the hasher after the scheduler. */
     quire_hasher *hasher;
@@ -174,8 +174,6 @@ typedef struct quire_sched_config {
     const quire_connector *connector;
     const quire_grammar *grammar; /* copied; NULL: none */
     quire_profile profile;
-    uint64_t quirks_on;
-    uint64_t quirks_off;
     quire_hooks hooks;
 
     /* Swapping, beyond vLLM 0.20.0. With a connector that saves preempted requests
@@ -188,9 +186,8 @@ typedef struct quire_sched_config {
      * (quire/cost.h has both sides in seconds). A swapped request is resumed before other waiting
      * requests, with PRIORITY before other requests of the same priority. No request waits for a
      * slot: without a free slot the request is computed again. QUIRE_E_CONFIG in
-     * QUIRE_PROFILE_VLLM_0_20, with QUIRE_QUIRK_STALE_OUTPUTS or QUIRE_QUIRK_FAILED_BLOCKS_STAY,
-     * with Mamba or CROSS groups, and with is_encoder_decoder. At most 2^28 slots; times below 2^32
-     * ns. */
+     * QUIRE_PROFILE_VLLM_0_20, with Mamba or CROSS groups, and with is_encoder_decoder. At most
+     * 2^28 slots; times below 2^32 ns. */
     uint32_t num_swap_blocks;    /* slots, one block of one group each; 0: no swapping */
     uint64_t swap_block_ns;      /* to move one block in one direction */
     uint64_t recompute_token_ns; /* to compute one token; 0 = 1 */
@@ -377,9 +374,7 @@ QUIRE_API int quire_sched_add(quire_sched *sched, const quire_request_params *pa
  * which needs a free block. If a step has no copy left of cache.max_copies, the request waits for
  * the next step.
  *
- *      QUIRE_E_DISABLED      cache.max_copies is 0, or QUIRE_QUIRK_STALE_OUTPUTS,
- *                            QUIRE_QUIRK_FAILED_BLOCKS_STAY or QUIRE_QUIRK_HOPELESS_WAITS is on. In
- *                            the vLLM profile all three are on, and max_copies must be 0
+ *      QUIRE_E_DISABLED      cache.max_copies is 0, as it must be in the vLLM profile
  *      QUIRE_E_UNKNOWN_REQ   the parent does not exist
  *      QUIRE_E_ARGUMENT      the parent has ended, waits for the next input of its session, or is
  *                            pooling; or params have is_pooling, or, with prefix caching,
@@ -491,11 +486,10 @@ QUIRE_API int quire_sched_schedule(quire_sched *sched, const quire_step **step);
  * the steps of one request in their order. *outputs is valid until the next update.
  *
  *      QUIRE_E_ARGUMENT       the step is not in flight, or is out of order for a request. The vLLM
- *                             profile (QUIRE_QUIRK_STALE_OUTPUTS, _FAILED_BLOCKS_STAY) accepts any
- *                             order and appends tokens as the updates come
+ *                             profile accepts any order and appends tokens as the updates come
  *      QUIRE_E_RANGE          more tokens than the request's drafts plus one or than stride, tokens
  *                             for a request inside its prompt, or more invalid drafts than drafts.
- *                             QUIRE_QUIRK_STALE_OUTPUTS accepts such tokens, as vLLM does: with
+ *                             The vLLM profile accepts such tokens, as vLLM does: with
  *                             drafts up to num_spec_tokens + 1, without drafts any number,
  *                             max_num_seqs * (num_spec_tokens + 1) in all
  *      QUIRE_E_UNKNOWN_BLOCK  an invalid block does not exist */
@@ -503,7 +497,7 @@ QUIRE_API int quire_sched_update(quire_sched *sched, uint64_t step,
                                  const quire_model_output *output, const quire_outputs **outputs);
 
 /* The output of this step will never come: the step is no longer in flight, and its running
- * requests are preempted and computed again. In the vLLM profile (the same two quirks) nothing else
+ * requests are preempted and computed again. In the vLLM profile nothing else
  * happens, as in vLLM: the tokens count as computed, and none was sampled; a request that waits for
  * a token waits until the caller finishes it. QUIRE_E_ARGUMENT if the step is not in flight. */
 QUIRE_API int quire_sched_forget_step(quire_sched *sched, uint64_t step);
@@ -564,7 +558,7 @@ QUIRE_API int quire_sched_set_pause(quire_sched *sched, quire_pause pause);
  *                        or by a hold that is not a pin; or the connector's reset_cache failed
  *      QUIRE_E_ARGUMENT  reset_connector without a connector
  *
- * Both change nothing, except with QUIRE_QUIRK_RESET_IN_PARTS (in the vLLM profile): each part that
+ * Both change nothing, except in the vLLM profile: each part that
  * can be reset is reset, and the call returns QUIRE_BUSY if one part could not. */
 QUIRE_API int quire_sched_reset_prefix_cache(quire_sched *sched, uint32_t reset_running,
                                              uint32_t reset_connector);

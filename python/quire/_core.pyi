@@ -13,7 +13,6 @@ _Layer = Mapping[str, Any]
 
 __version__: str
 HASH_ALGORITHMS: dict[str, int]
-QUIRKS: dict[str, int]
 
 class Error(Exception):
     status: int
@@ -55,8 +54,8 @@ class E_IDENTITY(Error): ...
 
 class Hasher:
     def __new__(cls, algo: str = "sha256", block_size: int = 16, *, seed: _Text | None = None,
-                none_hash: bytes | None = None, profile: str = "default", quirks_on: int = 0,
-                quirks_off: int = 0, max_extra_bytes: int = 0) -> Self: ...
+                none_hash: bytes | None = None, profile: str = "default",
+                max_extra_bytes: int = 0) -> Self: ...
     def hash(self, tokens: _Ints, *, lora_name: _Text | None = None,
              cache_salt: _Text | None = None, mm_features: Iterable[_Feature] | None = None,
              prompt_embeds: _Buffer | None = None, joined: bool = False) -> Any: ...

@@ -78,8 +78,6 @@ typedef struct qr_field_limits {
     NUMBER(algo, QUIRE_HASH_SHA256, QUIRE_HASH_QUIRE128)                                           \
     NUMBER(block_size, 0, QR_HASH_MAX_BLOCK)                                                       \
     NUMBER(profile, QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_20)                                \
-    NUMBER(quirks_on, 0, QR_ALL_QUIRKS)                                                            \
-    NUMBER(quirks_off, 0, QR_ALL_QUIRKS)                                                           \
     NUMBER(seed.len, 0, QR_HASH_MAX_SEED)                                                          \
     NUMBER(none_hash.len, 0, QR_HASH_MAX_PARENT)                                                   \
     NUMBER(max_extra_bytes, 0, QR_HASH_MAX_EXTRA)                                                  \
@@ -119,8 +117,6 @@ typedef struct qr_field_limits {
     NUMBER(dcp_world_size, 0, 1024)                                                                \
     NUMBER(pcp_world_size, 0, 1024)                                                                \
     NUMBER(profile, QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_20)                                \
-    NUMBER(quirks_on, 0, QR_ALL_QUIRKS)                                                            \
-    NUMBER(quirks_off, 0, QR_ALL_QUIRKS)                                                           \
     REAL(watermark, 0, 1)                                                                          \
     REAL(admit_below, 0, 1)                                                                        \
     REAL(preempt_above, 0, 1)                                                                      \
@@ -192,8 +188,6 @@ typedef struct qr_field_limits {
     ANY(connector)                                                                                 \
     ANY(grammar)                                                                                   \
     NUMBER(profile, QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_20)                                \
-    NUMBER(quirks_on, 0, QR_ALL_QUIRKS)                                                            \
-    NUMBER(quirks_off, 0, QR_ALL_QUIRKS)                                                           \
     ANY(hooks)                                                                                     \
     NUMBER(num_swap_blocks, 0, 1u << 28)                                                           \
     NUMBER(swap_block_ns, 0, UINT32_MAX)                                                           \

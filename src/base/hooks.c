@@ -88,11 +88,3 @@ int qr_fail_plain(qr_sentence message, int status, const char *what)
         qr_say(message, "%s: %s", what, quire_strerror(status));
     return status;
 }
-
-_Static_assert((QR_ALL_QUIRKS & (QR_ALL_QUIRKS + 1)) == 0, "a bit was left out");
-
-uint64_t qr_quirks(quire_profile profile, uint64_t on, uint64_t off)
-{
-    uint64_t of_profile = profile == QUIRE_PROFILE_VLLM_0_20 ? QR_ALL_QUIRKS : 0;
-    return (of_profile | on) & ~off;
-}

@@ -1,4 +1,4 @@
-/* base/hooks.h - the world outside: clock, random bytes, log, sentences for the caller; and quirks.
+/* base/hooks.h - the world outside: clock, random bytes, log, and sentences for the caller.
  * The hooks may be NULL: then what the system has. */
 #ifndef QR_BASE_HOOKS_H
 #define QR_BASE_HOOKS_H
@@ -33,11 +33,5 @@ int qr_fail(qr_sentence message, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* The status's own sentence, where there is no other yet. */
 int qr_fail_plain(qr_sentence message, int status, const char *what);
-
-/* All bits that this library has: 0 to the last one, without a gap. */
-#define QR_QUIRK_OR(bit, name, sentence) | QUIRE_QUIRK(name)
-#define QR_ALL_QUIRKS                    (UINT64_C(0) QUIRE_QUIRK_MAP(QR_QUIRK_OR))
-/* The quirks in force. */
-uint64_t qr_quirks(quire_profile profile, uint64_t on, uint64_t off);
 
 #endif

@@ -302,7 +302,7 @@ static void take_sinks(quire_cache *cache)
         qr_assert(err == QUIRE_OK); /* the config was read */
         taken += group->num_sinks;
     }
-    if ((cache->quirks & QUIRE_QUIRK(SINK_BLOCKS_BUSY)) == 0)
+    if ((cache->quirks & QR_QUIRK(SINK_BLOCKS_BUSY)) == 0)
         cache->pool->num_reserved = taken;
 }
 
@@ -352,7 +352,7 @@ static void init_numbers(quire_cache *cache, const quire_cache_config *c)
     cache->hash_block_size = c->hash_block_size;
     cache->watermark_blocks = (uint32_t)((double)c->num_blocks * c->watermark);
     cache->max_encoder_tokens = c->max_encoder_tokens;
-    cache->quirks = qr_quirks(c->profile, c->quirks_on, c->quirks_off);
+    cache->quirks = qr_quirks(c->profile);
     cache->enable_caching = c->enable_caching == QUIRE_ON;
     cache->log_stats = c->log_stats == QUIRE_ON;
     cache->is_admitting = true;

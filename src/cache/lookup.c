@@ -44,7 +44,7 @@ static void ask_set(qr_candidate *c, qr_group_set *set)
         return;
     }
     bool drops = group->spec.kind != QUIRE_LAYER_MAMBA ||
-                 (c->cache->quirks & QUIRE_QUIRK(MAMBA_EAGLE_GROWS)) != 0;
+                 (c->cache->quirks & QR_QUIRK(MAMBA_EAGLE_GROWS)) != 0;
     bool eagle = set->is_eagle && !set->eagle_done && drops;
     uint32_t max_tokens = c->tokens;
     if (eagle) /* one block more, since the last is dropped (but not of a Mamba group) */
@@ -77,7 +77,7 @@ static uint32_t find_fixed_point(qr_candidate *c)
         if (is_simple) /* the cut suits the full kinds, and nobody else is there to ask */
             break;
     }
-    bool cuts_all = (cache->quirks & QUIRE_QUIRK(HYBRID_SECOND_FULL)) == 0;
+    bool cuts_all = (cache->quirks & QR_QUIRK(HYBRID_SECOND_FULL)) == 0;
     for (uint32_t i = 0; i < cache->num_sets && cache->sets[i].is_full; i++) {
         uint32_t num_blocks = agreed / cache->groups[cache->sets[i].ids[0]].block_size;
         if ((i == 0 || cuts_all) && num_blocks < c->blocks[cache->sets[i].ids[0]].count)
@@ -133,7 +133,7 @@ int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *
     } else {
         *num_tokens = find_fixed_point(&c);
     }
-    if (cache->log_stats && (cache->quirks & QUIRE_QUIRK(STATS_EVERY_LOOKUP)) != 0)
+    if (cache->log_stats && (cache->quirks & QR_QUIRK(STATS_EVERY_LOOKUP)) != 0)
         qr_cache_count_lookup(cache, request, *num_tokens);
     return QUIRE_OK;
 }

@@ -242,7 +242,7 @@ static void begin_request(quire_cache *cache, quire_cache_request *request, qr_w
         if (cache->groups[g].ops->find != NULL)
             qr_group_add_external(&cache->groups[g], want);
     bool counts = cache->log_stats && cache->enable_caching && request->skip_reading_prefix == 0;
-    if (counts && (cache->quirks & QUIRE_QUIRK(STATS_EVERY_LOOKUP)) == 0)
+    if (counts && (cache->quirks & QR_QUIRK(STATS_EVERY_LOOKUP)) == 0)
         qr_cache_count_lookup(cache, request, p->num_new_computed_tokens);
 }
 
@@ -336,7 +336,7 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
     int err = read_allocation(cache, request, p, &want);
     if (err == QUIRE_OK)
         err = check_allocation(cache, request, p, &want, &lacks_space);
-    if (lacks_space && want.row != QR_NIL && (cache->quirks & QUIRE_QUIRK(TRIM_ON_FAILURE)) != 0)
+    if (lacks_space && want.row != QR_NIL && (cache->quirks & QR_QUIRK(TRIM_ON_FAILURE)) != 0)
         qr_cache_remove_skipped(cache, want.row, want.num_certain);
     if (err != QUIRE_OK)
         return err;

@@ -32,7 +32,7 @@ static uint32_t find_chunk(const qr_group_set *set, const qr_lookup *lookup, uin
         uint32_t end = qr_lookup_max_blocks(lookup, group, max_tokens);
         uint32_t num_hit = qr_set_find_run(set, lookup, start, end);
         bool is_whole = num_hit > 0 || start * group->block_size == start_token ||
-                        (group->quirks & QUIRE_QUIRK(CHUNK_INSIDE_BLOCK)) != 0;
+                        (group->quirks & QR_QUIRK(CHUNK_INSIDE_BLOCK)) != 0;
         if (is_whole) {
             qr_set_fill_null(set, lookup, start);
             return start + num_hit;

@@ -96,8 +96,7 @@ qr_need qr_group_need_for(const qr_group *group, const qr_want *want, uint32_t n
     if (QR_LIKELY(row != NULL && row->is_settled && has_room(group, row, num_tokens)))
         return (qr_need){0};
     uint32_t required = qr_ceil_div(num_tokens, group->block_size);
-    bool is_capped =
-        want->for_admission || (group->quirks & QUIRE_QUIRK(ADMISSION_CAP_PER_STEP)) != 0;
+    bool is_capped = want->for_admission || (group->quirks & QR_QUIRK(ADMISSION_CAP_PER_STEP)) != 0;
     uint32_t capped =
         is_capped && required > group->admission_cap ? group->admission_cap : required;
     if (row != NULL && row->is_settled) /* no hits can come: the new blocks alone */
@@ -233,7 +232,7 @@ void qr_group_add_external(qr_group *group, const qr_want *want)
     uint32_t n = qr_group_kept_hits(group, want).num_external;
     if (n == 0)
         return;
-    bool is_zeroed = (group->quirks & QUIRE_QUIRK(LOADS_ARE_ZEROED)) != 0;
+    bool is_zeroed = (group->quirks & QR_QUIRK(LOADS_ARE_ZEROED)) != 0;
     uint32_t num_whole = want->total_computed % group->block_size == 0 ? n : n - 1;
     take_some_loaded(group, want->row, n, is_zeroed ? 0 : num_whole);
 }

@@ -24,6 +24,7 @@
 #ifndef QR_GROUP_GROUP_H
 #define QR_GROUP_GROUP_H
 
+#include "base/quirks.h"
 #include "block/pool.h"
 #include "group/fresh.h"
 

@@ -88,10 +88,10 @@ static qr_need need_aligned(const qr_group *group, const qr_want *want)
     need.taken = qr_group_count_evictable(group, k.kept, k.num_kept, &need.status);
     need.taken += (int64_t)k.num_external + step.num_new;
     need.predicted = need.taken;
-    if ((group->quirks & QUIRE_QUIRK(MAMBA_ALIGN_SHRINK)) != 0 && step.required < start &&
+    if ((group->quirks & QR_QUIRK(MAMBA_ALIGN_SHRINK)) != 0 && step.required < start &&
         !want->for_admission)
         need.taken = INT32_MAX; /* vLLM raises */
-    if ((group->quirks & QUIRE_QUIRK(MAMBA_ALIGN_ESTIMATE)) == 0)
+    if ((group->quirks & QR_QUIRK(MAMBA_ALIGN_ESTIMATE)) == 0)
         return need;
     quire_block_span hits = {0};
     if (want->hits != NULL)

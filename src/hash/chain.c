@@ -31,7 +31,7 @@ static chain_walk begin_walk(quire_hasher *hasher, const quire_chain *chain,
 {
     bool continues = chain->num_blocks > 0;
     bool only_last =
-        continues && !chain->is_one_call && (hasher->quirks & QUIRE_QUIRK(MM_LAST_FEATURE)) != 0;
+        continues && !chain->is_one_call && (hasher->quirks & QR_QUIRK(MM_LAST_FEATURE)) != 0;
     quire_bytes parent = {chain->parent, chain->parent_len};
     if (!continues)
         parent = (quire_bytes){hasher->none_hash, hasher->none_hash_len};

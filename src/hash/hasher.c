@@ -143,7 +143,7 @@ int qr_hasher_init(quire_hasher *hasher, const quire_hasher_config *config)
     hasher->algo = config->algo;
     hasher->block_size = config->block_size;
     hasher->digest_bytes = (uint32_t)quire_hash_digest_bytes(config->algo);
-    hasher->quirks = qr_quirks(config->profile, config->quirks_on, config->quirks_off);
+    hasher->quirks = qr_quirks(config->profile);
     hasher->max_extra_bytes = config->max_extra_bytes;
     int err = init_none_hash(hasher, config);
     if (err != QUIRE_OK)

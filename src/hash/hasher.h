@@ -14,6 +14,7 @@
 
 #include "base/arena.h"
 #include "base/memory.h"
+#include "base/quirks.h"
 #include "hash/digest.h"
 #include "hash/input.h"
 

@@ -4,6 +4,8 @@
 #ifndef QR_SCHED_RULES_H
 #define QR_SCHED_RULES_H
 
+#include "base/quirks.h"
+
 #include <quire/sched.h>
 
 typedef struct qr_rules {

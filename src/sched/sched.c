@@ -97,8 +97,6 @@ static int check_default_profile(const quire_sched_config *c)
 static void derive_cache(quire_sched_config *c)
 {
     c->cache->profile = c->profile;
-    c->cache->quirks_on = c->quirks_on;
-    c->cache->quirks_off = c->quirks_off;
     c->cache->log_stats = c->monitor != NULL ? QUIRE_ON : c->log_stats; /* its metrics need them */
     c->cache->max_num_batched_tokens = c->max_num_batched_tokens;
     c->cache->max_requests = c->max_num_seqs + c->max_loading;
@@ -321,8 +319,8 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
                                  .max_identifier_bytes = QR_MAX_IDENTIFIER_BYTES,
                                  .max_features = max_features_of(c),
                                  .is_encoder_decoder = c->is_encoder_decoder == QUIRE_ON};
-    uint64_t quirks = qr_quirks(c->profile, c->quirks_on, c->quirks_off);
-    encoder.frees_again = (quirks & QUIRE_QUIRK(ENCODER_FREES_AGAIN)) != 0;
+    uint64_t quirks = qr_quirks(c->profile);
+    encoder.frees_again = (quirks & QR_QUIRK(ENCODER_FREES_AGAIN)) != 0;
     encoder.sizes_by_user = encoder.frees_again;
     qr_encoder_carve(&s->encoder, arena, &encoder);
     qr_flags_carve(&s->flags, arena, num_flag_chunks(s, c));
@@ -383,7 +381,7 @@ static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
     s->rules.max_features = max_features_of(c);
     s->rules.max_batches = c->max_batches;
     s->rules.max_finished = 2 * c->max_requests;
-    s->rules.quirks = qr_quirks(c->profile, c->quirks_on, c->quirks_off);
+    s->rules.quirks = qr_quirks(c->profile);
     s->rules.chunked_prefill = c->enable_chunked_prefill == QUIRE_ON;
     s->rules.reserve_full_sequence = c->reserve_full_sequence == QUIRE_ON;
     s->rules.is_async = c->async_scheduling == QUIRE_ON;

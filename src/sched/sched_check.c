@@ -44,13 +44,14 @@ static bool loads_in_flight(const quire_sched *s, uint32_t index)
 }
 
 /* A request that takes the output of a step in flight runs, and was not preempted since: else the
- * step would have been made void for it. Not so with STALE_OUTPUTS. */
+ * step would have been made void for it. Not so with the quirks. */
 static bool taker_is_right(const quire_sched *s, const qr_batch *batch, uint32_t i)
 {
     uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
     const qr_request *r = index == QR_NIL ? NULL : &s->table.requests[index];
+    uint64_t late = QR_QUIRK(STALE_OUTPUTS) | QR_QUIRK(SESSION_KEEPS_AHEAD);
     if (r == NULL || qr_request_is_finished(r) || batch->step < r->first_valid_step ||
-        (s->rules.quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0)
+        (s->rules.quirks & late) != 0)
         return true;
     return r->status == QUIRE_REQ_RUNNING && batch->num_preemptions[i] == r->num_preemptions;
 }
@@ -110,7 +111,7 @@ static bool tokens_are_right(const quire_sched *s, const qr_request *r)
     if (r->status == QUIRE_REQ_RUNNING &&
         computed > known + (s->rules.is_async ? 0 : s->rules.num_spec_tokens))
         return false;
-    bool keeps_ahead = (s->rules.quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
+    bool keeps_ahead = (s->rules.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
     if (qr_request_is_finished(r) || r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
         return true;
     if (r->status != QUIRE_REQ_RUNNING && computed > r->kv.num_tokens && !keeps_ahead)
@@ -127,7 +128,7 @@ static bool session_is_right(const quire_sched *s, const qr_request *r)
     if (r->status != QUIRE_REQ_WAITING_FOR_STREAMING)
         return true;
     bool has_lost_blocks = r->kv.seq == 0 && r->kv.num_computed_tokens == 0;
-    bool keeps_ahead = (s->rules.quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
+    bool keeps_ahead = (s->rules.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
     return r->is_resumable && r->first_input == QR_NIL &&
            (keeps_ahead || has_lost_blocks || r->num_kept == r->kv.num_computed_tokens);
 }
@@ -138,7 +139,7 @@ static bool hashes_are_right(const quire_sched *s, const qr_request *r)
     if (s->hasher == NULL)
         return r->kv.num_hashes == 0;
     uint32_t full = r->kv.num_tokens / s->rules.hash_block_size;
-    bool may_be_stale = (s->rules.quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) != 0;
+    bool may_be_stale = (s->rules.quirks & QR_QUIRK(SESSION_STALE_HASH)) != 0;
     return r->kv.num_hashes == full || (may_be_stale && r->kv.num_hashes > full);
 }
 
@@ -151,7 +152,7 @@ static bool request_is_valid(const quire_sched *s, uint32_t index)
     if (has_blocks && qr_cache_row_of(s->cache, r->kv.seq) == QR_NIL)
         return false;
     bool takes_stale =
-        (s->rules.quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0; /* of a load's tokens too */
+        (s->rules.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0; /* of a load's tokens too */
     bool is_loaded = r->kv.num_computed_tokens > 0 || r->kv.num_tokens == 1 || takes_stale;
     if (has_blocks && r->status == QUIRE_REQ_PREEMPTED && !is_loaded)
         return false;
@@ -178,7 +179,7 @@ bool qr_sched_is_valid(const quire_sched *s)
     uint32_t waiting_pages = 0;
     uint32_t streaming = 0;
     /* vLLM counts a session again that stops once more by a stale output */
-    bool counts_twice = (s->rules.quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0;
+    bool counts_twice = (s->rules.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0;
     uint32_t chunks = 0;
     for (uint32_t i = 0; i < s->rules.max_requests; i++) {
         const qr_request *r = &s->table.requests[i];

@@ -120,38 +120,6 @@ static void config_null_is_an_argument_error(void **state)
     assert_memory_equal(&ours, &UNTOUCHED, sizeof ours);
 }
 
-/* ---- quirks ---------------------------------------------------------------- */
-
-static void default_profile_has_no_quirks(void **state)
-{
-    (void)state;
-    assert_int_equal(qr_quirks(QUIRE_PROFILE_DEFAULT, 0, 0), 0);
-}
-
-static void vllm_profile_has_its_quirks(void **state)
-{
-    (void)state;
-    uint64_t all = 0;
-#define QUIRE_X(bit, name, sentence) all |= UINT64_C(1) << (bit);
-    QUIRE_QUIRK_MAP(QUIRE_X)
-#undef QUIRE_X
-    assert_int_equal(qr_quirks(QUIRE_PROFILE_VLLM_0_20, 0, 0), all);
-    assert_int_equal(QUIRE_QUIRK(MM_LAST_FEATURE), 1); /* pinned: bits are part of the ABI */
-    assert_int_equal(QUIRE_QUIRK(UNENCODED_STAYS), 1048576);
-    assert_int_equal(QUIRE_QUIRK(LOADS_ARE_ZEROED), 2097152);
-    assert_int_equal(QR_ALL_QUIRKS, all);
-}
-
-static void quirks_are_added_and_taken_away(void **state)
-{
-    (void)state;
-    uint64_t bit = QUIRE_QUIRK(MM_LAST_FEATURE);
-    assert_int_equal(qr_quirks(QUIRE_PROFILE_DEFAULT, bit, 0), bit);
-    uint64_t all = qr_quirks(QUIRE_PROFILE_VLLM_0_20, 0, 0);
-    assert_int_equal(qr_quirks(QUIRE_PROFILE_VLLM_0_20, 0, bit), all & ~bit);
-    assert_int_equal(qr_quirks(QUIRE_PROFILE_DEFAULT, bit, bit), 0); /* off wins */
-}
-
 /* ---- hooks ----------------------------------------------------------------- */
 
 typedef struct world {
@@ -308,9 +276,6 @@ int main(void)
         cmocka_unit_test(config_of_no_size_is_refused),
         cmocka_unit_test(config_of_more_than_16_times_our_size_is_refused),
         cmocka_unit_test(config_null_is_an_argument_error),
-        cmocka_unit_test(default_profile_has_no_quirks),
-        cmocka_unit_test(vllm_profile_has_its_quirks),
-        cmocka_unit_test(quirks_are_added_and_taken_away),
         cmocka_unit_test(clock_hook_is_asked),
         cmocka_unit_test(default_clock_goes_forward),
         cmocka_unit_test(random_hook_is_asked),

@@ -11,6 +11,7 @@
  *      cache_hostile [SEED]
  */
 #include "base/inner.h"
+#include "base/quirks_kit.h"
 #include "cache/cache_kit.h"
 #include "model/plain.h"
 
@@ -84,8 +85,8 @@ static void open_victim(victim *v)
     config.log_stats = below(2) == 0 ? QUIRE_ON : QUIRE_OFF;
     config.track_new_blocks = below(2) == 0 ? QUIRE_ON : QUIRE_OFF;
     config.profile = v->profile = (quire_profile)below(2);
-    config.quirks_off = QUIRE_QUIRK(TRIM_ON_FAILURE); /* it changes things when a call fails */
     kit_draw_switches(&dice, &config);
+    quirks_change(0, QR_QUIRK(TRIM_ON_FAILURE)); /* it changes things when a call fails */
     kit_open(&v->kit, &config);
 }
 

@@ -1,5 +1,6 @@
 /* cache/test_look.c - calls that ask and change nothing: would it fit, where is a token, which
  * block is that, what do all requests have; and the eviction of so many cached blocks. */
+#include "base/quirks_kit.h"
 #include "cache/cache_kit.h"
 
 #include <quire/table.h>
@@ -104,9 +105,10 @@ static void asking_trims_nothing(void **state)
     (void)state;
     quire_group_config window = kit_window(4, 4);
     quire_cache_config config = kit_config(&window, 1, 5);
-    config.quirks_on = QUIRE_QUIRK(TRIM_ON_FAILURE);
     cache_kit kit;
+    quirks_change(QR_QUIRK(TRIM_ON_FAILURE), 0);
     kit_open(&kit, &config);
+    quirks_change(0, 0);
     kit_request q;
     kit_request_init(&kit, &q, "aaaabbbbccccddddeeeeffffgggg");
     assert_int_equal(kit_extend(&kit, &q, 16), QUIRE_OK);

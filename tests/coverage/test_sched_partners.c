@@ -1,5 +1,6 @@
 /* Connector and grammar: functions that are not there, answers that cannot be, loads that end in
  * every way. */
+#include "base/quirks_kit.h"
 #include "coverage/sched_kit.h"
 
 #include "sched/sched.h"
@@ -268,9 +269,10 @@ static void failed_load_with_two_groups(void **state)
         kit.groups[1].spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
         kit.groups[1].spec.sliding_window = 8;
         kit.config.cache->num_groups = 2;
-        kit.config.quirks_on = quirk ? QUIRE_QUIRK(FAILED_BLOCKS_STAY) : 0;
         sched_kit_connect(&kit);
+        quirks_change(quirk ? QR_QUIRK(FAILED_BLOCKS_STAY) : 0, 0);
         sched_kit_open(&kit);
+        quirks_change(0, 0);
         kit.num_external = 4;
         quire_req a = sched_kit_add(&kit, "a", "aaaaaa", 8);
         sched_kit_schedule(&kit);

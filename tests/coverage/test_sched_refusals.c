@@ -50,8 +50,6 @@ static void configs_out_of_range(void **state)
     REFUSE(max_text_tokens, (UINT64_C(1) << 40) + 1);
     REFUSE(policy, (quire_policy)2);
     REFUSE(profile, (quire_profile)2);
-    REFUSE(quirks_on, UINT64_C(1) << 63);
-    REFUSE(quirks_off, UINT64_C(1) << 63);
     REFUSE(enable_chunked_prefill, (quire_switch)9);
     REFUSE(log_stats, (quire_switch)9);
     REFUSE(cache->num_blocks, 0);

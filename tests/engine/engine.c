@@ -1,4 +1,5 @@
 #include "engine/engine.h"
+#include "base/quirks_kit.h"
 
 #include "engine/forks.h"
 
@@ -99,7 +100,6 @@ static void describe_sched(engine *e)
     c->max_pins = s->is_pinning ? 4 : 0;
     c->lookahead = s->lookahead;
     c->num_swap_blocks = s->num_swap_blocks;
-    c->quirks_on = s->quirks;
     c->swap_block_ns = 1; /* moving is nearly always worth it */
     c->recompute_token_ns = 100;
     c->prefix_window = s->prefix_window;
@@ -191,6 +191,7 @@ static int open_sched(engine *e)
 {
     if (e->setup->num_cpu_blocks > 0 && open_offload(e) != 0)
         return 1;
+    quirks_change(e->setup->quirks, 0); /* for schedulers that take over too */
     int status = quire_sched_create(&e->config, NULL, &e->sched);
     if (status != QUIRE_OK)
         return engine_fail(e, "scheduler", status);

@@ -1,4 +1,5 @@
 /* engine/main.c - the program: engine_proof --requests N --seed S [--backend cpu|cuda] ... */
+#include "base/quirks_kit.h"
 #include "engine/proof.h"
 
 #include <stdio.h>
@@ -9,7 +10,7 @@ static void print_usage(void)
 {
     printf("engine_proof [--requests N] [--seed S] [--backend cpu|cuda] [--jobs N] [--verbose]\n"
            "             [--per-engine N] [--without NAME,NAME] [--with NAME,NAME: no others]\n"
-           "             [--quirks NAME,NAME: of vLLM 0.20.0, as quire/config.h names them]\n"
+           "             [--quirks NAME,NAME: of vLLM 0.20.0, as docs/quirks.md names them]\n"
            "             [--part: what was never at work is told, and no failure]\n"
            "             [--one SEED] [--break N: 1 marks 2 slot 3 table 4 copy 5 swap 6 zero 7 "
            "position 8 peer]\n"
@@ -52,8 +53,8 @@ static uint64_t read_quirks(char *names)
         uint64_t bit = 0;
 #define ENGINE_X(number, field, text)                                                              \
     if (strcmp(name, #field) == 0)                                                                 \
-        bit = QUIRE_QUIRK(field);
-        QUIRE_QUIRK_MAP(ENGINE_X)
+        bit = QR_QUIRK(field);
+        QR_QUIRK_MAP(ENGINE_X)
 #undef ENGINE_X
         if (bit == 0) {
             fprintf(stderr, "engine_proof: no quirk '%s'\n", name);

@@ -3,6 +3,7 @@
 #include "engine/proof.h"
 #include "engine/reference.h"
 
+#include "base/quirks.h"
 #include "base/unit.h"
 
 #include <math.h>
@@ -290,10 +291,10 @@ static void what_vllm_gets_wrong_is_found(void **state)
         skip(); /* they take many requests to find */
     engine_switches all = {.prefix = true, .chunked = true, .async = true, .spec = true};
     all.hybrid = true;
-    is_found_from(8, all, ENGINE_WHOLE, QUIRE_QUIRK(WINDOW_AHEAD));
+    is_found_from(8, all, ENGINE_WHOLE, QR_QUIRK(WINDOW_AHEAD));
     all.hybrid = false;
     all.resets = true;
-    is_found_from(4, all, ENGINE_WHOLE, QUIRE_QUIRK(RESET_DROPS_ONE));
+    is_found_from(4, all, ENGINE_WHOLE, QR_QUIRK(RESET_DROPS_ONE));
 }
 
 static void what_was_never_at_work_is_found(void **state)

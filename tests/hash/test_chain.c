@@ -5,6 +5,7 @@
  *
  * The caller's buffers are overwritten after every call: what the chain needs later it must have
  * copied. */
+#include "base/quirks_kit.h"
 #include "hash/chain.h"
 
 #include "base/unit.h"
@@ -42,9 +43,10 @@ static void open_fixture(fixture *f, quire_hash_algo algo, uint32_t block_size, 
     config.algo = algo;
     config.block_size = block_size;
     config.seed = (quire_bytes){"0", 1};
-    config.quirks_on = quirks;
     config.max_extra_bytes = 200;
+    quirks_change(quirks, 0);
     assert_int_equal(quire_hasher_create(&config, NULL, &f->hasher), QUIRE_OK);
+    quirks_change(0, 0);
     assert_true(quire_chain_bytes(f->hasher) <= CHAIN_ROOM);
     f->digest_bytes = quire_hash_digest_bytes(algo);
     start(f);
@@ -294,7 +296,7 @@ static void hash_two_features(uint64_t quirks, size_t num_features, unsigned cha
 static void quirk_looks_at_the_last_feature_only(void **state)
 {
     (void)state;
-    uint64_t quirk = QUIRE_QUIRK(MM_LAST_FEATURE);
+    uint64_t quirk = QR_QUIRK(MM_LAST_FEATURE);
     unsigned char both[32];
     unsigned char last[32];
     unsigned char both_quirk[32];
@@ -317,7 +319,7 @@ static void quirk_does_not_show_in_one_append(void **state)
     fixture plain;
     fixture quirky;
     open_fixture(&plain, QUIRE_HASH_SHA256, 16, 0);
-    open_fixture(&quirky, QUIRE_HASH_SHA256, 16, QUIRE_QUIRK(MM_LAST_FEATURE));
+    open_fixture(&quirky, QUIRE_HASH_SHA256, 16, QR_QUIRK(MM_LAST_FEATURE));
     append_ok(&plain, 0, NUM_TOKENS, &extra);
     append_ok(&quirky, 0, NUM_TOKENS, &extra);
     assert_memory_equal(plain.hashes, quirky.hashes, sizeof plain.hashes);

@@ -79,17 +79,6 @@ static void unknown_profile_is_refused(void **state)
     assert_refused(&config);
 }
 
-static void unknown_quirks_are_refused(void **state)
-{
-    (void)state;
-    quire_hasher_config config = QUIRE_HASHER_CONFIG_INIT;
-    config.quirks_on = UINT64_C(1) << 63;
-    assert_refused(&config);
-    config.quirks_on = 0;
-    config.quirks_off = UINT64_C(1) << 63;
-    assert_refused(&config);
-}
-
 static void seed_and_none_hash_exclude_each_other(void **state)
 {
     (void)state;
@@ -127,18 +116,13 @@ static void quire128_takes_no_none_hash(void **state)
     assert_refused(&config);
 }
 
-static void profile_and_quirks_are_combined(void **state)
+static void profile_has_its_quirks(void **state)
 {
     (void)state;
     quire_hasher_config config = config_of(QUIRE_HASH_SHA256);
     config.profile = QUIRE_PROFILE_VLLM_0_20;
     quire_hasher *hasher = make(&config);
-    uint64_t all = hasher->quirks;
-    assert_true(all & QUIRE_QUIRK(MM_LAST_FEATURE));
-    quire_hasher_destroy(hasher);
-    config.quirks_off = QUIRE_QUIRK(MM_LAST_FEATURE);
-    hasher = make(&config);
-    assert_int_equal(hasher->quirks, all & ~QUIRE_QUIRK(MM_LAST_FEATURE));
+    assert_int_equal(hasher->quirks, QR_ALL_QUIRKS);
     quire_hasher_destroy(hasher);
 }
 
@@ -447,11 +431,10 @@ int main(void)
         cmocka_unit_test(unknown_algorithm_is_refused),
         cmocka_unit_test(block_size_has_a_limit),
         cmocka_unit_test(unknown_profile_is_refused),
-        cmocka_unit_test(unknown_quirks_are_refused),
         cmocka_unit_test(seed_and_none_hash_exclude_each_other),
         cmocka_unit_test(none_hash_has_1_to_64_bytes),
         cmocka_unit_test(quire128_takes_no_none_hash),
-        cmocka_unit_test(profile_and_quirks_are_combined),
+        cmocka_unit_test(profile_has_its_quirks),
         cmocka_unit_test(none_hash_from_seed_is_vllms),
         cmocka_unit_test(first_block_has_none_hash_as_parent),
         cmocka_unit_test(random_hook_makes_none_hash),

@@ -66,8 +66,6 @@ static const field hasher_fields[] = {
      {{GOOD, 0}, {GOOD, 1}, {GOOD, 2}, {GOOD, 4}, {GOOD, 5}, {BAD, 6}, {BAD, UINT32_MAX}}},
     {HASHER(block_size), {{GOOD, 0}, {GOOD, 1}, {GOOD, 65536}, {BAD, 65537}, {BAD, UINT32_MAX}}},
     {HASHER(profile), {{GOOD, 0}, {GOOD, 1}, {BAD, 2}, {BAD, UINT32_MAX}}},
-    {HASHER(quirks_on), {{GOOD, 0}, {GOOD, 1}, {MAYBE, UINT64_MAX}}},
-    {HASHER(quirks_off), {{GOOD, 0}, {GOOD, 1}, {MAYBE, UINT64_MAX}}},
     {HASHER(max_extra_bytes),
      {{GOOD, 0}, {GOOD, 1}, {GOOD, 16384}, {MAYBE, 65535}, {MAYBE, UINT32_MAX}}},
 };
@@ -174,8 +172,6 @@ static const field cache_fields[] = {
     {CACHE(dcp_world_size), {{GOOD, 0}, {GOOD, 1}, {ALONE, 2}, {ALONE, UINT32_MAX}}},
     {CACHE(pcp_world_size), {{GOOD, 0}, {GOOD, 1}, {ALONE, 2}, {ALONE, UINT32_MAX}}},
     {CACHE(profile), {{GOOD, 0}, {GOOD, 1}, {BAD, 2}, {BAD, UINT32_MAX}}},
-    {CACHE(quirks_on), {{GOOD, 0}, {GOOD, 127}, {BAD, UINT64_MAX}}},
-    {CACHE(quirks_off), {{GOOD, 0}, {GOOD, 127}, {BAD, UINT64_MAX}}},
     {CACHE(watermark),
      {PART_GOOD(0), PART_GOOD(HALF), PART_GOOD(ONE), PART_BAD(TWO), PART_BAD(MINUS_ONE),
       PART_BAD(NO_NUMBER)}},
@@ -226,8 +222,6 @@ static const field sched_fields[] = {
      {{GOOD, 0}, {BAD, 63}, {GOOD, 64}, {GOOD, 1 << 20}, {BAD, (1 << 20) + 1}, {BAD, UINT32_MAX}}},
     {SCHED(max_encoder_items), {{GOOD, 0}, {GOOD, 1}, {MAYBE, 1 << 20}, {BAD, (1 << 20) + 1}}},
     {SCHED(profile), {{GOOD, 0}, {GOOD, 1}, {BAD, 2}, {BAD, UINT32_MAX}}},
-    {SCHED(quirks_on), {{GOOD, 0}, {GOOD, 4095}, {BAD, UINT64_MAX}}},
-    {SCHED(quirks_off), {{GOOD, 0}, {GOOD, 4095}, {BAD, UINT64_MAX}}},
 };
 
 typedef struct fields_of_kind {

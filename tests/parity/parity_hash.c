@@ -11,6 +11,7 @@
  * A hash depends on every byte of the one before, so the first bytes of each and the whole last one
  * leave nothing out.
  */
+#include "base/quirks_kit.h"
 #include "parity/hash_case.h"
 #include "parity/stream.h"
 
@@ -315,8 +316,9 @@ static void default_profile_with_the_quirk_is_the_same(void **state)
 {
     (void)state;
     hash_case c = {.config = QUIRE_HASHER_CONFIG_INIT};
-    c.config.quirks_on = QUIRE_QUIRK(MM_LAST_FEATURE);
+    quirks_change(QR_QUIRK(MM_LAST_FEATURE), 0);
     replay(&c);
+    quirks_change(0, 0);
 }
 
 /* Without the quirk some requests must get other hashes, and only such with several features. */
@@ -325,8 +327,9 @@ static void quirk_shows_when_it_is_off(void **state)
     (void)state;
     hash_case c = {.config = QUIRE_HASHER_CONFIG_INIT, .may_differ = true};
     c.config.profile = QUIRE_PROFILE_VLLM_0_20;
-    c.config.quirks_off = QUIRE_QUIRK(MM_LAST_FEATURE);
+    quirks_change(0, QR_QUIRK(MM_LAST_FEATURE));
     replay(&c);
+    quirks_change(0, 0);
     print_message("without the quirk %u requests have other hashes\n", c.differing_requests);
     if (is_committed)
         assert_true(c.differing_requests > 0);

@@ -485,8 +485,6 @@ static bool make_cpu_cache(vllm_offload *o, const quire_sched_config *sched, uin
     cpu.log_stats = QUIRE_OFF;
     cpu.track_new_blocks = QUIRE_OFF;
     cpu.profile = QUIRE_PROFILE_VLLM_0_20;
-    cpu.quirks_on = sched->quirks_on;
-    cpu.quirks_off = sched->quirks_off;
     cpu.watermark = 0;
     cpu.max_copies = 0;
     cpu.num_host_blocks = 0;

@@ -101,8 +101,6 @@ static void every_number_has_its_name_in_the_sentence(void **state)
         NUMBER(max_encoder_items),
         NUMBER(max_ghosts),
         NUMBER(profile),
-        NUMBER(quirks_on),
-        NUMBER(quirks_off),
         NUMBER(num_swap_blocks),
         NUMBER(swap_setup_ns),
         NUMBER(max_pins),

@@ -1,5 +1,6 @@
 /* Calls that end, cut and reset requests from outside: what they end, and that a call which is
  * refused has changed nothing. */
+#include "base/quirks_kit.h"
 #include "sched/retain/swap_kit.h"
 
 static sched_kit kit;
@@ -97,12 +98,13 @@ static quire_req open_reset(const quire_connector *connector, uint64_t quirks_on
 {
     quire_sched_config c = kit_config(&kit);
     c.connector = connector;
-    c.quirks_on = quirks_on;
     c.max_pins = 4;
     c.lookahead = 4;
     c.hooks.now_ns = fixed_now;
     c.max_num_seqs = 2;
+    quirks_change(quirks_on, 0);
     kit_open(&kit, &c);
+    quirks_change(0, 0);
     num_connector_resets = 0;
     connector_answer = 0;
     keeps_sending = 0;
@@ -174,12 +176,12 @@ static void a_reset_that_is_refused(void **state)
 static void reset_in_parts(void **state)
 {
     (void)state;
-    quire_req a = open_reset(&sender, QUIRE_QUIRK(RESET_IN_PARTS), 1);
+    quire_req a = open_reset(&sender, QR_QUIRK(RESET_IN_PARTS), 1);
     assert_int_equal(quire_sched_reset_prefix_cache(kit.sched, 1, 1), QUIRE_BUSY);
     assert_int_equal(kit_info(&kit, a).status, QUIRE_REQ_PREEMPTED);
     assert_int_equal(num_connector_resets, 1);
     kit_close(&kit);
-    open_reset(NULL, QUIRE_QUIRK(RESET_IN_PARTS), 0);
+    open_reset(NULL, QR_QUIRK(RESET_IN_PARTS), 0);
     assert_int_equal(quire_sched_reset_prefix_cache(kit.sched, 1, 1), QUIRE_BUSY);
     assert_int_equal(quire_pool_get_counts(quire_cache_pool(quire_sched_cache(kit.sched))).num_keys,
                      0);

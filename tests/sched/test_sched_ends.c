@@ -1,5 +1,6 @@
 /* Every request ends, and what was computed before a cut does not count after it: the default
  * profile beside the quirks that vLLM 0.20.0 has instead. */
+#include "base/quirks_kit.h"
 #include <quire.h>
 
 #include <setjmp.h>
@@ -48,6 +49,13 @@ static quire_sched_config config_of(bench *b, quire_group_config *group, uint32_
 static void open_bench(bench *b, const quire_sched_config *c)
 {
     assert_int_equal(quire_sched_create(c, NULL, &b->sched), QUIRE_OK);
+}
+
+static void open_quirky(bench *b, const quire_sched_config *c, uint64_t quirks)
+{
+    quirks_change(quirks, 0);
+    open_bench(b, c);
+    quirks_change(0, 0);
 }
 
 static void close_bench(bench *b)
@@ -99,8 +107,7 @@ static void what_cannot_fit_is_refused(void **state)
         bench b;
         quire_group_config group;
         quire_sched_config c = config_of(&b, &group, 6); /* 5 blocks: 20 tokens */
-        c.quirks_on = quirk ? QUIRE_QUIRK(HOPELESS_WAITS) : 0;
-        open_bench(&b, &c);
+        open_quirky(&b, &c, quirk ? QR_QUIRK(HOPELESS_WAITS) : 0);
         quire_req req;
         int err = add(&b, "a", 21,
                       (quire_request_params){.size = sizeof(quire_request_params), .max_tokens = 4},
@@ -180,8 +187,7 @@ static void min_tokens_do_not_hide_the_length(void **state)
         bench b;
         quire_group_config group;
         quire_sched_config c = config_of(&b, &group, 40);
-        c.quirks_on = quirk ? QUIRE_QUIRK(MIN_TOKENS_HIDES_LENGTH) : 0;
-        open_bench(&b, &c);
+        open_quirky(&b, &c, quirk ? QR_QUIRK(MIN_TOKENS_HIDES_LENGTH) : 0);
         quire_req req;
         quire_request_params p = {
             .size = sizeof(quire_request_params), .max_tokens = 4, .min_tokens = MAX_LEN};
@@ -206,9 +212,8 @@ static void a_reset_voids_all_that_is_in_flight(void **state)
         quire_group_config group;
         quire_sched_config c = config_of(&b, &group, 40);
         c.async_scheduling = QUIRE_ON;
-        c.quirks_on = QUIRE_QUIRK(STALE_OUTPUTS); /* else preemption alone makes them void */
-        c.quirks_on |= quirk ? QUIRE_QUIRK(RESET_DROPS_ONE) : 0;
-        open_bench(&b, &c);
+        uint64_t quirks = QR_QUIRK(STALE_OUTPUTS); /* else preemption alone makes them void */
+        open_quirky(&b, &c, quirks | (quirk ? QR_QUIRK(RESET_DROPS_ONE) : 0));
         quire_req req;
         assert_int_equal(
             add(&b, "a", 8,
@@ -238,8 +243,7 @@ static void a_session_takes_nothing_from_before_its_input(void **state)
         quire_group_config group;
         quire_sched_config c = config_of(&b, &group, 40);
         c.async_scheduling = QUIRE_ON;
-        c.quirks_on = quirk ? QUIRE_QUIRK(SESSION_KEEPS_AHEAD) : 0;
-        open_bench(&b, &c);
+        open_quirky(&b, &c, quirk ? QR_QUIRK(SESSION_KEEPS_AHEAD) : 0);
         quire_req req;
         quire_request_params p = {.size = sizeof(quire_request_params),
                                   .max_tokens = 30,
@@ -280,9 +284,8 @@ static void stale_rejects_do_not_count(void **state)
         quire_sched_config c = config_of(&b, &group, 40);
         c.num_spec_tokens = 2;
         c.max_num_batched_tokens = 16;
-        c.quirks_on = QUIRE_QUIRK(RESET_DROPS_ONE); /* else the reset alone makes it void */
-        c.quirks_on |= quirk ? QUIRE_QUIRK(STALE_OUTPUTS) : 0;
-        open_bench(&b, &c);
+        uint64_t quirks = QR_QUIRK(RESET_DROPS_ONE); /* else the reset alone makes it void */
+        open_quirky(&b, &c, quirks | (quirk ? QR_QUIRK(STALE_OUTPUTS) : 0));
         quire_req req;
         assert_int_equal(
             add(&b, "a", 8,
@@ -338,8 +341,7 @@ static void blocks_of_failed_loads_are_not_found(void **state)
                                      .user = &num_there,
                                      .get_num_new_matched_tokens = all_but_the_last};
         c.connector = &connector;
-        c.quirks_on = quirk ? QUIRE_QUIRK(FAILED_BLOCKS_STAY) : 0;
-        open_bench(&b, &c);
+        open_quirky(&b, &c, quirk ? QR_QUIRK(FAILED_BLOCKS_STAY) : 0);
         quire_req req;
         assert_int_equal(
             add(&b, "a", 10,

@@ -1,5 +1,6 @@
 /* sched/test_sched_flight.c - steps in flight end in any order, or never; and outputs that are not
  * what the step was to give. What is shown with the vLLM profile was seen in vLLM 0.20.0. */
+#include "base/quirks_kit.h"
 #include "sched/sched_kit.h"
 
 static sched_kit kit;
@@ -220,12 +221,13 @@ static void ends_wait_to_be_told(void **state)
 {
     (void)state;
     quire_sched_config config = flight_config(QUIRE_PROFILE_DEFAULT, QUIRE_OFF);
-    config.quirks_on = QUIRE_QUIRK(STALE_OUTPUTS) | QUIRE_QUIRK(FAILED_BLOCKS_STAY);
     config.cache->num_blocks = 3; /* two of them are for requests: 8 tokens */
     config.long_prefill_token_threshold = 4;
     config.reserve_full_sequence = QUIRE_OFF;
     config.max_batches = 1;
+    quirks_change(QR_QUIRK(STALE_OUTPUTS) | QR_QUIRK(FAILED_BLOCKS_STAY), 0);
     kit_open(&kit, &config);
+    quirks_change(0, 0);
     quire_req a = kit_add(&kit, "a", 7);
     quire_req b = kit_add(&kit, "b", 7);
     kit_step(&kit);

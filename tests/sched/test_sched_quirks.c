@@ -1,5 +1,6 @@
 /* sched/test_sched_quirks.c - the scheduler's quirks of vLLM 0.20.0, each in both profiles and each
  * way: the bug shows with the bit and does not without. */
+#include "base/quirks_kit.h"
 #include "sched/sched_kit.h"
 
 enum { NUM_VARIANTS = 4 };
@@ -27,9 +28,9 @@ static sched_kit kit;
 static void open_variant(quire_sched_config config, const variant *v)
 {
     config.profile = v->profile;
-    config.quirks_on = v->quirks_on;
-    config.quirks_off = v->quirks_off;
+    quirks_change(v->quirks_on, v->quirks_off);
     kit_open(&kit, &config);
+    quirks_change(0, 0);
 }
 
 /* ---- PRIORITY_SKIP ---------------------------------------------------------- */
@@ -41,7 +42,7 @@ static void priority_skip(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
-        variant v = variant_of(QUIRE_QUIRK(PRIORITY_SKIP), i);
+        variant v = variant_of(QR_QUIRK(PRIORITY_SKIP), i);
         quire_sched_config config = kit_config(&kit);
         config.cache->num_blocks = 5;
         config.policy = QUIRE_POLICY_PRIORITY;
@@ -75,7 +76,7 @@ static void priority_ties(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
-        variant v = variant_of(QUIRE_QUIRK(PRIORITY_TIES), i);
+        variant v = variant_of(QR_QUIRK(PRIORITY_TIES), i);
         quire_sched_config config = kit_config(&kit);
         config.cache->num_blocks = 3;
         config.policy = QUIRE_POLICY_PRIORITY;
@@ -115,7 +116,7 @@ static void mamba_align_inside(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
-        variant v = variant_of(QUIRE_QUIRK(MAMBA_ALIGN_INSIDE), i);
+        variant v = variant_of(QR_QUIRK(MAMBA_ALIGN_INSIDE), i);
         quire_sched_config config = mamba_config(QUIRE_MAMBA_MODE_ALIGN);
         config.cache->use_eagle = QUIRE_ON;
         open_variant(config, &v);
@@ -162,7 +163,7 @@ static void mamba_loads_leave_one_token(void **state)
                                        .get_num_new_matched_tokens = match_all,
                                        .update_state_after_alloc = note_load};
     for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
-        variant v = variant_of(QUIRE_QUIRK(WINDOW_AHEAD), i);
+        variant v = variant_of(QR_QUIRK(WINDOW_AHEAD), i);
         quire_sched_config config = mamba_config(QUIRE_MAMBA_MODE_ALL);
         config.connector = &connector;
         open_variant(config, &v);
@@ -180,7 +181,7 @@ static void mamba_sessions_do_not_go_back(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
-        variant v = variant_of(QUIRE_QUIRK(SESSION_KEEPS_AHEAD), i);
+        variant v = variant_of(QR_QUIRK(SESSION_KEEPS_AHEAD), i);
         quire_sched_config config = mamba_config(QUIRE_MAMBA_MODE_ALL);
         config.async_scheduling = QUIRE_ON;
         config.max_batches = 3;
@@ -214,7 +215,7 @@ static void sessions_that_are_ahead_wait(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
-        variant v = variant_of(QUIRE_QUIRK(SESSION_KEEPS_AHEAD), i);
+        variant v = variant_of(QR_QUIRK(SESSION_KEEPS_AHEAD), i);
         quire_sched_config config = kit_config(&kit);
         config.async_scheduling = QUIRE_ON;
         config.max_batches = 5;
@@ -277,7 +278,7 @@ static void load_of_one_token_is_asked_again(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
-        variant v = variant_of(QUIRE_QUIRK(LOAD_ASKED_AGAIN), i);
+        variant v = variant_of(QR_QUIRK(LOAD_ASKED_AGAIN), i);
         quire_sched_config config = kit_config(&kit);
         config.connector = &finder;
         open_variant(config, &v);
@@ -327,7 +328,7 @@ static void load_that_lost_its_tokens_is_asked_again(void **state)
 {
     (void)state;
     for (uint32_t i = 2; i < NUM_VARIANTS; i++) { /* with STALE_OUTPUTS alone */
-        variant v = variant_of(QUIRE_QUIRK(LOAD_ASKED_AGAIN), i);
+        variant v = variant_of(QR_QUIRK(LOAD_ASKED_AGAIN), i);
         quire_block_span before[1];
         quire_block_span after[1];
         quire_req a = lose_loaded_tokens(&v);
@@ -350,7 +351,7 @@ static void load_that_lost_its_tokens_is_asked_again(void **state)
 static void load_that_lost_its_tokens_is_loaded_again(void **state)
 {
     (void)state;
-    const variant v = variant_of(QUIRE_QUIRK(LOAD_ASKED_AGAIN), 2);
+    const variant v = variant_of(QR_QUIRK(LOAD_ASKED_AGAIN), 2);
     quire_req a = lose_loaded_tokens(&v);
     end_load(3, a);
     num_found = 3;
@@ -369,7 +370,7 @@ static void load_that_lost_its_tokens_is_loaded_again(void **state)
 static void load_that_lost_its_tokens_has_a_hit(void **state)
 {
     (void)state;
-    const variant v = variant_of(QUIRE_QUIRK(LOAD_ASKED_AGAIN), 2);
+    const variant v = variant_of(QR_QUIRK(LOAD_ASKED_AGAIN), 2);
     quire_req a = lose_loaded_tokens(&v);
     num_found = 0;
     quire_req other = kit_add(&kit, "a2", 5);
@@ -414,7 +415,7 @@ static void session_stale_hash(void **state)
     (void)state;
     const quire_token sampled = 5;
     for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
-        variant v = variant_of(QUIRE_QUIRK(SESSION_STALE_HASH), i);
+        variant v = variant_of(QR_QUIRK(SESSION_STALE_HASH), i);
         quire_token old[9];
         quire_token now[9];
         open_variant(kit_config(&kit), &v);
@@ -469,7 +470,7 @@ static void encoder_frees_again(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
-        variant v = variant_of(QUIRE_QUIRK(ENCODER_FREES_AGAIN), i);
+        variant v = variant_of(QR_QUIRK(ENCODER_FREES_AGAIN), i);
         quire_sched_config config = cross_config();
         config.encoder_compute_budget = 16;
         config.encoder_cache_size = 4;

@@ -36,8 +36,6 @@ static const py_field own_fields[] = {U32(max_num_batched_tokens),
                                       U32(digest_bytes),
                                       SWITCH(log_stats),
                                       CACHE("profile", profile, PY_FIELD_NAME, py_profiles),
-                                      CACHE("quirks_on", quirks_on, PY_FIELD_U64, NULL),
-                                      CACHE("quirks_off", quirks_off, PY_FIELD_U64, NULL),
                                       PY_FIELDS_END};
 
 static int get_group(void *user, PyObject *item, void *out)
@@ -439,7 +437,7 @@ static PyType_Slot cache_slots[] = {
      "watermark=0.0, admit_below=0.8, preempt_above=0.95, event_log_bytes=0, "
      "max_num_batched_tokens=0, max_requests=0, max_copies=0, num_host_blocks=0, digest_bytes=32, "
      "log_stats=False, "
-     "profile='default', quirks_on=0, quirks_off=0)\n--\n\n"
+     "profile='default')\n--\n\n"
      "The KV cache of an engine: which blocks each request has.\n\n"
      "num_gpu_blocks and max_model_len are needed, or a plan that has both. groups: layers as "
      "dicts, one for each group; without them one group of full attention with block_size. "

@@ -115,8 +115,6 @@ static int extra_get(extra_keys *extra, PyObject *const *sources)
 
 static const py_field hasher_fields[] = {
     PY_FIELD_NAMED(quire_hasher_config, "profile", profile, PY_FIELD_NAME, py_profiles),
-    PY_FIELD(quire_hasher_config, quirks_on, PY_FIELD_U64),
-    PY_FIELD(quire_hasher_config, quirks_off, PY_FIELD_U64),
     PY_FIELD(quire_hasher_config, max_extra_bytes, PY_FIELD_U32), PY_FIELDS_END};
 
 static int get_algo(const py_state *state, PyObject *source, quire_hash_algo *algo)
@@ -173,29 +171,23 @@ int py_hasher_take(const py_state *state, PyObject *keywords, uint32_t block_siz
 
 static PyObject *hasher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"algo",       "block_size",      "seed",
-                            "none_hash",  "profile",         "quirks_on",
-                            "quirks_off", "max_extra_bytes", NULL};
+    static char *names[] = {"algo",    "block_size",      "seed", "none_hash",
+                            "profile", "max_extra_bytes", NULL};
     const py_state *state = PyType_GetModuleState(type);
     quire_hasher_config config = QUIRE_HASHER_CONFIG_INIT;
     PyObject *algo = NULL;
     PyObject *seed = NULL;
     PyObject *none_hash = NULL;
     PyObject *profile = NULL;
-    unsigned long long on = 0;
-    unsigned long long off = 0;
     unsigned int block_size = 16;
     int value = QUIRE_PROFILE_DEFAULT;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OI$OOOKKI:Hasher", names, &algo, &block_size,
-                                     &seed, &none_hash, &profile, &on, &off,
-                                     &config.max_extra_bytes))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OI$OOOI:Hasher", names, &algo, &block_size,
+                                     &seed, &none_hash, &profile, &config.max_extra_bytes))
         return NULL;
     if (profile != NULL && py_name_value(py_profiles, profile, "profile", &value) < 0)
         return NULL;
     config.block_size = block_size;
     config.profile = (quire_profile)value;
-    config.quirks_on = on;
-    config.quirks_off = off;
     quire_hasher *made;
     if (make_hasher(state, &config, algo, seed, none_hash, &made) < 0)
         return NULL;
@@ -474,7 +466,7 @@ static PyGetSetDef hasher_getset[] = {
 
 static PyType_Slot hasher_slots[] = {
     {Py_tp_doc, "Hasher(algo='sha256', block_size=16, *, seed=None, none_hash=None, "
-                "profile='default', quirks_on=0, quirks_off=0, max_extra_bytes=0)\n--\n\n"
+                "profile='default', max_extra_bytes=0)\n--\n\n"
                 "Hashes blocks of tokens as vLLM does. Without seed and none_hash: at random."},
     {Py_tp_new, (void *)hasher_new},
     {Py_tp_dealloc, (void *)hasher_dealloc},

@@ -42,17 +42,6 @@ static PyObject *hash_algorithms(void)
     return dict;
 }
 
-static PyObject *quirks(void)
-{
-    PyObject *dict = PyDict_New();
-#define ENTRY(bit, name, sentence)                                                                 \
-    if (dict != NULL && py_put(dict, #name, PyLong_FromUnsignedLongLong(QUIRE_QUIRK(name))) < 0)   \
-        Py_CLEAR(dict);
-    QUIRE_QUIRK_MAP(ENTRY)
-#undef ENTRY
-    return dict;
-}
-
 static int add_constant(PyObject *module, const char *name, PyObject *value)
 {
     int err = value != NULL ? PyModule_AddObjectRef(module, name, value) : -1;
@@ -68,10 +57,9 @@ static int add_constants(PyObject *module, py_state *state)
     state->empty_array = PyObject_GetAttrString(array, "array");
     Py_DECREF(array);
     if (state->empty_array == NULL ||
-        PyModule_AddStringConstant(module, "__version__", quire_version_string()) < 0 ||
-        add_constant(module, "HASH_ALGORITHMS", hash_algorithms()) < 0)
+        PyModule_AddStringConstant(module, "__version__", quire_version_string()) < 0)
         return -1;
-    return add_constant(module, "QUIRKS", quirks());
+    return add_constant(module, "HASH_ALGORITHMS", hash_algorithms());
 }
 
 /* ---- the module ------------------------------------------------------------ */

@@ -64,8 +64,6 @@ static const py_field config_fields[] = {
     U32(max_request_bytes),
     U32(max_encoder_items),
     NAMED(profile, py_profiles),
-    U64(quirks_on),
-    U64(quirks_off),
     U32(num_swap_blocks),
     U64(swap_block_ns),
     U64(recompute_token_ns),
@@ -495,7 +493,7 @@ static PyType_Slot sched_slots[] = {
      "max_request_bytes=2048, max_extra_bytes=0, num_swap_blocks=0, swap_block_ns=0, "
      "recompute_token_ns=1, max_pins=0, lookahead=0, prefix_window=0, prefix_patience=0, "
      "max_copies=0, use_pressure=False, victim='default', "
-     "profile='default', quirks_on=0, quirks_off=0)\n--\n\n"
+     "profile='default')\n--\n\n"
      "Who computes how many tokens in the next step, as vLLM 0.20.0 decides it.\n\n"
      "num_gpu_blocks and max_model_len are needed, or a plan that has both. groups: layers as "
      "dicts, one for each group; without them one group of full attention with block_size. "

@@ -359,8 +359,8 @@ static void image_batches(qr_image *image, quire_sched *s)
  * with vLLM's quirks, which leave some behind. */
 static void image_check_placeholders(qr_image *image, quire_sched *s)
 {
-    uint64_t leaves = QUIRE_QUIRK(STALE_OUTPUTS) | QUIRE_QUIRK(RESET_DROPS_ONE) |
-                      QUIRE_QUIRK(SESSION_KEEPS_AHEAD) | QUIRE_QUIRK(FAILED_BLOCKS_STAY);
+    uint64_t leaves = QR_QUIRK(STALE_OUTPUTS) | QR_QUIRK(RESET_DROPS_ONE) |
+                      QR_QUIRK(SESSION_KEEPS_AHEAD) | QR_QUIRK(FAILED_BLOCKS_STAY);
     if (!image->is_reading || image->is_bad || !s->rules.is_async ||
         (s->rules.quirks & leaves) != 0)
         return;

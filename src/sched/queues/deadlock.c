@@ -56,7 +56,7 @@ bool qr_deadlock_may_load(quire_sched *s, const qr_request *r)
     /* The others: with LOAD_ASKED_AGAIN the request may have blocks already. */
     uint32_t num_holders =
         s->deadlock.num_holders[QR_HOLDS_BLOCKS] - (r->holder == QR_HOLDS_BLOCKS);
-    if ((s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0)
+    if ((s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0)
         num_holders += s->deadlock.num_holders[QR_HOLDS_IDLE]; /* which never give way */
     if (num_holders >= s->rules.max_loading)
         return false;
@@ -115,7 +115,7 @@ static uint32_t choose_giver(const quire_sched *s)
 
 bool qr_deadlock_take_blocks(quire_sched *s)
 {
-    if ((s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0)
+    if ((s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0)
         return false;
     uint32_t index = choose_giver(s);
     if (index == QR_NIL)

@@ -28,7 +28,7 @@ static int check_parent(const qr_request *parent, const quire_request_params *p)
 static int check_child(quire_sched *s, const qr_request *parent, const quire_request_params *p)
 {
     uint64_t unsure =
-        QUIRE_QUIRK(STALE_OUTPUTS) | QUIRE_QUIRK(FAILED_BLOCKS_STAY) | QUIRE_QUIRK(HOPELESS_WAITS);
+        QR_QUIRK(STALE_OUTPUTS) | QR_QUIRK(FAILED_BLOCKS_STAY) | QR_QUIRK(HOPELESS_WAITS);
     if (s->cache->max_copies == 0 || (s->rules.quirks & unsure) != 0)
         return QUIRE_E_DISABLED;
     if (p->id.data == NULL || p->id.len == 0 || (p->prompt == NULL && p->num_prompt_tokens > 0) ||

@@ -113,7 +113,7 @@ static int hash_embeds_block(quire_sched *s, const qr_request *r, const quire_to
     quire_hasher *hasher = s->hasher;
     uint64_t start = s->chain->num_blocks * s->rules.hash_block_size;
     bool has_rows = start < r->num_prompt_tokens;
-    bool only_last = start > 0 && (hasher->quirks & QUIRE_QUIRK(MM_LAST_FEATURE)) != 0;
+    bool only_last = start > 0 && (hasher->quirks & QR_QUIRK(MM_LAST_FEATURE)) != 0;
     qr_extra_cursor cursor = qr_extra_begin(&r->extra, only_last);
     unsigned char of_nothing[QR_SHA256_BYTES];
     qr_hash_input input = {

@@ -157,7 +157,7 @@ int qr_request_check_arrays(const quire_request_params *p)
 
 bool qr_request_features_ok(const quire_sched *s, const quire_request_params *p)
 {
-    bool is_strict = (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+    bool is_strict = (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
     for (uint32_t i = 0; i < p->num_mm_inputs; i++) {
         const quire_mm_feature *f = &p->mm_inputs[i].feature;
         if (f->offset > s->rules.max_model_len || f->length > qr_sched_longest_feature(s) ||
@@ -191,7 +191,7 @@ static int check_limits(const quire_sched *s)
 
 static int check_request(quire_sched *s, const qr_request *r, uint32_t num_prompt_tokens)
 {
-    bool hides = (s->rules.quirks & QUIRE_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
+    bool hides = (s->rules.quirks & QR_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
     bool goes_on = r->is_resumable || (hides && r->stops.min_tokens > r->max_tokens);
     const qr_admissible_ask ask = {.num_tokens = num_prompt_tokens,
                                    .has_second = goes_on || r->max_tokens > 1,
@@ -346,7 +346,7 @@ int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uin
     if (num_tokens == 0 || num_tokens > r->num_prompt_tokens)
         return QUIRE_E_RANGE;
     bool keeps_all =
-        (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0 || s->rules.is_encoder_decoder;
+        (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0 || s->rules.is_encoder_decoder;
     uint32_t num_features = keeps_all ? r->num_features : count_features_before(r, num_tokens);
     if (num_features == QR_NIL)
         return QUIRE_E_RANGE;
@@ -365,7 +365,7 @@ int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uin
         qr_text_trim(&s->texts.store, &r->text);
         s->texts.num_waiting_pages += r->text.num_pages;
     }
-    bool is_stale = (s->rules.quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) != 0;
+    bool is_stale = (s->rules.quirks & QR_QUIRK(SESSION_STALE_HASH)) != 0;
     uint32_t most = is_stale ? r->text.num_pages * s->texts.store.page_hashes : 0;
     if (s->hasher != NULL && !is_stale)
         most = num_tokens / s->rules.hash_block_size;

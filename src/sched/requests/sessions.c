@@ -52,7 +52,7 @@ static uint32_t kept_tokens(const qr_request *r)
 /* Where the next input of a session that has stopped begins. */
 static uint32_t tokens_before_input(const quire_sched *s, const qr_request *r)
 {
-    bool keeps_ahead = (s->rules.quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
+    bool keeps_ahead = (s->rules.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
     return keeps_ahead ? kept_tokens(r) : r->num_kept;
 }
 
@@ -110,7 +110,7 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
     qr_session_input *in = &s->sessions.inputs[input];
     uint32_t kept = tokens_before_input(s, r);
     qr_text_cut(&s->texts.store, &r->text, kept);
-    if ((s->rules.quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) == 0 && s->hasher != NULL &&
+    if ((s->rules.quirks & QR_QUIRK(SESSION_STALE_HASH)) == 0 && s->hasher != NULL &&
         r->kv.num_hashes > kept / s->rules.hash_block_size)
         r->kv.num_hashes = kept / s->rules.hash_block_size;
     if (in->num_features > 0) {
@@ -162,8 +162,7 @@ static bool input_fits(const quire_sched *s, const qr_request *r, uint32_t input
         return false;
     qr_admissible_ask ask =
         ask_with_input(r, in, r->num_features, (uint32_t)num_tokens, in->text.num_tokens);
-    return (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0 ||
-           qr_why_never(s, &ask).needs == NULL;
+    return (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0 || qr_why_never(s, &ask).needs == NULL;
 }
 
 /* A session that waits for its user has a promise of pages for max_model_len tokens no longer: else
@@ -175,7 +174,7 @@ static void wait_for_input(quire_sched *s, qr_request *r)
     r->load = QR_LOAD_OPEN; /* one that has failed does not count for the next input */
     qr_deadlock_note_holder(s, r);
     s->queues.num_waiting_for_streaming++;
-    uint64_t late = QUIRE_QUIRK(SESSION_KEEPS_AHEAD) | QUIRE_QUIRK(STALE_OUTPUTS);
+    uint64_t late = QR_QUIRK(SESSION_KEEPS_AHEAD) | QR_QUIRK(STALE_OUTPUTS);
     if ((s->rules.quirks & late) == 0)
         qr_texts_take_back(&s->texts, r);
 }
@@ -185,7 +184,7 @@ bool qr_sched_session_ends(quire_sched *s, uint32_t index)
     qr_request *r = &s->table.requests[index];
     if (!r->is_resumable)
         return true;
-    if ((s->rules.quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) == 0) {
+    if ((s->rules.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) == 0) {
         r->num_kept = kept_tokens(r);
         if (qr_sched_has_states(s) && r->kv.num_computed_tokens > r->num_kept)
             qr_cache_drop(s->cache, &r->kv); /* steps in flight have moved the state on */

@@ -20,15 +20,11 @@ int qr_swap_config_check(const quire_sched_config *c)
 {
     if (c->num_swap_blocks == 0)
         return QUIRE_OK;
-    uint64_t quirks = qr_quirks(c->profile, c->quirks_on, c->quirks_off);
-    uint64_t unsure = QUIRE_QUIRK(STALE_OUTPUTS) | QUIRE_QUIRK(FAILED_BLOCKS_STAY);
-    bool can_swap = c->profile == QUIRE_PROFILE_DEFAULT && (quirks & unsure) == 0 &&
-                    c->is_encoder_decoder == QUIRE_OFF && has_movable_groups(c->cache);
-    if (can_swap)
+    if (c->profile == QUIRE_PROFILE_DEFAULT && c->is_encoder_decoder == QUIRE_OFF &&
+        has_movable_groups(c->cache))
         return QUIRE_OK;
-    return qr_refuse("num_swap_blocks is %u, but swapping needs the default profile without the "
-                     "quirks STALE_OUTPUTS and FAILED_BLOCKS_STAY, no encoder-decoder, "
-                     "and groups whose blocks can be moved",
+    return qr_refuse("num_swap_blocks is %u, but swapping needs the default profile, no "
+                     "encoder-decoder, and groups whose blocks can be moved",
                      c->num_swap_blocks);
 }
 

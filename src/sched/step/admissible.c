@@ -123,7 +123,7 @@ qr_never qr_why_never(const quire_sched *s, const qr_admissible_ask *ask)
 
 int qr_admissible_check(quire_sched *s, const qr_admissible_ask *ask)
 {
-    if ((s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0)
+    if ((s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0)
         return QUIRE_OK;
     qr_never never = qr_why_never(s, ask);
     if (never.needs == NULL)
@@ -139,8 +139,7 @@ const char *qr_admissible_config(const quire_sched_config *c, uint32_t align_siz
                           ? c->max_num_scheduled_tokens
                           : c->max_num_batched_tokens;
     uint32_t threshold = c->long_prefill_token_threshold;
-    bool is_strict =
-        (qr_quirks(c->profile, c->quirks_on, c->quirks_off) & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+    bool is_strict = (qr_quirks(c->profile) & QR_QUIRK(HOPELESS_WAITS)) == 0;
     if (is_strict && c->enable_chunked_prefill == QUIRE_OFF && budget < c->cache->max_model_len)
         return "without enable_chunked_prefill, max_num_batched_tokens and "
                "max_num_scheduled_tokens must not be smaller than cache.max_model_len";

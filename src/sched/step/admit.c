@@ -54,7 +54,7 @@ static bool promote(quire_sched *s, uint32_t index)
 static bool must_leave_one(const quire_sched *s, const qr_admission *a)
 {
     return !a->is_async ||
-           (qr_sched_has_states(s) && (s->rules.quirks & QUIRE_QUIRK(WINDOW_AHEAD)) == 0);
+           (qr_sched_has_states(s) && (s->rules.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0);
 }
 
 static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
@@ -108,7 +108,7 @@ static uint32_t count_dropped(const quire_sched *s, const qr_admission *a)
  * a load no token may be computed: the only one is computed again, or STALE_OUTPUTS took them. */
 static bool goes_on(const quire_sched *s, const qr_request *r)
 {
-    bool keeps_blocks = r->kv.seq != 0 && (s->rules.quirks & QUIRE_QUIRK(LOAD_ASKED_AGAIN)) == 0;
+    bool keeps_blocks = r->kv.seq != 0 && (s->rules.quirks & QR_QUIRK(LOAD_ASKED_AGAIN)) == 0;
     return r->kv.num_computed_tokens > 0 || keeps_blocks;
 }
 
@@ -176,7 +176,7 @@ static uint32_t encoder_tokens(const quire_sched *s, const qr_admission *a)
 /* Whether the step loads blocks: until update says that they came nobody else may find them. */
 static bool must_confirm(const quire_sched *s, const qr_admission *a)
 {
-    return a->num_external > 0 && (s->rules.quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) == 0;
+    return a->num_external > 0 && (s->rules.quirks & QR_QUIRK(FAILED_BLOCKS_STAY)) == 0;
 }
 
 /* No request has blocks, none is held, and none waits to be copied. */
@@ -193,7 +193,7 @@ static qr_verdict refuse_blocks(quire_sched *s, qr_admission *a, int err)
 {
     qr_request *r = a->r;
     bool is_hopeless =
-        s->rules.is_encoder_decoder && (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0;
+        s->rules.is_encoder_decoder && (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0;
     bool has_both = err == QUIRE_E_ARGUMENT && r->kv.seq != 0 && a->hits != NULL;
     qr_assert(qr_cache_lacks_room(err) || (err == QUIRE_E_STALE_HIT && s->partners.has_connector) ||
               (err == QUIRE_E_RANGE && is_hopeless) || has_both);
@@ -218,7 +218,7 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
                                .num_encoder_tokens = encoder_tokens(s, a),
                                .delay_cache_blocks = a->is_async || must_confirm(s, a)};
     bool is_whole = a->is_async && a->num_computed == r->kv.num_tokens;
-    if (is_whole && (s->rules.quirks & QUIRE_QUIRK(WINDOW_AHEAD)) == 0)
+    if (is_whole && (s->rules.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0)
         p.num_uncertain_tokens = 1; /* it will be computed again */
     if (a->hits == NULL) {
         p.num_lookahead_tokens = r->kv.num_computed_tokens > 0 ? s->rules.num_lookahead : 0;
@@ -331,7 +331,7 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
     qr_admission a = {.index = index, .r = &s->table.requests[index]};
     qr_verdict verdict = try_admission(s, &a);
     if (verdict != QR_ADMITTED) {
-        if (a.r->num_features > 0 && (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0)
+        if (a.r->num_features > 0 && (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0)
             qr_encoder_free(&s->encoder, a.r->features, a.r->num_features);
         explain(s, &a, verdict);
         if (a.reason == QUIRE_REASON_BLOCKS && s->builder.without_blocks == QR_NIL)
@@ -389,7 +389,7 @@ static qr_waiting *choose_queue(quire_sched *s)
  * what it needs: blocks, or pages. */
 static bool may_go_past(const quire_sched *s)
 {
-    return s->queues.num_running == 0 && (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+    return s->queues.num_running == 0 && (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 /* The request that is tried next. */
@@ -446,7 +446,7 @@ static bool end_without_hope(quire_sched *s)
 {
     uint32_t index = s->builder.without_blocks;
     return has_whole_pool(s) && index != QR_NIL &&
-           (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0 && qr_sched_end_outgrown(s, index);
+           (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0 && qr_sched_end_outgrown(s, index);
 }
 
 /* When no request runs and none could be admitted, pins end; then requests that wait with blocks

@@ -216,7 +216,7 @@ uint32_t qr_sched_fail_blocks(quire_sched *s, const qr_batch *batch,
     uint32_t num_failed = 0;
     memset(s->room.scratch, 0, (size_t)s->rules.max_requests * sizeof *s->room.scratch);
     mark_blocks(s, output, QR_FAILED_LOAD);
-    if ((s->rules.quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) == 0)
+    if ((s->rules.quirks & QR_QUIRK(FAILED_BLOCKS_STAY)) == 0)
         num_failed = fail_loads(s, batch);
     else if (s->cache->num_groups == 1)
         num_failed = cut_all_failed(s, batch, output);

@@ -22,7 +22,7 @@ void qr_sched_preempt(quire_sched *s, uint32_t index)
     r->kv.num_computed_tokens = 0;
     r->num_drafts = 0;
     r->load_step = 0;
-    if ((s->rules.quirks & QUIRE_QUIRK(STALE_OUTPUTS)) == 0 && s->flight.num_batches > 0) {
+    if ((s->rules.quirks & QR_QUIRK(STALE_OUTPUTS)) == 0 && s->flight.num_batches > 0) {
         r->num_placeholders = 0;
         qr_request_void_steps(r, s->flight.step);
     }
@@ -43,7 +43,7 @@ void qr_sched_preempt(quire_sched *s, uint32_t index)
 static uint32_t find_least_urgent(const quire_sched *s)
 {
     uint32_t worst = 0;
-    bool takes_first = (s->rules.quirks & QUIRE_QUIRK(PRIORITY_TIES)) != 0;
+    bool takes_first = (s->rules.quirks & QR_QUIRK(PRIORITY_TIES)) != 0;
     for (uint32_t i = 1; i < s->queues.num_running; i++) {
         const qr_waiter *a = &s->table.waiters[s->queues.running[worst]];
         const qr_waiter *b = &s->table.waiters[s->queues.running[i]];
@@ -109,7 +109,7 @@ static void unschedule(quire_sched *s, uint32_t place)
 {
     qr_step_builder *b = &s->builder;
     const qr_request *r = &s->table.requests[quire_req_index(b->reqs[place])];
-    bool stays = (s->rules.quirks & QUIRE_QUIRK(UNENCODED_STAYS)) != 0;
+    bool stays = (s->rules.quirks & QR_QUIRK(UNENCODED_STAYS)) != 0;
     for (uint32_t i = 0; i < b->encoder_count[place]; i++) {
         uint32_t input = b->encoder_found[b->encoder_first[place] + i];
         b->encoder_budget += r->features[input].num_embeds;
@@ -133,7 +133,7 @@ uint32_t qr_sched_preempt_one(quire_sched *s, uint32_t *cursor, bool is_urgent)
             unschedule(s, in_step);
     }
     qr_sched_leave_running(s, place);
-    bool skips = (s->rules.quirks & QUIRE_QUIRK(PRIORITY_SKIP)) != 0;
+    bool skips = (s->rules.quirks & QR_QUIRK(PRIORITY_SKIP)) != 0;
     if (was_scheduled || (place < *cursor && !skips))
         (*cursor)--;
     qr_swap_out(s, victim, is_urgent);

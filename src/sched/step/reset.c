@@ -55,7 +55,7 @@ static void preempt_all(quire_sched *s)
         qr_sched_preempt(s, index);
         s->table.requests[index].num_placeholders = 0;
         s->table.requests[index].is_plain = false;
-        if ((s->rules.quirks & QUIRE_QUIRK(RESET_DROPS_ONE)) != 0)
+        if ((s->rules.quirks & QR_QUIRK(RESET_DROPS_ONE)) != 0)
             s->table.requests[index].discards_async = true;
         else
             qr_request_void_steps(&s->table.requests[index], s->flight.step);
@@ -84,7 +84,7 @@ static int reset_in_parts(quire_sched *s, bool with_running, bool with_connector
 
 int qr_sched_reset_prefix_cache(quire_sched *s, bool with_running, bool with_connector)
 {
-    if ((s->rules.quirks & QUIRE_QUIRK(RESET_IN_PARTS)) != 0)
+    if ((s->rules.quirks & QR_QUIRK(RESET_IN_PARTS)) != 0)
         return reset_in_parts(s, with_running, with_connector);
     if (with_connector && !s->partners.has_connector)
         return QUIRE_E_ARGUMENT;

@@ -41,9 +41,9 @@ uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32
         return num_new;
     uint32_t inside = computed % size; /* of a session that goes on, or behind loaded tokens */
     if (inside > 0 && num_new > size - inside &&
-        (s->rules.quirks & QUIRE_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
+        (s->rules.quirks & QR_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
         num_new = size - inside;
-    if (inside > 0 && (s->rules.quirks & QUIRE_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
+    if (inside > 0 && (s->rules.quirks & QR_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
         return num_new;
     uint32_t last = num_tokens - num_tokens % size; /* the last state that can be kept */
     if (s->rules.use_eagle)
@@ -62,7 +62,7 @@ uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32
 static bool has_all_blocks(const quire_sched *s)
 {
     return s->queues.num_running == 1 && s->cache->num_seqs == 1 && s->cache->pool->num_held == 0 &&
-           s->cache->num_copies == 0 && (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+           s->cache->num_copies == 0 && (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 bool qr_sched_end_outgrown(quire_sched *s, uint32_t index)
@@ -85,7 +85,7 @@ bool qr_sched_may_shrink(const quire_sched *s, const qr_request *r)
 {
     bool is_whole = s->rules.disable_chunked_mm && r->num_features > 0;
     return s->rules.chunked_prefill && s->rules.mamba_block_size == 0 && !is_whole &&
-           (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+           (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 /* Gets room for the tokens, preempting others for it, or for fewer tokens if there are no others;
@@ -99,7 +99,7 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *nu
     quire_allocate_params p = {.size = sizeof(quire_allocate_params),
                                .num_new_tokens = *num_tokens,
                                .num_lookahead_tokens = s->rules.num_lookahead};
-    if ((s->rules.quirks & QUIRE_QUIRK(WINDOW_AHEAD)) == 0)
+    if ((s->rules.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0)
         p.num_uncertain_tokens = r->num_placeholders;
     if (r->load_step != 0) { /* no keys, and no block leaves the row, before the load is known */
         p.delay_cache_blocks = 1;
@@ -205,7 +205,7 @@ static bool are_stuck(const quire_sched *s)
 {
     return s->builder.out.num_reqs == 0 && s->queues.num_running > 1 &&
            s->flight.num_batches == 0 && s->builder.budget > 0 && s->builder.num_preempted == 0 &&
-           (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+           (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 void qr_sched_run_running(quire_sched *s)
@@ -223,7 +223,7 @@ void qr_sched_run_running(quire_sched *s)
         return;
     for (uint32_t i = 0; i < s->builder.out.num_reqs; i++)
         qr_step_add_lora(s, s->table.requests[quire_req_index(s->builder.reqs[i])].lora_id);
-    bool all_count = (s->rules.quirks & QUIRE_QUIRK(LORA_OF_STEP)) == 0;
+    bool all_count = (s->rules.quirks & QR_QUIRK(LORA_OF_STEP)) == 0;
     for (uint32_t i = 0; all_count && i < s->queues.num_running; i++)
         qr_step_add_lora(s, s->table.requests[s->queues.running[i]].lora_id);
 }

@@ -118,7 +118,7 @@ qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint3
         .connector = s->partners.has_encoder_connector ? &s->partners.encoder_connector : NULL};
     qr_encoder_plan plan = qr_encoder_schedule(&s->encoder, &ask, s->builder.encoder_planned);
     if (s->builder.num_encoder_found > 0 && s->rules.can_unschedule &&
-        (s->rules.quirks & QUIRE_QUIRK(UNENCODED_STAYS)) == 0)
+        (s->rules.quirks & QR_QUIRK(UNENCODED_STAYS)) == 0)
         wait_for_encoding(s, &ask, &plan);
     return plan;
 }

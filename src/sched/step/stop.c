@@ -49,7 +49,7 @@ static QR_NOINLINE uint8_t check_more_rules(const quire_sched *s, qr_request *r,
 {
     const qr_stop_rules *rules = &r->stops;
     if (qr_request_num_outputs(r) < rules->min_tokens) {
-        bool hides = (s->rules.quirks & QUIRE_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
+        bool hides = (s->rules.quirks & QR_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
         return is_at_end && !hides ? QUIRE_REQ_FINISHED_LENGTH : 0;
     }
     if (r->has_eos && last == r->eos_token_id)

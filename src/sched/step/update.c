@@ -217,7 +217,7 @@ static uint32_t num_sampled(const qr_batch *batch, const quire_model_output *out
 /* How many tokens a request's row may have. vLLM takes any number; its stats only what could be. */
 static uint32_t most_sampled(const quire_sched *s, const qr_batch *batch, uint32_t i)
 {
-    if ((s->rules.quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0)
+    if ((s->rules.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0)
         return batch->num_drafts[i] == 0 ? UINT32_MAX : s->rules.num_spec_tokens + 1;
     return batch->is_past_prompt[i] ? batch->num_drafts[i] + 1 : 0;
 }
@@ -293,7 +293,7 @@ static void drop_placeholders(quire_sched *s, const qr_batch *batch, uint32_t i,
 {
     qr_request *r = &s->table.requests[index];
     uint32_t n = batch->is_past_prompt[i] ? 1 + batch->num_drafts[i] : 0;
-    if ((s->rules.quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) == 0)
+    if ((s->rules.quirks & QR_QUIRK(FAILED_BLOCKS_STAY)) == 0)
         r->num_placeholders -= n < r->num_placeholders ? n : r->num_placeholders;
 }
 
@@ -435,7 +435,7 @@ int qr_sched_update_drafts(quire_sched *s, const quire_req *reqs, uint32_t n,
             continue;
         qr_request *r = &s->table.requests[index];
         r->num_drafts = 0;
-        bool takes_any = (s->rules.quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0;
+        bool takes_any = (s->rules.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0;
         if (r->is_prefill_chunk || (r->status != QUIRE_REQ_RUNNING && !takes_any))
             continue;
         const quire_token *from = drafts + (size_t)i * stride;

@@ -26,8 +26,6 @@ static void plan_cpu_cache(qr_offload_plan *plan)
     cpu.log_stats = QUIRE_OFF;
     cpu.track_new_blocks = QUIRE_OFF;
     cpu.profile = sched->profile; /* keys are those of the scheduler */
-    cpu.quirks_on = sched->quirks_on;
-    cpu.quirks_off = sched->quirks_off;
     cpu.watermark = 0;
     cpu.max_copies = 0;
     cpu.num_host_blocks = 0;

@@ -1,6 +1,7 @@
 /* sched/requests/test_sched_fork_room.c - children where there is too little room, in images, and
  * those that
  * are refused. */
+#include "base/quirks_kit.h"
 #include "sched/requests/fork_kit.h"
 
 #include <math.h>
@@ -235,8 +236,9 @@ static void off_where_it_is_not_asked_for(void **state)
     assert_int_equal(try_fork(&kit, a, &p, &child), QUIRE_E_DISABLED);
     close_empty(&kit);
     config = fork_config(&kit);
-    config.quirks_on = QUIRE_QUIRK(HOPELESS_WAITS);
+    quirks_change(QR_QUIRK(HOPELESS_WAITS), 0);
     a = open_parent(&kit, &config);
+    quirks_change(0, 0);
     assert_int_equal(try_fork(&kit, a, &p, &child), QUIRE_E_DISABLED);
     close_empty(&kit);
 }

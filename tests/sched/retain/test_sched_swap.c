@@ -239,7 +239,7 @@ static void configs_that_cannot_swap_are_refused(void **state)
     (void)state;
     crowd w;
     const quire_sched_config right = crowd_config(&w);
-    quire_sched_config wrong[10];
+    quire_sched_config wrong[8];
     quire_cache_config caches[COUNT(wrong)];
     for (size_t i = 0; i < COUNT(wrong); i++) {
         caches[i] = *right.cache;
@@ -247,22 +247,20 @@ static void configs_that_cannot_swap_are_refused(void **state)
         wrong[i].cache = &caches[i];
     }
     wrong[0].profile = QUIRE_PROFILE_VLLM_0_20;
-    wrong[1].quirks_on = QUIRE_QUIRK(STALE_OUTPUTS);
-    wrong[2].quirks_on = QUIRE_QUIRK(FAILED_BLOCKS_STAY);
-    wrong[3].num_swap_blocks = UINT32_MAX;
-    wrong[4].num_swap_blocks = (1u << 28) + 1;
-    wrong[5].swap_block_ns = UINT64_C(1) << 32;
-    wrong[6].recompute_token_ns = UINT64_C(1) << 32;
+    wrong[1].num_swap_blocks = UINT32_MAX;
+    wrong[2].num_swap_blocks = (1u << 28) + 1;
+    wrong[3].swap_block_ns = UINT64_C(1) << 32;
+    wrong[4].recompute_token_ns = UINT64_C(1) << 32;
     quire_group_config states = {.spec = {.kind = QUIRE_LAYER_MAMBA, .block_size = KIT_BLOCK}};
     states.spec.states[0] = (quire_state){.num_dims = 1, .dims = {8}, .dtype = QUIRE_DTYPE_FLOAT16};
-    wrong[7].cache->groups = &states;
+    wrong[5].cache->groups = &states;
     quire_group_config cross = w.kit.group;
     cross.spec.kind = QUIRE_LAYER_CROSS;
-    wrong[8].cache->groups = &cross;
-    wrong[8].cache->enable_caching = QUIRE_OFF;
-    wrong[8].cache->max_encoder_tokens = 8;
-    wrong[9] = wrong[8];
-    wrong[9].is_encoder_decoder = QUIRE_ON;
+    wrong[6].cache->groups = &cross;
+    wrong[6].cache->enable_caching = QUIRE_OFF;
+    wrong[6].cache->max_encoder_tokens = 8;
+    wrong[7] = wrong[6];
+    wrong[7].is_encoder_decoder = QUIRE_ON;
     assert_true(quire_sched_bytes(&right) > 0);
     for (size_t i = 0; i < COUNT(wrong); i++) {
         assert_int_equal(quire_sched_create(&wrong[i], NULL, &w.kit.sched), QUIRE_E_CONFIG);

@@ -10,7 +10,7 @@
  */
 #include "cache.h"
 
-#include "base/hooks.h"
+#include "base/quirks.h"
 
 #include <string.h>
 
@@ -280,7 +280,7 @@ static int query_groups(hit_query *query, PyObject *ids, const vllm_pool *pool,
                                        .id = id,
                                        .block_size = spec->block_size,
                                        .hashes_joined = 1,
-                                       .quirks = qr_quirks(QUIRE_PROFILE_VLLM_0_20, 0, 0),
+                                       .quirks = qr_quirks(QUIRE_PROFILE_VLLM_0_20),
                                        .spec = *spec};
     }
     return 0;
