@@ -2,7 +2,7 @@
 # Compiles kernels to PTX and adds them to TARGET as C: `const char NAME[]` with a NUL at its end, and
 # `const size_t NAME_bytes`. clang comes first: its PTX is of an older version than nvcc's, which only drivers
 # as new as that nvcc can read. Without both, NAME is "" and whoever uses it goes without kernels.
-option(QUIRE_BUILD_PTX "Compile CUDA kernels to PTX, where clang or nvcc is found" ON)
+option(QUIRE_BUILD_PTX "Compile CUDA kernels to PTX, if clang or nvcc is found" ON)
 set(QUIRE_PTX_CLANG_FLAGS -x cuda --cuda-device-only --cuda-gpu-arch=sm_70 -nocudainc -nocudalib
   -Xclang -target-feature -Xclang +ptx64 -fdeclspec -ffp-contract=off -O3 -S -Wno-unknown-cuda-version)
 set(QUIRE_PTX_NVCC_FLAGS -ptx -arch=compute_75 -O3 --fmad=false)
