@@ -258,14 +258,21 @@ class DocNames(unittest.TestCase):
 
     FILES = {"include/quire/pool.h": "typedef struct quire_pool_config {\n    int num_blocks; /* size */\n"
                                      "} quire_pool_config;\n",
-             "cli/a.c": 'static int make_room;\n{"block-size", prefix "-tls-ca"}\n',
+             "cli/a.c": 'static int make_room; /* quire_told */\n{"block-size", prefix "-tls-ca"}\n',
+             "CMakeLists.txt": 'option(QUIRE_FAST "fast" ON)\nset(QUIRE_LEVEL 1 CACHE STRING "")\nfast_test(quick)\n',
+             "CMakePresets.json": '{ "name": "release" }\n', "go.sh": "echo $QUIRE_HOME; cmake --preset release\n",
+             "examples/one.c": "int one;\n",
              "docs/b.md": "# One, two\n"}
     GOOD = ("`quire_pool_config.num_blocks`", "`quire_pool_*`", "`QUIRE_`", "`make_room()`", "`--block-size 4`",
             "`--no-block-size`", "`--peer-tls-ca F`", "`quire/pool.h`", "`pool.h`", "`include/quire`",
-            "`include/*/pool.h`", "[b](b.md#one-two)", "quire_gone in plain text", "`DIR/gone.c`")
+            "`include/*/pool.h`", "[b](b.md#one-two)", "quire_gone in plain text", "`DIR/gone.c`",
+            "`make_room(1, 2)`", "`QUIRE_HOME=/opt ./go.sh`", "`-DQUIRE_FAST=ON -DQUIRE_LEVEL=2 -DCMAKE_C_FLAGS=-g`",
+            "`cmake --preset release`", "`build/release/tests/quick --block-size 4`", "`build/x/example_one`")
     BAD = ("`quire_pool_gone`", "`quire_gone_*`", "`quire_pool_config.size`", "`make_gone`", "`--gone`",
            "`quire replay --gone 4`", "`quire/gone.h`", "`gone.c`", "`src/gone`", "[b](gone.md)",
-           "[b](b.md#three)", "    quire_pool_gone(1);", "```c\nquire_pool_gone(1);\n```")
+           "[b](b.md#three)", "    quire_pool_gone(1);", "```c\nquire_pool_gone(1);\n```", "`quire_told`", "`make_gone(1, 2)`", "`MAX_GONE`",
+           "`HOME_GONE=/opt ./go.sh`", "    -DQUIRE_SLOW=ON", "`cmake --preset gone`", "`build/release/tests/gone`",
+           "a span `of\nquire_gone`", "| `make_room` |\n| `make_gone` |")
 
     def findings(self, text):
         with tempfile.TemporaryDirectory() as folder:

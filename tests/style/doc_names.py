@@ -3,13 +3,17 @@
 
     tests/style/doc_names.py [ROOT]     prints page:line for each name that does not
 
-Looked at is what stands in backquotes or in a fenced block:
+The names in backquotes and in fenced blocks are checked:
 
-    quire_pool_create, qr_..., QUIRE_...    a word of a source file; quire_pool_* and quire_pool_…: the
-                                            beginning of one
-    make_room                               alone in its backquotes: the same
+    quire_pool_create, qr_..., QUIRE_...    a word of a source file, outside the comments of C;
+                                            quire_pool_* and quire_pool_…: the beginning of one
+    make_room, make_room(...), MAX_ROOM     at the start of its backquotes: the same
     quire_pool_config.num_blocks            a member of that struct
     --block-size                            an option of the program, of a script, or of a test
+    -DQUIRE_WERROR=ON                       an option of CMake
+    --preset release                        a preset of CMakePresets.json
+    QUIRE_VLLM_PYTHON=...                   an environment variable that a script reads
+    build/release/tests/tier/tier_torture   a target of CMake
     src/block/pool.c, pool.c, quire/pool.h  a file or folder, or the end of a path; * stands for a part
 """
 
@@ -25,22 +29,27 @@ TOP_FOLDERS = ("bench", "cli", "cmake", "docs", "examples", "include", "python",
                "viewer")
 SOURCES = (".c", ".h", ".cpp", ".cu", ".py", ".pyi", ".js", ".sh", ".cmake", ".txt", ".map", ".in", ".json",
            ".toml", ".html", ".tsv")
+C_SOURCES = (".c", ".h", ".cpp", ".cu")
 ENDINGS = "c|h|cpp|cu|py|js|sh|md|cmake|map|tsv|toml|svg|png"
 
 # Options of other programs, and files of other projects.
 FOREIGN_OPTIONS = {"disable-log-stats": "vllm", "kv-cache-metrics": "vllm", "kv-transfer-config": "vllm",
-                   "branch": "git", "pattern": "redis-cli"}
+                   "kv-events-config": "vllm", "branch": "git", "pattern": "redis-cli", "html-details": "gcovr"}
 # The first column of its table has the old names.
 HISTORY = "docs/api-changes.md"
 FOREIGN_FILES = {"kv_events_subscriber.py": "vLLM", "host_platform.py": "the user's",
                  "prompt.c": "the user's", "live_page.h": "written by a build"}
 # Words of others, and words that stand for many or are put together at run time.
-FOREIGN_WORDS = {"kv_caches": "vLLM", "system_tokens": "agent traces", "host_pinned": "Dynamo",
-                 **dict.fromkeys(("host_total", "host_cached", "host_active", "host_stored", "host_loaded",
-                                  "host_hit_tokens", "host_failed"), "columns of a tier"),
+FOREIGN_WORDS = {"kv_caches": "vLLM", "VLLM_PLUGINS": "vLLM", "system_tokens": "agent traces", "host_pinned": "Dynamo",
+                 **dict.fromkeys(("host_total", "host_empty", "host_cached", "host_active", "host_stored",
+                                  "host_loaded", "host_hit_tokens", "host_failed"), "columns of a tier"),
                  **dict.fromkeys(("quire_noun_verb", "qr_noun_verb"), "style")}
 
-SNAKE = re.compile(r"[a-z]+(?:_[a-z0-9]+)+(?=(?:\(\))?$)")
+SNAKE = re.compile(r"(?:[a-z]+(?:_[a-z0-9]+)+|[A-Z]+(?:_[A-Z0-9]+)+)(?=$|\(|=)")
+CMAKE_OPTION = re.compile(r"(?<![\w-])-D([A-Z]\w+)=")
+PRESET = re.compile(r"--preset[ =]([\w-]+)")
+VARIABLE = re.compile(r"(?:^|\s)(QUIRE_[A-Z_]+)=(?!=)")
+TARGET = re.compile(r"(?<![\w./-])(?:build/[\w-]+|BUILD)/((?:[\w-]+/)*)(\w+)(?=[\s,;:)]|$)")
 WORD = re.compile(r"(?<![\w./])((?:quire|qr|QUIRE)_\w+)(\*|…|\.\.\.)?")
 MEMBER = re.compile(r"(?<!\w)(quire_\w+)\.([a-z]\w+)(?!\w*[(/])")
 OPTION = re.compile(r"(?<![\w-])--([a-z][\w-]*[a-z0-9])")
@@ -50,16 +59,27 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def code_of(text):
-    """(line, code) of the backquoted spans and the fenced lines."""
-    fence = False
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.lstrip().startswith("```"):
-            fence = not fence
-        elif fence or line.startswith("    "):
+    """(line, code) of the fenced lines and of the backquoted spans, which may continue in the next line."""
+    fence, prose = False, []
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        is_mark = line.lstrip().startswith("```")
+        is_code = not is_mark and (fence or line.startswith("    "))
+        is_prose = line != "" and not is_mark and not is_code
+        if not is_prose or line.startswith("|"):
+            yield from spans_of(prose, number - len(prose))
+            prose = []
+        if is_code:
             yield number, line
-        else:
-            for span in re.findall(r"(`+)(.+?)\1", line):
-                yield number, span[1]
+        if is_prose:
+            prose.append(line)
+        fence ^= is_mark
+
+
+def spans_of(prose, first):
+    """(line, code) of the backquoted spans of a paragraph."""
+    text = "\n".join(prose)
+    for m in re.finditer(r"(`+)(.+?)\1", text, re.S):
+        yield first + text.count("\n", 0, m.start()), m[2].replace("\n", " ")
 
 
 def anchors_of(text):
@@ -71,7 +91,7 @@ def anchors_of(text):
 
 
 def without_comments(text):
-    return re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
+    return re.sub(r"/\*.*?\*/|^\s*//[^\n]*", " ", text, flags=re.S | re.M)
 
 
 def members_of(headers):
@@ -100,6 +120,7 @@ class Names:
         self.ends = {"/".join(p.split("/")[i:]) for p in everything for i in range(p.count("/") + 1)}
         sources = [p for p in paths if p.endswith(SOURCES) or "." not in Path(p).name]
         texts = {p: (root / p).read_text(errors="replace") for p in sources}
+        texts = {p: without_comments(t) if p.endswith(C_SOURCES) else t for p, t in texts.items()}
         text = "\n".join(texts.values())
         self.words = set(re.findall(r"\w+", text)) | FOREIGN_WORDS.keys()
         self.options = set(re.findall(r"(?<![\w-])--([a-z][\w-]*\w)", text))
@@ -107,6 +128,14 @@ class Names:
         self.options.update(re.findall(r"\"([a-z][a-z0-9-]*)\"", program))
         self.option_ends = tuple(re.findall(r"\"(-[a-z][a-z0-9-]*)\"", program))  # of a macro's name
         self.members = members_of(t for p, t in texts.items() if p.startswith("include/"))
+        cmake = "\n".join(t for p, t in texts.items() if p.endswith((".cmake", "CMakeLists.txt")))
+        self.targets = set(re.findall(r"\w+", cmake)) | {"quire"}
+        self.targets.update(f"example_{Path(p).stem}" for p in paths if p.startswith("examples/"))
+        self.cmake_options = set(re.findall(r"option\((\w+)|set\((\w+) [^()]*CACHE", cmake))
+        self.cmake_options = {name for pair in self.cmake_options for name in pair}
+        self.presets = set(re.findall(r'"name": "([\w-]+)"', texts.get("CMakePresets.json", "")))
+        scripts = "\n".join(t for p, t in texts.items() if p.endswith((".py", ".sh")) or "." not in Path(p).name)
+        self.variables = set(re.findall(r"QUIRE_[A-Z_]+", scripts))
 
     def has_word(self, word, more):
         if more:
@@ -130,6 +159,18 @@ def missing_names(line, code, names):
     snake = SNAKE.match(code)
     if snake and snake[0] not in names.words:
         yield line, f"{snake[0]} is in no source file"
+    for m in CMAKE_OPTION.finditer(code):
+        if m[1] not in names.cmake_options and not m[1].startswith("CMAKE_"):
+            yield line, f"{m[1]} is not an option of CMake"
+    for m in PRESET.finditer(code):
+        if m[1] not in names.presets:
+            yield line, f"{m[1]} is not a preset"
+    for m in VARIABLE.finditer(code):
+        if m[1] not in names.variables:
+            yield line, f"no script reads {m[1]}"
+    for m in TARGET.finditer(code):
+        if m[2] not in names.targets and not names.has_path(m[1] + m[2]):
+            yield line, f"{m[0]} is not a target"
     for m in MEMBER.finditer(code):
         if m[1] in names.members and m[2] not in names.members[m[1]]:
             yield line, f"{m[1]} has no member {m[2]}"
