@@ -33,8 +33,8 @@ static struct {
     bool has_model;
     bool has_gpu;
     uint32_t num_points;
-    const char *json;
-    const char *csv;
+    output_file json;
+    output_file csv;
 } o = {.engine = ENGINE_OPTIONS_INIT,
        .sample = 1,
        .backlog = 256,
@@ -56,9 +56,9 @@ static const option table[] = {
      "also the hits of eviction policies: lru, arc, s3fifo, lookahead, or all", .def = "none"},
     {"backlog", OPTION_U32, &o.backlog, "N",
      "number of waiting requests whose blocks lookahead keeps", .def = "256", .max = 1 << 24},
-    {"json", OPTION_TEXT, &o.json, "FILE", "table and curve; -: standard output",
+    {"json", OPTION_TEXT, &o.json.path, "FILE", "table and curve; -: standard output",
      .section = "Output", .role = OPTION_OUTPUT},
-    {"csv", OPTION_TEXT, &o.csv, "FILE",
+    {"csv", OPTION_TEXT, &o.csv.path, "FILE",
      "the curve; -: standard output; FILE.meta.json says what made it", .role = OPTION_OUTPUT},
     {"points", OPTION_U32, &o.num_points, "N",
      "points of the curve in files; 0: every size at which something changes", .def = "1000",
@@ -352,30 +352,17 @@ static int read_trace(trace_reader *reader, curve **made)
 
 /* ---- files ----------------------------------------------------------------- */
 
-/* NULL where a file is not asked for. */
-typedef struct curve_files {
-    FILE *json;
-    FILE *csv;
-} curve_files;
-
-static int open_files(curve_files *files)
+static int write_files(const curve_report *report)
 {
-    return output_open_option(&cmd_curve, "json", o.json, &files->json) ||
-           output_open_option(&cmd_curve, "csv", o.csv, &files->csv);
-}
-
-static int write_files(const curve_files *files, const curve_report *report)
-{
-    if (files->json != NULL && !curve_report_json(files->json, report) && !ferror(files->json))
+    if (o.json.file != NULL && !curve_report_json(o.json.file, report) && !ferror(o.json.file))
         return command_failed(&cmd_curve, "--json: not enough memory");
-    if (files->csv != NULL)
-        curve_report_csv(files->csv, report);
-    made_by_write_beside(&cmd_curve, record, o.csv);
+    if (o.csv.file != NULL)
+        curve_report_csv(o.csv.file, report);
+    made_by_write_beside(&cmd_curve, record, o.csv.path);
     return outputs_commit_for(&cmd_curve);
 }
 
-static int report(const curve *c, const row_list *list, uint64_t block_bytes,
-                  const curve_files *files, bool has_contents)
+static int report(const curve *c, const row_list *list, uint64_t block_bytes, bool has_contents)
 {
     curve_report r = {.curve = c,
                       .trace = cmd_curve.arguments[0],
@@ -392,9 +379,9 @@ static int report(const curve *c, const row_list *list, uint64_t block_bytes,
                       .has_contents = has_contents,
                       .made_by = record};
     memcpy(r.has_policy, o.has_policy, sizeof r.has_policy);
-    if (files->json != stdout && files->csv != stdout)
+    if (o.json.file != stdout && o.csv.file != stdout)
         curve_report_print(stdout, &r);
-    return write_files(files, &r);
+    return write_files(&r);
 }
 
 /* ---- the command ----------------------------------------------------------- */
@@ -420,7 +407,7 @@ static int plan_engine(row_list *list, uint64_t *block_bytes)
     return 0;
 }
 
-static int run(trace_reader *reader, const curve_files *files)
+static int run(trace_reader *reader)
 {
     static row_list list;
     uint64_t block_bytes = 0;
@@ -438,7 +425,7 @@ static int run(trace_reader *reader, const curve_files *files)
             status = fill_rows(c, &list);
         progress_end(&work.line);
         if (status == 0)
-            status = report(c, &list, block_bytes, files, trace_has_contents(reader));
+            status = report(c, &list, block_bytes, trace_has_contents(reader));
         if (trace_num_bad(reader) > 0)
             fprintf(stderr, "quire curve: %llu invalid records skipped\n",
                     (unsigned long long)trace_num_bad(reader));
@@ -460,12 +447,11 @@ static int run_curve(void)
     trace_reader *reader = trace_open(cmd_curve.arguments[0], &o.trace, message);
     if (reader == NULL)
         return command_failed(&cmd_curve, "%s", message);
-    curve_files files;
     record = made_by(&cmd_curve, cmd_curve.arguments[0]);
     interrupt_catch();
-    status = open_files(&files);
+    status = outputs_open_for(&cmd_curve);
     if (status == 0)
-        status = run(reader, &files);
+        status = run(reader);
     trace_close(reader);
     json_decref(record);
     return interrupt_status(status);

@@ -12,29 +12,29 @@
 
 static struct {
     replay_options replay;
-    const char *json;
-    const char *html;
-    const char *csv;
-    const char *why;
-    const char *trace;
-    const char *perfetto;
+    output_file json;
+    output_file html;
+    output_file csv;
+    output_file why;
+    output_file trace;
+    output_file perfetto;
     bool quiet;
     bool deterministic;
 } o = {.replay = REPLAY_OPTIONS_INIT};
 
 static const option table[] = {
-    {"json", OPTION_TEXT, &o.json, "FILE", "the report with stable keys; -: standard output",
+    {"json", OPTION_TEXT, &o.json.path, "FILE", "the report with stable keys; -: standard output",
      .section = "Output", .role = OPTION_OUTPUT},
-    {"html", OPTION_TEXT, &o.html, "FILE", "a page that shows the whole run",
+    {"html", OPTION_TEXT, &o.html.path, "FILE", "a page that shows the whole run",
      .role = OPTION_OUTPUT},
-    {"csv", OPTION_TEXT, &o.csv, "FILE", "a row for each request; FILE.meta.json says what made it",
+    {"csv", OPTION_TEXT, &o.csv.path, "FILE",
+     "a row for each request; FILE.meta.json says what made it", .role = OPTION_OUTPUT},
+    {"trace", OPTION_TEXT, &o.trace.path, "FILE", "a line for each step, for quire view",
      .role = OPTION_OUTPUT},
-    {"trace", OPTION_TEXT, &o.trace, "FILE", "a line for each step, for quire view",
-     .role = OPTION_OUTPUT},
-    {"why", OPTION_TEXT, &o.why, "FILE",
+    {"why", OPTION_TEXT, &o.why.path, "FILE",
      "a line for each decision, and its reason; FILE.meta.json says what made it",
      .role = OPTION_ADDITION},
-    {"perfetto", OPTION_TEXT, &o.perfetto, "FILE", "a trace for ui.perfetto.dev",
+    {"perfetto", OPTION_TEXT, &o.perfetto.path, "FILE", "a trace for ui.perfetto.dev",
      .role = OPTION_OUTPUT},
     {"quiet", OPTION_SWITCH, &o.quiet, NULL, "no report, no progress", .def = "off",
      .role = OPTION_OUTPUT},
@@ -57,43 +57,14 @@ static void show_progress(void *user, const replay_progress *now)
     progress_show(p, now->share, -1, what);
 }
 
-/* ---- files ------------------------------------------------------------------- */
-
-/* NULL where a file is not asked for. */
-typedef struct replay_outputs {
-    FILE *json;
-    FILE *html;
-    FILE *csv;
-    FILE *trace;
-    FILE *why;
-    FILE *perfetto;
-} replay_outputs;
-
-static int open_outputs(replay_outputs *out, replay_settings *settings)
-{
-    const command *cmd = &cmd_replay;
-    if (output_open_option(cmd, "json", o.json, &out->json) ||
-        output_open_option(cmd, "html", o.html, &out->html) ||
-        output_open_option(cmd, "csv", o.csv, &out->csv) ||
-        output_open_option(cmd, "trace", o.trace, &out->trace) ||
-        output_open_option(cmd, "why", o.why, &out->why) ||
-        output_open_option(cmd, "perfetto", o.perfetto, &out->perfetto))
-        return 1;
-    settings->requests_csv = out->csv;
-    settings->snapshots = out->trace;
-    settings->why = out->why;
-    settings->perfetto = out->perfetto;
-    return 0;
-}
+/* ---- the command --------------------------------------------------------------- */
 
 static int commit_outputs(const json_t *made_by)
 {
-    made_by_write_beside(&cmd_replay, made_by, o.csv);
-    made_by_write_beside(&cmd_replay, made_by, o.why);
+    made_by_write_beside(&cmd_replay, made_by, o.csv.path);
+    made_by_write_beside(&cmd_replay, made_by, o.why.path);
     return outputs_commit_for(&cmd_replay);
 }
-
-/* ---- the command --------------------------------------------------------------- */
 
 /* What the files say of the run, and the memory for it. */
 typedef struct description {
@@ -135,26 +106,25 @@ static void undescribe(description *d)
     free(d->texts);
 }
 
-static int write_results(const replay_setup *setup, const description *d, replay_result *result,
-                         const replay_outputs *out)
+static int write_results(const replay_setup *setup, const description *d, replay_result *result)
 {
     report_subject subject = replay_subject(setup, d->made_by);
     subject.is_deterministic = o.deterministic;
-    subject.has_why = o.why != NULL;
+    subject.has_why = o.why.path != NULL;
     subject.could_have_why = true;
     char *text = report_json(&subject, result);
     bool is_whole = text != NULL;
     if (!o.quiet)
-        report_print(out->json == stdout ? stderr : stdout, &subject, result);
-    if (is_whole && out->json != NULL)
-        fprintf(out->json, "%s\n", text);
-    if (is_whole && out->html != NULL)
-        is_whole = page_write(setup->settings.page, out->html, text);
+        report_print(o.json.file == stdout ? stderr : stdout, &subject, result);
+    if (is_whole && o.json.file != NULL)
+        fprintf(o.json.file, "%s\n", text);
+    if (is_whole && o.html.file != NULL)
+        is_whole = page_write(setup->settings.page, o.html.file, text);
     free(text);
     int status = is_whole ? commit_outputs(d->made_by)
                           : command_failed(&cmd_replay, "not enough memory for the results");
-    if (status == 0 && o.html != NULL && !o.quiet && out->html != stdout)
-        printf("\nThe page: %s\n", o.html);
+    if (status == 0 && o.html.file != NULL && !o.quiet && o.html.file != stdout)
+        printf("\nThe page: %s\n", o.html.path);
     if (status == 0 && result->tiers.wrong_blocks > 0)
         status = command_failed(&cmd_replay, "%llu blocks came back from a tier with wrong bytes",
                                 (unsigned long long)result->tiers.wrong_blocks);
@@ -165,27 +135,30 @@ static int run(replay_setup *setup)
 {
     replay_settings *settings = &setup->settings;
     description d;
-    replay_outputs out = {0};
     replay_result result;
     char message[REPLAY_MESSAGE_BYTES];
     progress p;
     describe(setup, &d);
     settings->meta = &d.meta;
     settings->made_by = d.made_by_text;
-    settings->page = o.html != NULL ? page_open(&d.meta) : NULL;
+    settings->page = o.html.path != NULL ? page_open(&d.meta) : NULL;
     progress_begin(&p, !o.quiet);
     settings->progress = p.is_on ? show_progress : NULL;
     settings->progress_user = &p;
     interrupt_catch();
     settings->stop = interrupt_name;
-    int status = open_outputs(&out, settings);
+    int status = outputs_open_for(&cmd_replay);
+    settings->requests_csv = o.csv.file;
+    settings->snapshots = o.trace.file;
+    settings->why = o.why.file;
+    settings->perfetto = o.perfetto.file;
     if (status == 0) {
         status = replay_run(settings, &result, message) != 0;
         progress_end(&p);
         if (status != 0)
             command_failed(&cmd_replay, "%s", message);
         else
-            status = write_results(setup, &d, &result, &out);
+            status = write_results(setup, &d, &result);
         replay_result_free(&result);
     }
     page_close(settings->page);

@@ -113,14 +113,6 @@ static bool add_option(words *w, const option *opt, const json_t *value)
     return ok;
 }
 
-static const option *find_option(const command *c, const char *name)
-{
-    for (const option *opt = c->options; opt->name != NULL; opt++)
-        if (strcmp(opt->name, name) == 0)
-            return opt;
-    return NULL;
-}
-
 /* What this program's defaults would not give. */
 static int add_recorded(words *w, const command *c, const json_t *record, const char *path)
 {
@@ -128,7 +120,7 @@ static int add_recorded(words *w, const command *c, const json_t *record, const 
     json_t *value;
     json_object_foreach(json_object_get(record, "options"), name, value)
     {
-        const option *opt = find_option(c, name);
+        const option *opt = option_find(c, name);
         if (opt == NULL)
             return command_error(&cmd_rerun,
                                  "%s: made with --%s, which is not an option of this version", path,

@@ -49,7 +49,7 @@ static const option table[] = {
      "start again at the end, with an empty prefix cache, until Ctrl-C", .def = "off"},
     {"hold", OPTION_SWITCH, &o.s.hold, NULL, "keep serving after the end, until Ctrl-C",
      .def = "off"},
-    {"json", OPTION_TEXT, &o.s.json, "FILE",
+    {"json", OPTION_TEXT, &o.s.json.path, "FILE",
      "the report at the end, as replay --json writes it; -: standard output", .section = "Output",
      .role = OPTION_OUTPUT},
     {"quiet", OPTION_SWITCH, &o.s.quiet, NULL, "no report, no progress", .def = "off",

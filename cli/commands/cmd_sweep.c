@@ -18,24 +18,25 @@
 static struct {
     replay_options replay;
     uint32_t num_jobs;
-    const char *json;
-    const char *csv;
-    const char *html;
+    output_file json;
+    output_file csv;
+    output_file html;
     bool plot;
     bool deterministic;
 } o = {.replay = REPLAY_OPTIONS_INIT, .plot = true};
 
-/* The first are the command's own; those of replay take lists, and are read here. */
+/* The first are the command's own; those of replay take lists. */
 enum { NUM_OWN = 6 };
 static const option table[] = {
     {"jobs", OPTION_U32, &o.num_jobs, "N", "number of replays that run at the same time",
      .def = "number of processors", .max = 4096, .role = OPTION_OUTPUT},
-    {"json", OPTION_TEXT, &o.json, "FILE", "all reports; -: standard output",
+    {"json", OPTION_TEXT, &o.json.path, "FILE", "all reports; -: standard output",
      .role = OPTION_OUTPUT},
-    {"csv", OPTION_TEXT, &o.csv, "FILE",
+    {"csv", OPTION_TEXT, &o.csv.path, "FILE",
      "a row for each replay; -: standard output; FILE.meta.json says what made it",
      .role = OPTION_OUTPUT},
-    {"html", OPTION_TEXT, &o.html, "FILE", "a page with plots and table", .role = OPTION_OUTPUT},
+    {"html", OPTION_TEXT, &o.html.path, "FILE", "a page with plots and table",
+     .role = OPTION_OUTPUT},
     {"plot", OPTION_SWITCH, &o.plot, NULL, "draw hit rate and latency", .def = "on",
      .role = OPTION_OUTPUT},
     {"deterministic", OPTION_SWITCH, &o.deterministic, NULL,
@@ -45,17 +46,12 @@ static const option table[] = {
 
 /* ---- axes ------------------------------------------------------------------ */
 
-static const option *find_axis_option(const char *name, size_t length)
-{
-    for (const option *opt = table + NUM_OWN; opt->name != NULL; opt++)
-        if (strlen(opt->name) == length && strncmp(opt->name, name, length) == 0)
-            return opt;
-    return NULL;
-}
+static sweep grid;
 
 /* Values of an option; given again, they replace those before. */
-static int set_axis(sweep *s, const option *opt, const char *text)
+static int set_axis(const option *opt, const char *text)
 {
+    sweep *s = &grid;
     uint32_t at = 0;
     while (at < s->num_axes && s->axes[at].option != opt)
         at++;
@@ -67,51 +63,6 @@ static int set_axis(sweep *s, const option *opt, const char *text)
         value_list_free(&s->axes[at].list);
     s->axes[at].option = opt;
     return value_list_read(&cmd_sweep, opt, text, &s->axes[at].list);
-}
-
-/* Whether argv[*at] is an option of replay, which is then taken. A value that is missing is left to
- * command_parse, which has the sentence for it. */
-static bool take_axis(sweep *s, int argc, char **argv, int *at, int *status)
-{
-    const char *text = argv[*at];
-    if (strncmp(text, "--", 2) != 0 || text[2] == '\0')
-        return false;
-    text += 2;
-    size_t length = strcspn(text, "=");
-    const option *opt = find_axis_option(text, length);
-    if (opt == NULL && strncmp(text, "no-", 3) == 0 && text[length] == '\0') {
-        opt = find_axis_option(text + 3, length - 3);
-        if (opt == NULL || opt->kind != OPTION_SWITCH)
-            return false;
-        *status = set_axis(s, opt, "off");
-        return true;
-    }
-    if (opt == NULL)
-        return false;
-    const char *value = text[length] == '=' ? text + length + 1 : NULL;
-    if (value == NULL && opt->kind == OPTION_SWITCH)
-        value = "on";
-    if (value == NULL && (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0))
-        return false;
-    *status = set_axis(s, opt, value != NULL ? value : argv[++*at]);
-    return true;
-}
-
-/* Takes the options of replay out of the command line; *argc and argv are what is left. */
-static int take_axes(sweep *s, int *argc, char **argv)
-{
-    int kept = 1;
-    int status = 0;
-    for (int i = 1; i < *argc && status == 0; i++) {
-        if (strcmp(argv[i], "--") == 0) {
-            while (i < *argc)
-                argv[kept++] = argv[i++];
-        } else if (!take_axis(s, *argc, argv, &i, &status)) {
-            argv[kept++] = argv[i];
-        }
-    }
-    *argc = kept;
-    return status;
 }
 
 /* ---- one point ------------------------------------------------------------- */
@@ -197,40 +148,26 @@ static void show_progress(void *user, const sweep_progress *now)
     progress_show(user, now->share, now->left_s, what);
 }
 
-/* NULL where a file is not asked for. */
-typedef struct sweep_files {
-    FILE *json;
-    FILE *csv;
-    FILE *html;
-} sweep_files;
-
-static int open_files(sweep_files *files)
+static int write_files(const sweep *s)
 {
-    return output_open_option(&cmd_sweep, "json", o.json, &files->json) ||
-           output_open_option(&cmd_sweep, "csv", o.csv, &files->csv) ||
-           output_open_option(&cmd_sweep, "html", o.html, &files->html);
-}
-
-static int write_files(const sweep *s, const sweep_files *files)
-{
-    bool is_whole = files->json == NULL || sweep_report_json(files->json, s) || ferror(files->json);
-    if (files->csv != NULL)
-        sweep_report_csv(files->csv, s);
-    if (files->html != NULL)
-        is_whole = (sweep_page_write(files->html, s) || ferror(files->html)) && is_whole;
-    made_by_write_beside(&cmd_sweep, s->made_by, o.csv);
+    bool is_whole = o.json.file == NULL || sweep_report_json(o.json.file, s) || ferror(o.json.file);
+    if (o.csv.file != NULL)
+        sweep_report_csv(o.csv.file, s);
+    if (o.html.file != NULL)
+        is_whole = (sweep_page_write(o.html.file, s) || ferror(o.html.file)) && is_whole;
+    made_by_write_beside(&cmd_sweep, s->made_by, o.csv.path);
     return is_whole ? outputs_commit_for(&cmd_sweep)
                     : command_failed(&cmd_sweep, "not enough memory for the results");
 }
 
-static int write_results(const sweep *s, const sweep_files *files)
+static int write_results(const sweep *s)
 {
     uint32_t num_failed = 0;
     for (uint32_t i = 0; i < s->num_points; i++)
         num_failed += s->points[i].report == NULL;
-    if (files->json != stdout && files->csv != stdout && files->html != stdout)
+    if (o.json.file != stdout && o.csv.file != stdout && o.html.file != stdout)
         sweep_report_print(stdout, s, o.plot);
-    int status = write_files(s, files);
+    int status = write_files(s);
     if (s->stopped != NULL) {
         command_error(&cmd_sweep, "interrupted: %u of %u replays have ended",
                       s->num_points - num_failed, s->num_points);
@@ -298,32 +235,21 @@ static int run(sweep *s)
                                .stop = interrupt_name,
                                .progress = p.is_on ? show_progress : NULL,
                                .progress_user = &p};
-    sweep_files files;
     interrupt_catch();
-    status = open_files(&files);
+    status = outputs_open_for(&cmd_sweep);
     if (status != 0)
         return status;
     status = sweep_run(s, &settings);
     progress_end(&p);
     if (status != 0)
         return command_failed(&cmd_sweep, "not enough memory or processes");
-    return interrupt_status(write_results(s, &files));
+    return interrupt_status(write_results(s));
 }
 
-static int run_sweep(int argc, char **argv)
+static int run_sweep(void)
 {
-    static sweep s;
-    int status = take_axes(&s, &argc, argv);
-    if (status == 0) {
-        int leave = command_parse(&cmd_sweep, argc, argv);
-        if (leave != 0)
-            status = leave - 1;
-        else if (cmd_sweep.num_arguments != 1)
-            status = command_error(&cmd_sweep, "expected one TRACE");
-        else
-            status = run(&s);
-    }
-    sweep_free(&s);
+    int status = run(&grid);
+    sweep_free(&grid);
     return status;
 }
 
@@ -344,5 +270,8 @@ command cmd_sweep = {
     .options = table,
     .max_arguments = 1,
     .reads_arguments = true,
-    .run_line = run_sweep,
+    .missing = "expected one TRACE",
+    .run = run_sweep,
+    .lists = table + NUM_OWN,
+    .take_list = set_axis,
 };

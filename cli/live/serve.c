@@ -55,7 +55,6 @@ typedef struct server {
     const replay_setup *setup;
     const replay_result *result; /* so far */
     FILE *out;                   /* where addresses and the report go */
-    FILE *json;                  /* NULL: none */
     quire_sched *sched;
     quire_monitor *monitor;
     quire_http *http;
@@ -132,19 +131,12 @@ static void show_line(void *user, const replay_progress *now)
 
 /* ---- the end ----------------------------------------------------------------- */
 
-/* Hours may pass before there is a report: a file that cannot be written is an error now. An
- * earlier report stays until then. */
-static int open_json(server *s)
-{
-    return output_open_option(s->cmd, "json", s->settings->json, &s->json);
-}
-
 static int write_json_file(const server *s, const char *text)
 {
     char message[OUTPUT_MESSAGE_BYTES];
-    if (s->json == NULL)
+    if (s->settings->json.file == NULL)
         return 0;
-    fprintf(s->json, "%s\n", text);
+    fprintf(s->settings->json.file, "%s\n", text);
     if (outputs_commit(message) == 0)
         return 0;
     return command_failed(s->cmd, "--json: %s", message);
@@ -341,9 +333,10 @@ int serve_run(const command *cmd, const serve_settings *settings, replay_setup *
     setup->settings.tiers.peer_port = &s.peer_port;
     setup->settings.stop = interrupt_name;
     s.result = &result;
-    if (open_json(&s) != 0)
+    /* Hours may pass before there is a report: a file that cannot be written is an error now. */
+    if (outputs_open_for(cmd) != 0)
         return 1;
-    s.out = s.json == stdout ? stderr : stdout;
+    s.out = settings->json.file == stdout ? stderr : stdout;
     progress_begin(&s.progress, !settings->quiet);
     setup->settings.progress = s.progress.is_on ? show_line : NULL;
     setup->settings.progress_user = &s;

@@ -9,6 +9,7 @@
 #define QUIRE_CLI_LIVE_SERVE_H
 
 #include "options/replay_options.h"
+#include "output/output.h"
 
 #include <quire/events.h>
 #include <quire/http.h>
@@ -18,7 +19,7 @@ typedef struct serve_settings {
     bool loop;
     bool hold;
     bool quiet;
-    const char *json; /* NULL: none */
+    output_file json;
     quire_monitor_config monitor;
     quire_http_config http; /* its monitor is filled in here, as is the publisher's */
     quire_publisher_config publisher;

@@ -73,6 +73,18 @@ static bool read_real(const char *text, double *number)
     return end != text && suffix_factor(end) > 0 && isfinite(*number);
 }
 
+bool option_is_number(const option *opt)
+{
+    return opt->kind == OPTION_U32 || opt->kind == OPTION_U64 || opt->kind == OPTION_REAL;
+}
+
+double option_number(const char *text)
+{
+    double number = 0;
+    (void)read_real(text, &number);
+    return number;
+}
+
 static double largest_of(const option *opt)
 {
     double of_type = opt->kind == OPTION_U32   ? (double)UINT32_MAX
@@ -184,7 +196,7 @@ int option_set(const command *cmd, const option *opt, const char *text)
 
 /* ---- one command line --------------------------------------------------- */
 
-static const option *find_option(const command *cmd, const char *name)
+const option *option_find(const command *cmd, const char *name)
 {
     for (const option *opt = cmd->options; opt && opt->name; opt++)
         if (strcmp(opt->name, name) == 0)
@@ -203,6 +215,12 @@ static int unknown_option(const command *cmd, const char *name)
     return command_error(cmd, "unknown option --%s; see quire %s --help", name, cmd->name);
 }
 
+static int take_value(const command *cmd, const option *opt, const char *text)
+{
+    bool is_list = cmd->lists != NULL && opt >= cmd->lists;
+    return is_list ? cmd->take_list(opt, text) : option_set(cmd, opt, text);
+}
+
 /* Takes the option at argv[*at], and moves *at on where its value is an argument of its own. */
 static int parse_option(const command *cmd, int argc, char **argv, int *at)
 {
@@ -215,27 +233,27 @@ static int parse_option(const command *cmd, int argc, char **argv, int *at)
     memcpy(name, text, length);
     name[length] = '\0';
 
-    const option *opt = find_option(cmd, name);
+    const option *opt = option_find(cmd, name);
     bool is_on = true;
     if (!opt && strncmp(name, "no-", 3) == 0) {
-        opt = find_option(cmd, name + 3);
+        opt = option_find(cmd, name + 3);
         is_on = false;
     }
     if (!opt || (!is_on && opt->kind != OPTION_SWITCH))
         return unknown_option(cmd, name);
-    if (opt->kind == OPTION_SWITCH) {
-        if (equals)
-            return command_error(cmd, "--%s takes no value (use --%s or --no-%s)", name, opt->name,
-                                 opt->name);
-        return option_set(cmd, opt, is_on ? "on" : "off");
-    }
+    bool is_list = cmd->lists != NULL && opt >= cmd->lists;
+    if (opt->kind == OPTION_SWITCH && !equals)
+        return take_value(cmd, opt, is_on ? "on" : "off");
+    if (opt->kind == OPTION_SWITCH && !(is_list && is_on))
+        return command_error(cmd, "--%s takes no value (use --%s or --no-%s)", name, opt->name,
+                             opt->name);
     if (equals)
-        return option_set(cmd, opt, equals + 1);
+        return take_value(cmd, opt, equals + 1);
     /* An option in the place of a value is a forgotten value; --name=--text says it is meant. */
     if (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0)
         return command_error(cmd, "--%s needs a value: %s", name,
                              opt->argument ? opt->argument : "VALUE");
-    return option_set(cmd, opt, argv[++*at]);
+    return take_value(cmd, opt, argv[++*at]);
 }
 
 static int take_argument(command *cmd, const char *text)
@@ -333,11 +351,6 @@ static void print_option(const option *opt)
     putchar('\n');
 }
 
-static bool is_number(const option *opt)
-{
-    return opt->kind == OPTION_U32 || opt->kind == OPTION_U64 || opt->kind == OPTION_REAL;
-}
-
 void command_help(const command *cmd)
 {
     bool has_section = false;
@@ -349,7 +362,7 @@ void command_help(const command *cmd)
         if (opt->section || !has_section)
             printf("\n%s:\n", opt->section ? opt->section : "Options");
         has_section = true;
-        has_number = has_number || is_number(opt);
+        has_number = has_number || option_is_number(opt);
         print_option(opt);
     }
     if (has_number)

@@ -79,6 +79,10 @@ typedef struct command {
     const char *missing;  /* the sentence for fewer than max_arguments; NULL: fewer are fine */
     int (*run)(void);     /* an exit status: 0, 1 when its work failed, 2 for a wrong call */
     int (*run_line)(int argc, char **argv); /* instead of run: parses the command line itself */
+    /* The options from this row on may have several values: take_list gets their texts, and nothing
+     * is set. A switch is then --name, --no-name or --name=on,off. NULL: none may. */
+    const option *lists;
+    int (*take_list)(const option *opt, const char *text); /* 0, or an exit status */
     /* For completion: the words that argument 1, 2 may be, NULL at the end. NULL: a file. */
     const char *const *words[COMMAND_MAX_WORDS];
 } command;
@@ -90,6 +94,11 @@ int command_parse(command *cmd, int argc, char **argv);
 int command_run(command *cmd, int argc, char **argv);
 /* Sets one option as on a command line; a switch takes on and off. 0, or an exit status. */
 int option_set(const command *cmd, const option *opt, const char *text);
+/* The option of that name; NULL: none. */
+const option *option_find(const command *cmd, const char *name);
+bool option_is_number(const option *opt);
+/* The number of a text that such an option takes, with its suffix. */
+double option_number(const char *text);
 void command_help(const command *cmd);
 /* A sentence on stderr, "quire replay: ...", and the exit status. */
 enum { COMMAND_FAILED = 1, COMMAND_WRONG_CALL = 2 };

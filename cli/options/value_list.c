@@ -83,11 +83,6 @@ static int append_range(const command *cmd, const option *opt, char *text, value
     return status;
 }
 
-static bool is_number(const option *opt)
-{
-    return opt->kind == OPTION_U32 || opt->kind == OPTION_U64 || opt->kind == OPTION_REAL;
-}
-
 int value_list_read(const command *cmd, const option *opt, const char *text, value_list *list)
 {
     const char *separator = opt->has_commas ? ";" : ",";
@@ -101,7 +96,7 @@ int value_list_read(const command *cmd, const option *opt, const char *text, val
                                  text, opt->name, separator);
         memcpy(part, at, length);
         part[length] = '\0';
-        int status = is_number(opt) && strstr(part, "..") != NULL
+        int status = option_is_number(opt) && strstr(part, "..") != NULL
                          ? append_range(cmd, opt, part, list)
                          : append(cmd, opt, part, list);
         if (status != 0)

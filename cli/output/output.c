@@ -1,5 +1,6 @@
 #include "output.h"
 #include "file_target.h"
+#include "file_uses.h"
 #include "interrupt.h"
 
 #include <errno.h>
@@ -302,11 +303,18 @@ int outputs_commit(char message[OUTPUT_MESSAGE_BYTES])
     return failed == NULL ? 0 : -1;
 }
 
-int output_open_option(const command *cmd, const char *name, const char *path, FILE **file)
+int outputs_open_for(const command *cmd)
 {
     char message[OUTPUT_MESSAGE_BYTES];
-    *file = path != NULL ? output_open(path, message) : NULL;
-    return path == NULL || *file != NULL ? 0 : command_failed(cmd, "--%s: %s", name, message);
+    for (const option *opt = cmd->options; opt->name != NULL; opt++) {
+        output_file *out = option_is_file(opt) && opt->role != OPTION_SETTING ? opt->value : NULL;
+        if (out == NULL || out->path == NULL)
+            continue;
+        out->file = output_open(out->path, message);
+        if (out->file == NULL)
+            return command_failed(cmd, "--%s: %s", opt->name, message);
+    }
+    return 0;
 }
 
 int outputs_commit_for(const command *cmd)

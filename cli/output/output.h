@@ -33,9 +33,15 @@ void output_protect(const struct stat *file);
 /* The paths get what was written to all open outputs. 0, or -1 and a sentence, and then no earlier
  * file has changed (if the last step itself, the renaming, does not fail). Closes all. */
 int outputs_commit(char message[OUTPUT_MESSAGE_BYTES]);
-/* Both for a command, with a sentence where they fail: 0, or 1. *file is NULL where path is NULL;
- * the sentence names the option. */
-int output_open_option(const command *cmd, const char *name, const char *path, FILE **file);
+/* What the row of an option that names an output points to; file is NULL where path is NULL. */
+typedef struct output_file {
+    const char *path;
+    FILE *file;
+} output_file;
+
+/* Both for a command, with a sentence where they fail: 0, or 1. All its options that name an output
+ * point to an output_file. */
+int outputs_open_for(const command *cmd);
 int outputs_commit_for(const command *cmd);
 /* Closes all open outputs; earlier files stay. Does nothing when none is open. */
 void outputs_discard(void);

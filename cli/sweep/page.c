@@ -9,18 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_time(const sweep_column *c)
-{
-    return strstr(c->path, "_ms.") != NULL;
-}
-
 static json_t *columns_object(const sweep *s)
 {
     json_t *columns = json_array();
     for (const sweep_column *c = sweep_columns(s); c->path != NULL; c++)
         json_array_append_new(columns, json_pack("{s:s, s:s, s:i, s:s}", "path", c->path, "head",
                                                  c->head, "decimals", c->decimals, "unit",
-                                                 is_time(c) ? "ms" : "number"));
+                                                 sweep_is_time(c) ? "ms" : "number"));
     return columns;
 }
 

@@ -122,11 +122,9 @@ uint32_t sweep_plot_axis(const sweep *s)
     for (uint32_t i = 0; i < s->num_axes; i++)
         if (sweep_varies(s, i) && changes_memory(s->axes[i].option))
             return i;
-    for (uint32_t i = 0; i < s->num_axes; i++) {
-        option_kind kind = s->axes[i].option->kind;
-        if (sweep_varies(s, i) && (kind == OPTION_U32 || kind == OPTION_U64 || kind == OPTION_REAL))
+    for (uint32_t i = 0; i < s->num_axes; i++)
+        if (sweep_varies(s, i) && option_is_number(s->axes[i].option))
             return i;
-    }
     return s->num_axes;
 }
 
@@ -136,24 +134,12 @@ const char *sweep_plot_x_name(const sweep *s, uint32_t axis)
     return changes_memory(opt) ? "GiB of KV cache" : opt->name;
 }
 
-/* A number as options take it; the suffixes are those of options.h. */
-static double value_number(const char *text)
-{
-    static const char letters[] = "kMGT";
-    char *end;
-    double number = strtod(text, &end);
-    const char *letter = *end != '\0' ? strchr(letters, *end == 'K' ? 'k' : *end) : NULL;
-    for (const char *at = letters; letter != NULL && at <= letter; at++)
-        number *= end[1] == 'i' ? 1024 : 1000;
-    return number;
-}
-
 bool sweep_plot_x(const sweep *s, uint32_t axis, uint32_t point, double *x)
 {
     double blocks;
     double bytes;
     if (!changes_memory(s->axes[axis].option)) {
-        *x = value_number(sweep_value(s, point, axis));
+        *x = option_number(sweep_value(s, point, axis));
         return s->points[point].report != NULL;
     }
     if (!sweep_number(s, point, "blocks.total", &blocks) ||
@@ -264,11 +250,6 @@ static int axis_width(const sweep *s, uint32_t axis)
     return (int)width;
 }
 
-static bool is_time(const sweep_column *c)
-{
-    return strstr(c->path, "_ms.") != NULL;
-}
-
 static void print_row(FILE *out, const sweep *s, uint32_t point)
 {
     for (uint32_t a = 0; a < s->num_axes; a++)
@@ -280,7 +261,7 @@ static void print_row(FILE *out, const sweep *s, uint32_t point)
     }
     for (const sweep_column *c = sweep_columns(s); c->path != NULL; c++) {
         double number;
-        if (sweep_number(s, point, c->path, &number) && is_time(c))
+        if (sweep_number(s, point, c->path, &number) && sweep_is_time(c))
             fprintf(out, " %9s", verdict_time(number * c->factor));
         else if (sweep_number(s, point, c->path, &number))
             fprintf(out, " %9.*f", c->decimals, number * c->factor);

@@ -5,6 +5,7 @@
 #include "sweep.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* A number of the report that is shown. */
 typedef struct sweep_column {
@@ -17,6 +18,11 @@ typedef struct sweep_column {
 /* Those of this sweep: more where it has tiers, swap, pressure, pins or limits for goodput. The
  * last one has no path. Valid until the next call. */
 const sweep_column *sweep_columns(const sweep *s);
+
+static inline bool sweep_is_time(const sweep_column *c)
+{
+    return strstr(c->path, "_ms.") != NULL;
+}
 
 /* The axis that plots have as x: one that changes the memory if there is one, else any numbers; the
  * number of axes where there is nothing to plot. */
