@@ -48,15 +48,12 @@ typedef struct pair_list {
 
 static void add_pair(pair_list *list, const char *path, const json_t *a, const json_t *b)
 {
-    pair *pairs = grown(list->pairs, list->num_pairs, &list->room, UINT32_MAX, sizeof *pairs);
-    if (pairs == NULL) {
+    pair added = {.a = a, .b = b};
+    snprintf(added.path, sizeof added.path, "%s", path);
+    if (grow(&list->pairs, list->num_pairs, &list->room, UINT32_MAX, sizeof added))
+        list->pairs[list->num_pairs++] = added;
+    else
         list->no_memory = true;
-        return;
-    }
-    list->pairs = pairs;
-    pair *new_pair = &list->pairs[list->num_pairs++];
-    *new_pair = (pair){.a = a, .b = b};
-    snprintf(new_pair->path, sizeof new_pair->path, "%s", path);
 }
 
 static bool has_parts(const json_t *value)

@@ -51,15 +51,14 @@ typedef struct words {
 
 static void add_word(words *w, const char *text)
 {
-    char **texts = grown(w->texts, w->num + 1, &w->room, INT32_MAX, sizeof *texts);
-    w->no_memory = w->no_memory || texts == NULL;
-    if (texts == NULL)
-        return;
-    w->texts = texts;
-    w->texts[w->num] = strdup(text);
-    w->no_memory = w->no_memory || w->texts[w->num] == NULL;
-    w->num += w->texts[w->num] != NULL;
-    w->texts[w->num] = NULL;
+    char *copy = strdup(text);
+    if (copy != NULL && grow(&w->texts, w->num + 1, &w->room, INT32_MAX, sizeof copy)) {
+        w->texts[w->num++] = copy;
+        w->texts[w->num] = NULL;
+    } else {
+        free(copy);
+        w->no_memory = true;
+    }
 }
 
 static void free_words(words *w)

@@ -13,12 +13,10 @@ void belady_free(belady_log *log)
 
 bool belady_add_request(belady_log *log, uint32_t num_held)
 {
-    belady_request *requests =
-        grown(log->requests, log->num_requests, &log->requests_room, MOST, sizeof *requests);
-    if (requests == NULL)
+    belady_request request = {.num_held = num_held};
+    if (!grow(&log->requests, log->num_requests, &log->requests_room, MOST, sizeof request))
         return false;
-    log->requests = requests;
-    log->requests[log->num_requests++] = (belady_request){.num_held = num_held};
+    log->requests[log->num_requests++] = request;
     return true;
 }
 
@@ -32,10 +30,8 @@ bool belady_add_lookup(belady_log *log, uint32_t request, uint32_t user, uint32_
             return true;
         }
     }
-    belady_run *runs = grown(log->runs, log->num_runs, &log->runs_room, MOST, sizeof *runs);
-    if (runs == NULL)
+    if (!grow(&log->runs, log->num_runs, &log->runs_room, MOST, sizeof *log->runs))
         return false;
-    log->runs = runs;
     log->runs[log->num_runs++] = (belady_run){user, block, block + 1, held->first_run};
     held->first_run = log->num_runs;
     return true;

@@ -27,11 +27,8 @@ static uint32_t first_above(const curve_ghosts *ghosts, uint32_t position)
 
 bool curve_ghosts_add(curve_ghosts *ghosts, curve_ghost ghost)
 {
-    curve_ghost *list =
-        grown(ghosts->list, ghosts->num_ghosts, &ghosts->room, UINT32_MAX, sizeof *list);
-    if (list == NULL)
+    if (!grow(&ghosts->list, ghosts->num_ghosts, &ghosts->room, UINT32_MAX, sizeof ghost))
         return false;
-    ghosts->list = list;
     uint32_t at = first_above(ghosts, ghost.position);
     memmove(ghosts->list + at + 1, ghosts->list + at,
             (ghosts->num_ghosts - at) * sizeof *ghosts->list);

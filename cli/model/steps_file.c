@@ -215,10 +215,8 @@ static int append_step(steps_reader *r, const measured_step *step)
     steps_file *f = r->out;
     if (f->num_steps == MAX_STEPS)
         return step_error(r, COLUMN_MS, "the file has more than a million steps");
-    measured_step *steps = grown(f->steps, f->num_steps, &r->room, MAX_STEPS, sizeof *steps);
-    if (!steps)
+    if (!grow(&f->steps, f->num_steps, &r->room, MAX_STEPS, sizeof *step))
         return step_error(r, COLUMN_MS, "out of memory");
-    f->steps = steps;
     f->steps[f->num_steps++] = *step;
     return 0;
 }

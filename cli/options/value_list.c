@@ -19,11 +19,8 @@ static int append(const command *cmd, const option *opt, const char *value, valu
                              VALUE_LIST_MAX);
     if (strlen(value) >= VALUE_BYTES)
         return command_error(cmd, "--%s: \"%.40s...\" is too long in a list", opt->name, value);
-    char(*values)[VALUE_BYTES] =
-        grown(list->values, list->num_values, &list->room, VALUE_LIST_MAX, sizeof *values);
-    if (values == NULL)
+    if (!grow(&list->values, list->num_values, &list->room, VALUE_LIST_MAX, VALUE_BYTES))
         return command_error(cmd, "not enough memory");
-    list->values = values;
     memcpy(list->values[list->num_values++], value, strlen(value) + 1);
     return 0;
 }

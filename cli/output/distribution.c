@@ -40,16 +40,6 @@ static int start_bins(distribution *d)
     return 1;
 }
 
-static int keep(distribution *d, double value)
-{
-    double *values = grown(d->values, (uint32_t)d->count, &d->capacity, UINT32_MAX, sizeof *values);
-    if (values == NULL)
-        return 0;
-    d->values = values;
-    d->values[d->count] = value;
-    return 1;
-}
-
 int distribution_add(distribution *d, double value)
 {
     double v = value > 0 ? value : 0;
@@ -57,7 +47,9 @@ int distribution_add(distribution *d, double value)
         return 0;
     if (d->bins != NULL)
         d->bins[bin_of(v)]++;
-    else if (!keep(d, v))
+    else if (grow(&d->values, (uint32_t)d->count, &d->capacity, UINT32_MAX, sizeof v))
+        d->values[d->count] = v;
+    else
         return 0;
     d->count++;
     d->sum += v;

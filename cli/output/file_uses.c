@@ -20,13 +20,11 @@ void file_uses_add(file_uses *all, const char *name, const char *path, bool is_w
 {
     if (path == NULL)
         return;
-    file_use *uses = grown(all->uses, all->num_uses, &all->room, UINT32_MAX, sizeof *uses);
-    if (uses == NULL) {
+    file_use use = {.option = name, .path = path, .is_written = is_written};
+    if (grow(&all->uses, all->num_uses, &all->room, UINT32_MAX, sizeof use))
+        all->uses[all->num_uses++] = use;
+    else
         all->no_memory = true;
-        return;
-    }
-    all->uses = uses;
-    all->uses[all->num_uses++] = (file_use){.option = name, .path = path, .is_written = is_written};
 }
 
 void file_uses_add_command(file_uses *all)

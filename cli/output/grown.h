@@ -2,22 +2,27 @@
 #ifndef QUIRE_CLI_OUTPUT_GROWN_H
 #define QUIRE_CLI_OUTPUT_GROWN_H
 
-#include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* The array with room for one more element of `bytes` behind the `used` ones; it may have moved.
- * NULL: no memory, or it has `most` elements already; array and *room are then as they were. */
-static inline void *grown(void *array, uint32_t used, uint32_t *room, uint32_t most, size_t bytes)
+/* Room for one more element of `bytes` behind the `used` ones of *array, a pointer of any type; the
+ * array may move. False: no memory, or it has `most` elements already; nothing has changed then. */
+static inline bool grow(void *array, uint32_t used, uint32_t *room, uint32_t most, size_t bytes)
 {
+    void *elements;
     if (used < *room)
-        return array;
+        return true;
     uint64_t wanted = *room < 16 ? 32 : 2 * (uint64_t)*room;
     wanted = wanted < most ? wanted : most;
-    void *moved = wanted <= used ? NULL : realloc(array, (size_t)wanted * bytes);
-    if (moved != NULL)
-        *room = (uint32_t)wanted;
-    return moved;
+    memcpy(&elements, array, sizeof elements);
+    elements = wanted <= used ? NULL : realloc(elements, (size_t)wanted * bytes);
+    if (elements == NULL)
+        return false;
+    memcpy(array, &elements, sizeof elements);
+    *room = (uint32_t)wanted;
+    return true;
 }
 
 #endif

@@ -76,14 +76,12 @@ void page_close(page *p)
 }
 
 /* Room for one more element, up to `most`. False: full, or no memory. */
-static bool grow(page *p, void **elements, uint32_t *capacity, uint32_t num, size_t bytes,
-                 uint32_t most)
+static bool make_room(page *p, void *elements, uint32_t *capacity, uint32_t num, size_t bytes,
+                      uint32_t most)
 {
-    void *moved = grown(*elements, num, capacity, most, bytes);
-    p->is_failed |= moved == NULL && num < most;
-    if (moved != NULL)
-        *elements = moved;
-    return moved != NULL;
+    bool is_room = grow(elements, num, capacity, most, bytes);
+    p->is_failed |= !is_room && num < most;
+    return is_room;
 }
 
 /* ---- rows ------------------------------------------------------------------ */
@@ -209,10 +207,7 @@ static void put_row(page *p, const page_row *row)
         if (join_last_row(p, row))
             return;
     }
-    void *rows = p->rows;
-    bool is_room = grow(p, &rows, &p->row_capacity, p->num_rows, p->row_bytes, p->max_rows);
-    p->rows = rows;
-    if (is_room)
+    if (make_room(p, &p->rows, &p->row_capacity, p->num_rows, p->row_bytes, p->max_rows))
         memcpy(page_row_at(p, p->num_rows++), row, p->row_bytes);
 }
 
@@ -283,12 +278,9 @@ static void put_mark(page *p, const quire_snapshot *s, double time_s)
     p->num_preemptions += s->num_preempted;
     if (p->num_marks == PAGE_MAX_MARKS)
         halve_marks(p);
-    void *marks = p->marks;
-    if (grow(p, &marks, &p->mark_capacity, p->num_marks, sizeof *p->marks, PAGE_MAX_MARKS)) {
-        page_mark *mark = (page_mark *)marks + p->num_marks++;
-        *mark = (page_mark){.step = s->step, .time_us = page_us(time_s), .num = s->num_preempted};
-    }
-    p->marks = marks;
+    page_mark mark = {.step = s->step, .time_us = page_us(time_s), .num = s->num_preempted};
+    if (make_room(p, &p->marks, &p->mark_capacity, p->num_marks, sizeof mark, PAGE_MAX_MARKS))
+        p->marks[p->num_marks++] = mark;
 }
 
 void page_step(page *p, const quire_snapshot *s, double time_s, double duration_s,
@@ -375,11 +367,7 @@ void page_blocks(page *p, page_pool pool, uint64_t step, const char *states, uin
         halve_frames(f);
     if (!wants_step(f, step))
         return;
-    void *frames = f->frames;
-    bool is_room =
-        grow(p, &frames, &f->capacity, f->num_frames, sizeof *f->frames, PAGE_MAX_FRAMES);
-    f->frames = frames;
-    if (!is_room)
+    if (!make_room(p, &f->frames, &f->capacity, f->num_frames, sizeof *f->frames, PAGE_MAX_FRAMES))
         return;
     page_frame *frame = &f->frames[f->num_frames++];
     memset(frame, 0, sizeof *frame);

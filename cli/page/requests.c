@@ -46,13 +46,10 @@ static bool put_sample(page_sample *sample, const page_request *request)
         memcpy(intervals, request->preempted, kept * sizeof *intervals);
         copy.preempted = intervals;
     }
-    page_request *requests =
-        grown(sample->requests, sample->num, &sample->capacity, UINT32_MAX, sizeof *requests);
-    if (requests == NULL) {
+    if (!grow(&sample->requests, sample->num, &sample->capacity, UINT32_MAX, sizeof copy)) {
         free((page_interval *)(uintptr_t)copy.preempted);
         return false;
     }
-    sample->requests = requests;
     sample->requests[sample->num++] = copy;
     return true;
 }

@@ -94,12 +94,10 @@ static void end(trace_reader *reader)
 static turn *add_turn(trace_reader *reader, const turn *t)
 {
     state *st = reader->state;
-    turn *turns = grown(st->turns, st->num_turns, &st->turn_room, MAX_TURNS, sizeof *turns);
-    if (turns == NULL) {
+    if (!grow(&st->turns, st->num_turns, &st->turn_room, MAX_TURNS, sizeof *t)) {
         trace_no_memory(reader);
         return NULL;
     }
-    st->turns = turns;
     st->turns[st->num_turns] = *t;
     return &st->turns[st->num_turns++];
 }
@@ -107,13 +105,10 @@ static turn *add_turn(trace_reader *reader, const turn *t)
 static uint32_t add_helper(trace_reader *reader, uint32_t last_turn, uint32_t next)
 {
     state *st = reader->state;
-    helper *helpers =
-        grown(st->helpers, st->num_helpers, &st->helper_room, MAX_TURNS, sizeof *helpers);
-    if (helpers == NULL) {
+    if (!grow(&st->helpers, st->num_helpers, &st->helper_room, MAX_TURNS, sizeof *st->helpers)) {
         trace_no_memory(reader);
         return next;
     }
-    st->helpers = helpers;
     st->helpers[st->num_helpers] = (helper){.last_turn = last_turn, .next = next};
     return st->num_helpers++;
 }

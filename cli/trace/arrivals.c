@@ -160,11 +160,8 @@ static bool wait_for(arrivals *a, waiter *w, uint64_t number)
     open_request *it = *find_open(a, number);
     if (it == NULL)
         return true;
-    waiter **waiters =
-        grown(it->waiters, it->num_waiters, &it->capacity, UINT32_MAX, sizeof *waiters);
-    if (waiters == NULL)
+    if (!grow(&it->waiters, it->num_waiters, &it->capacity, UINT32_MAX, sizeof(waiter *)))
         return false;
-    it->waiters = waiters;
     it->waiters[it->num_waiters++] = w;
     w->num_open++;
     return true;
@@ -179,10 +176,8 @@ static bool is_before(const arrival *a, const arrival *b)
 
 static bool heap_push(heap *h, arrival *it)
 {
-    arrival **items = grown(h->items, h->count, &h->capacity, UINT32_MAX, sizeof *items);
-    if (items == NULL)
+    if (!grow(&h->items, h->count, &h->capacity, UINT32_MAX, sizeof(arrival *)))
         return false;
-    h->items = items;
     size_t i = h->count++;
     for (; i > 0 && is_before(it, h->items[(i - 1) / 2]); i = (i - 1) / 2)
         h->items[i] = h->items[(i - 1) / 2];

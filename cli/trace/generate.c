@@ -1,11 +1,11 @@
 /* cli/trace/generate.c - makes up workloads: see generate.h. */
+#define _GNU_SOURCE /* fopencookie */
 #include "generate.h"
 #include "output/output.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ typedef struct document {
 
 typedef struct maker {
     const generate_options *options;
-    generate_writer *writer;
+    FILE *out;
     uint64_t random;
     uint64_t num_contents;
     uint64_t num_sessions;
@@ -203,27 +203,27 @@ static uint64_t write_prompt(maker *m, generate_kind kind)
 {
     const generate_shape *shape = &m->options->shapes[kind];
     uint64_t num_tokens = 0;
-    generate_write(m->writer, "\"prompt\": [");
+    fprintf(m->out, "\"prompt\": [");
     if (shape->head_tokens > 0) {
         uint64_t head = m->heads[kind] + draw_below(m, (uint64_t)shape->num_heads);
-        generate_write(m->writer, "[%" PRIu64 ", %.0f], ", head, shape->head_tokens);
+        fprintf(m->out, "[%" PRIu64 ", %.0f], ", head, shape->head_tokens);
         num_tokens += (uint64_t)shape->head_tokens;
     }
     if (shape->document_tokens > 0) {
         document d = draw_document(m, shape);
-        generate_write(m->writer, "[%" PRIu64 ", %" PRIu32 "], ", d.content, d.num_tokens);
+        fprintf(m->out, "[%" PRIu64 ", %" PRIu32 "], ", d.content, d.num_tokens);
         num_tokens += d.num_tokens;
     }
     uint32_t words = draw_tokens(m, shape->user_tokens, shape->spread);
     words = fit(m, num_tokens + 1, words); /* and one to generate */
-    generate_write(m->writer, "[%" PRIu64 ", %" PRIu32 "]]", ++m->num_contents, words);
+    fprintf(m->out, "[%" PRIu64 ", %" PRIu32 "]]", ++m->num_contents, words);
     return num_tokens + words;
 }
 
 static void write_output(maker *m, uint32_t num_tokens, bool is_last)
 {
-    generate_write(m->writer, ", \"output\": [%" PRIu64 ", %" PRIu32 "]%s}\n", ++m->num_contents,
-                   num_tokens, is_last ? ", \"last\": true" : "");
+    fprintf(m->out, ", \"output\": [%" PRIu64 ", %" PRIu32 "]%s}\n", ++m->num_contents, num_tokens,
+            is_last ? ", \"last\": true" : "");
     m->num_requests++;
 }
 
@@ -256,9 +256,9 @@ static void make_arrival(maker *m)
     if (turns > left)
         turns = left;
     bool is_session = shape->turns > 1 || shape->min_turns > 1;
-    generate_write(m->writer, "{\"time\": %.3f, ", m->now_s);
+    fprintf(m->out, "{\"time\": %.3f, ", m->now_s);
     if (is_session)
-        generate_write(m->writer, "\"session\": %" PRIu64 ", ", ++m->num_sessions);
+        fprintf(m->out, "\"session\": %" PRIu64 ", ", ++m->num_sessions);
     uint64_t num_tokens = write_prompt(m, kind);
     uint32_t output = fit(m, num_tokens, draw_tokens(m, shape->output_tokens, shape->spread));
     num_tokens += output;
@@ -267,30 +267,27 @@ static void make_arrival(maker *m)
         if (num_tokens + s.words + s.output > options->max_tokens)
             break;
         write_output(m, output, false);
-        generate_write(m->writer,
-                       "{\"session\": %" PRIu64 ", \"think\": %.3f, \"more\": [[%" PRIu64
-                       ", %" PRIu32 "]]",
-                       m->num_sessions, s.think_s, ++m->num_contents, s.words);
+        fprintf(m->out,
+                "{\"session\": %" PRIu64 ", \"think\": %.3f, \"more\": [[%" PRIu64 ", %" PRIu32
+                "]]",
+                m->num_sessions, s.think_s, ++m->num_contents, s.words);
         num_tokens += s.words + s.output;
         output = s.output;
     }
     write_output(m, output, is_session);
 }
 
-/* Longer than what can be written at once. */
-static void write_made_by(generate_writer *writer, const char *text)
-{
-    enum { PART_BYTES = 512 };
-    if (text == NULL)
-        return;
-    generate_write(writer, ", \"made_by\": ");
-    for (size_t at = 0; at < strlen(text); at += PART_BYTES)
-        generate_write(writer, "%.*s", PART_BYTES, text + at);
-}
+struct generate_writer {
+    const char *path;
+    FILE *file;      /* the output */
+    FILE *text;      /* what is written to: the output itself, or what packs it */
+    ZSTD_CCtx *zstd; /* NULL: plain */
+    char packed[1 << 16];
+};
 
 bool generate(const generate_options *options, generate_writer *writer)
 {
-    maker m = {.options = options, .writer = writer, .random = options->seed};
+    maker m = {.options = options, .out = writer->text, .random = options->seed};
     m.past = calloc(PAST_REQUESTS, sizeof *m.past);
     if (m.past == NULL)
         return false;
@@ -298,10 +295,11 @@ bool generate(const generate_options *options, generate_writer *writer)
         m.heads[k] = m.num_contents + 1;
         m.num_contents += MAX_HEADS;
     }
-    generate_write(writer, "{\"quire_workload\": 1, \"kind\": \"%s\", \"seed\": %" PRIu64,
-                   generate_kind_names[options->kind], options->seed);
-    write_made_by(writer, options->made_by);
-    generate_write(writer, "}\n");
+    fprintf(m.out, "{\"quire_workload\": 1, \"kind\": \"%s\", \"seed\": %" PRIu64,
+            generate_kind_names[options->kind], options->seed);
+    if (options->made_by != NULL)
+        fprintf(m.out, ", \"made_by\": %s", options->made_by);
+    fprintf(m.out, "}\n");
     while (m.num_requests < options->num_requests) {
         make_arrival(&m);
         m.now_s += draw_gap(&m, 1 / options->rate);
@@ -312,113 +310,77 @@ bool generate(const generate_options *options, generate_writer *writer)
 
 /* ---- the file -------------------------------------------------------------- */
 
-enum { BUFFER_BYTES = 1 << 16, LINE_BYTES = 1 << 10, LEVEL = 3 };
-
-struct generate_writer {
-    char *path;
-    FILE *file;
-    ZSTD_CCtx *zstd; /* NULL: plain */
-    size_t used;
-    char text[BUFFER_BYTES];
-    char packed[BUFFER_BYTES];
-    bool has_failed;
-    int why; /* errno */
-};
-
 static bool is_packed_name(const char *path)
 {
     size_t length = strlen(path);
     return length > 4 && strcmp(path + length - 4, ".zst") == 0;
 }
 
-generate_writer *generate_writer_open(const char *path, char message[GENERATE_MESSAGE_BYTES])
+/* Text into the file, packed; at the end, what zstd still holds too. */
+static bool pack(generate_writer *writer, const char *text, size_t num_bytes, ZSTD_EndDirective way)
 {
-    bool is_standard = strcmp(path, "-") == 0;
-    generate_writer *writer = calloc(1, sizeof *writer);
-    if (writer != NULL)
-        writer->path = strdup(is_standard ? "standard output" : path);
-    if (writer != NULL && is_packed_name(path))
-        writer->zstd = ZSTD_createCCtx();
-    bool is_ready =
-        writer != NULL && writer->path != NULL && (writer->zstd != NULL || !is_packed_name(path));
-    if (!is_ready)
-        snprintf(message, GENERATE_MESSAGE_BYTES, "%s: no memory to write it", path);
-    if (is_ready) {
-        if (writer->zstd != NULL) {
-            ZSTD_CCtx_setParameter(writer->zstd, ZSTD_c_compressionLevel, LEVEL);
-            ZSTD_CCtx_setParameter(writer->zstd, ZSTD_c_checksumFlag, 1);
-        }
-        writer->file = output_open(path, message);
-        if (writer->file != NULL)
-            return writer;
-    }
-    if (writer != NULL) {
-        ZSTD_freeCCtx(writer->zstd);
-        free(writer->path);
-    }
-    free(writer);
-    return NULL;
-}
-
-static void put(generate_writer *writer, const char *bytes, size_t num_bytes)
-{
-    if (!writer->has_failed && fwrite(bytes, 1, num_bytes, writer->file) != num_bytes) {
-        writer->has_failed = true;
-        writer->why = errno;
-    }
-}
-
-/* Empties the buffer into the file; at the end, what zstd still holds too. */
-static void flush(generate_writer *writer, bool is_end)
-{
-    if (writer->zstd == NULL) {
-        put(writer, writer->text, writer->used);
-        writer->used = 0;
-        return;
-    }
-    ZSTD_inBuffer from = {writer->text, writer->used, 0};
+    ZSTD_inBuffer from = {text, num_bytes, 0};
     size_t left;
     do {
         ZSTD_outBuffer to = {writer->packed, sizeof writer->packed, 0};
-        left =
-            ZSTD_compressStream2(writer->zstd, &to, &from, is_end ? ZSTD_e_end : ZSTD_e_continue);
-        if (ZSTD_isError(left)) {
-            writer->has_failed = true;
-            writer->why = ENOMEM;
-            break;
-        }
-        put(writer, writer->packed, to.pos);
-    } while (is_end ? left > 0 : from.pos < from.size);
-    writer->used = 0;
+        left = ZSTD_compressStream2(writer->zstd, &to, &from, way);
+        if (ZSTD_isError(left) || fwrite(writer->packed, 1, to.pos, writer->file) != to.pos)
+            return false;
+    } while (way == ZSTD_e_end ? left > 0 : from.pos < from.size);
+    return true;
 }
 
-void generate_write(generate_writer *writer, const char *format, ...)
+static ssize_t write_packed(void *writer, const char *text, size_t num_bytes)
 {
-    if (sizeof writer->text - writer->used < LINE_BYTES)
-        flush(writer, false);
-    va_list arguments;
-    va_start(arguments, format);
-    int n = vsnprintf(writer->text + writer->used, LINE_BYTES, format, arguments);
-    va_end(arguments);
-    if (n < 0 || n >= LINE_BYTES) {
-        writer->has_failed = true;
-        writer->why = EOVERFLOW;
-        return;
-    }
-    writer->used += (size_t)n;
+    return pack(writer, text, num_bytes, ZSTD_e_continue) ? (ssize_t)num_bytes : 0;
+}
+
+static int end_packed(void *writer)
+{
+    return pack(writer, NULL, 0, ZSTD_e_end) ? 0 : -1;
+}
+
+static FILE *open_packed(generate_writer *writer)
+{
+    enum { LEVEL = 3 };
+    writer->zstd = ZSTD_createCCtx();
+    if (writer->zstd == NULL)
+        return NULL;
+    ZSTD_CCtx_setParameter(writer->zstd, ZSTD_c_compressionLevel, LEVEL);
+    ZSTD_CCtx_setParameter(writer->zstd, ZSTD_c_checksumFlag, 1);
+    return fopencookie(writer, "w",
+                       (cookie_io_functions_t){.write = write_packed, .close = end_packed});
+}
+
+generate_writer *generate_writer_open(const char *path, char message[GENERATE_MESSAGE_BYTES])
+{
+    generate_writer *writer = calloc(1, sizeof *writer);
+    snprintf(message, GENERATE_MESSAGE_BYTES, "%s: no memory to write it", path);
+    if (writer == NULL)
+        return NULL;
+    writer->path = path;
+    writer->file = output_open(path, message);
+    writer->text =
+        writer->file != NULL && is_packed_name(path) ? open_packed(writer) : writer->file;
+    if (writer->text != NULL)
+        return writer;
+    ZSTD_freeCCtx(writer->zstd);
+    free(writer);
+    outputs_discard();
+    return NULL;
 }
 
 bool generate_writer_close(generate_writer *writer, char message[GENERATE_MESSAGE_BYTES])
 {
-    flush(writer, true);
-    bool is_written = !writer->has_failed && outputs_commit(message) == 0;
-    if (writer->has_failed) {
+    bool is_packed = writer->text == writer->file || fclose(writer->text) == 0;
+    bool has_memory = is_packed || ferror(writer->file);
+    if (!has_memory) {
         outputs_discard();
         snprintf(message, GENERATE_MESSAGE_BYTES, "%s: cannot be written: %s", writer->path,
-                 strerror(writer->why));
+                 strerror(ENOMEM));
     }
+    bool is_written = has_memory && outputs_commit(message) == 0;
     ZSTD_freeCCtx(writer->zstd);
-    free(writer->path);
     free(writer);
     return is_written;
 }

@@ -188,13 +188,10 @@ void trace_take_key(trace_reader *reader, scanner *scan, const char *field, uint
 static void append(trace_reader *reader, uint64_t id, uint64_t **list, uint32_t *num,
                    uint32_t *room)
 {
-    uint64_t *moved = grown(*list, *num, room, MAX_ROOM, sizeof *moved);
-    if (moved == NULL) {
+    if (grow(list, *num, room, MAX_ROOM, sizeof id))
+        (*list)[(*num)++] = id;
+    else
         trace_no_memory(reader);
-        return;
-    }
-    *list = moved;
-    moved[(*num)++] = id;
 }
 
 void trace_add_id(trace_reader *reader, uint64_t id)
@@ -339,15 +336,12 @@ static void push(trace_reader *reader, uint64_t content, uint64_t num_tokens)
         reader->num_tokens = TRACE_MAX_TOKENS;
         return;
     }
-    trace_segment *segments = grown(reader->segments, reader->num_segments, &reader->segment_room,
-                                    MAX_ROOM, sizeof *segments);
-    if (segments == NULL) {
+    trace_segment segment = {.content = content, .num_tokens = (uint32_t)num_tokens};
+    if (grow(&reader->segments, reader->num_segments, &reader->segment_room, MAX_ROOM,
+             sizeof segment))
+        reader->segments[reader->num_segments++] = segment;
+    else
         trace_no_memory(reader);
-        return;
-    }
-    reader->segments = segments;
-    reader->segments[reader->num_segments++] =
-        (trace_segment){.content = content, .num_tokens = (uint32_t)num_tokens};
 }
 
 void trace_push(trace_reader *reader, uint64_t content, uint64_t num_tokens)

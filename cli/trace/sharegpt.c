@@ -58,12 +58,10 @@ static void add_answer(trace_reader *reader, uint64_t content, uint64_t num_toke
     state *st = reader->state;
     if (reader->num_tokens == 0)
         return; /* nobody asked */
-    answer *answers = grown(st->answers, st->num_answers, &st->room, MAX_TURNS, sizeof *answers);
-    if (answers == NULL) {
+    if (!grow(&st->answers, st->num_answers, &st->room, MAX_TURNS, sizeof *st->answers)) {
         trace_no_memory(reader);
         return;
     }
-    st->answers = answers;
     st->answers[st->num_answers++] = (answer){
         .num_segments = reader->num_segments,
         .num_prompt_tokens = (uint32_t)reader->num_tokens,
