@@ -107,17 +107,13 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
     if (!read_stamp(stamp, &whole_s, &fraction_s))
         trace_problem(reader, columns[0],
                       "\"%.40s\" is not a time (expected the form 2023-11-16 18:15:46.680)", stamp);
-    int64_t num_prompt_tokens = trace_csv_length(reader, columns[1], st->csv.cells[1]);
-    int64_t num_output_tokens = trace_csv_length(reader, columns[2], st->csv.cells[2]);
-    if (!trace_check_lengths(reader, columns[1], num_prompt_tokens, columns[2], &num_output_tokens))
-        return TRACE_BAD;
+    outcome = trace_csv_request(&st->csv, reader, columns, request);
+    if (outcome != TRACE_OK)
+        return outcome;
     if (!st->has_first) {
         st->has_first = true;
         st->first_s = whole_s;
     }
-    trace_push_unique(reader, (uint32_t)num_prompt_tokens);
-    if (!trace_fill(reader, request, (uint32_t)num_output_tokens))
-        return TRACE_BAD;
     request->time_s = trace_place(reader, (double)(whole_s - st->first_s) + fraction_s);
     return TRACE_OK;
 }

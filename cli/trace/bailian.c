@@ -18,22 +18,6 @@ typedef struct row {
     bool has_ids;
 } row;
 
-typedef struct state {
-    trace_memo chats;
-} state;
-
-static bool begin(trace_reader *reader)
-{
-    state *st = reader->state;
-    return trace_memo_begin(&st->chats, TRACE_MEMO_ENTRIES);
-}
-
-static void end(trace_reader *reader)
-{
-    state *st = reader->state;
-    trace_memo_end(&st->chats);
-}
-
 static void take_other(trace_reader *reader, scanner *scan, const scan_text *name, void *row_)
 {
     row *r = row_;
@@ -56,13 +40,13 @@ static const trace_field fields[] = {
 /* The session of its parent, or a new one. */
 static bool join_session(trace_reader *reader, const row *r, trace_request *request)
 {
-    state *st = reader->state;
-    const trace_known *parent = r->parent != 0 ? trace_memo_find(&st->chats, r->parent) : NULL;
+    trace_memo *chats = &((trace_memos *)reader->state)->sessions;
+    const trace_known *parent = r->parent != 0 ? trace_memo_find(chats, r->parent) : NULL;
     request->session = parent != NULL ? parent->session : ++reader->num_sessions;
     request->turn = parent != NULL ? parent->turn + 1 : 0;
     if (r->chat == 0)
         return true;
-    trace_known *known = trace_memo_get(&st->chats, r->chat);
+    trace_known *known = trace_memo_get(chats, r->chat);
     if (known == NULL)
         return false;
     known->session = request->session;
@@ -98,8 +82,8 @@ const trace_kind trace_bailian = {
     .name = "bailian",
     .alias = "qwen-bailian",
     .id_block_size = 16,
-    .state_bytes = sizeof(state),
-    .begin = begin,
+    .state_bytes = sizeof(trace_memos),
+    .begin = trace_memos_begin,
     .next = next,
-    .end = end,
+    .end = trace_memos_end,
 };

@@ -19,15 +19,10 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
     if (outcome != TRACE_OK)
         return outcome;
     double time_s = trace_csv_time(reader, columns[0], csv->cells[0]);
-    int64_t num_prompt_tokens = trace_csv_length(reader, columns[1], csv->cells[1]);
-    int64_t num_output_tokens = trace_csv_length(reader, columns[2], csv->cells[2]);
-    if (!trace_check_lengths(reader, columns[1], num_prompt_tokens, columns[2], &num_output_tokens))
-        return TRACE_BAD;
-    trace_push_unique(reader, (uint32_t)num_prompt_tokens);
-    if (!trace_fill(reader, request, (uint32_t)num_output_tokens))
-        return TRACE_BAD;
-    request->time_s = trace_place(reader, time_s);
-    return TRACE_OK;
+    outcome = trace_csv_request(csv, reader, columns, request);
+    if (outcome == TRACE_OK)
+        request->time_s = trace_place(reader, time_s);
+    return outcome;
 }
 
 const trace_kind trace_burstgpt = {

@@ -33,7 +33,6 @@ static char *take_cell(char **at)
 static trace_outcome read_header(trace_csv *csv, trace_reader *reader, char *line,
                                  const char *const *columns, uint32_t num_columns)
 {
-    csv->num_columns = num_columns;
     for (uint32_t c = 0; c < num_columns; c++)
         csv->places[c] = TRACE_CSV_COLUMNS;
     uint32_t place = 0;
@@ -99,13 +98,24 @@ static bool open_cell(trace_reader *reader, const char *field, const char *cell,
     return true;
 }
 
-int64_t trace_csv_length(trace_reader *reader, const char *field, const char *cell)
+static int64_t length_of(trace_reader *reader, const char *field, const char *cell)
 {
     scanner scan;
     int64_t tokens = -1;
     if (open_cell(reader, field, cell, &scan))
         trace_take_length(reader, &scan, field, &tokens);
     return tokens;
+}
+
+trace_outcome trace_csv_request(const trace_csv *csv, trace_reader *reader,
+                                const char *const *columns, trace_request *request)
+{
+    int64_t num_prompt_tokens = length_of(reader, columns[1], csv->cells[1]);
+    int64_t num_output_tokens = length_of(reader, columns[2], csv->cells[2]);
+    if (!trace_check_lengths(reader, columns[1], num_prompt_tokens, columns[2], &num_output_tokens))
+        return TRACE_BAD;
+    trace_push_unique(reader, (uint32_t)num_prompt_tokens);
+    return trace_fill(reader, request, (uint32_t)num_output_tokens) ? TRACE_OK : TRACE_BAD;
 }
 
 double trace_csv_time(trace_reader *reader, const char *field, const char *cell)

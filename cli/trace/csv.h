@@ -13,7 +13,6 @@
 enum { TRACE_CSV_COLUMNS = 32 };
 
 typedef struct trace_csv {
-    uint32_t num_columns;                 /* that the reader wants */
     uint32_t places[TRACE_CSV_COLUMNS];   /* of each, in a row */
     const char *cells[TRACE_CSV_COLUMNS]; /* of each, in the row last read */
     bool has_header;
@@ -22,8 +21,11 @@ typedef struct trace_csv {
 /* Reads the header at the first call, then one row. */
 trace_outcome trace_csv_next(trace_csv *csv, trace_reader *reader, const char *const *columns,
                              uint32_t num_columns);
-/* Cells as numbers, checked as the values of JSON are. */
-int64_t trace_csv_length(trace_reader *reader, const char *field, const char *cell);
+/* A request from the row last read: its tokens are in the columns 1 and 2, and nothing is known of
+ * the contents, so that every prompt is unique. */
+trace_outcome trace_csv_request(const trace_csv *csv, trace_reader *reader,
+                                const char *const *columns, trace_request *request);
+/* A cell as a number, checked as the values of JSON are. */
 double trace_csv_time(trace_reader *reader, const char *field, const char *cell);
 
 #endif

@@ -34,39 +34,19 @@ typedef struct row {
 } row;
 
 typedef struct state {
-    trace_memo sessions;
-    trace_memo requests; /* by request_id */
-    bool are_ids_local;  /* to a play */
-    bool is_delta;
+    trace_memos memos;
+    bool are_ids_local; /* to a play */
 } state;
 
-static bool begin(trace_reader *reader)
+static bool is_delta(const trace_reader *reader)
 {
-    state *st = reader->state;
-    st->is_delta = reader->kind == &trace_mooncake_delta;
-    return trace_memo_begin(&st->sessions, TRACE_MEMO_ENTRIES) &&
-           trace_memo_begin(&st->requests, TRACE_MEMO_ENTRIES);
-}
-
-static void end(trace_reader *reader)
-{
-    state *st = reader->state;
-    trace_memo_end(&st->sessions);
-    trace_memo_end(&st->requests);
+    return reader->kind == &trace_mooncake_delta;
 }
 
 /* ---- one row --------------------------------------------------------------- */
 
 /* Version 2: whom it waits for and how long after; the longest delay holds for all. What waits for
  * the start of another one, not for its end, counts as started with it. */
-static void skip_other(trace_reader *reader, scanner *scan, const scan_text *name, void *row_)
-{
-    (void)reader;
-    (void)name;
-    (void)row_;
-    scan_skip(scan);
-}
-
 static void take_dependencies(trace_reader *reader, scanner *scan, row *r)
 {
     static const char field[] = "dependencies";
@@ -78,13 +58,8 @@ static void take_dependencies(trace_reader *reader, scanner *scan, row *r)
         {"request_id", TRACE_FIELD_KEY, offsetof(dependency, request)},
         {"delay_ms", TRACE_FIELD_TIME, offsetof(dependency, delay_ms)},
         {0}};
-    if (scan_peek(scan) != JSON_ARRAY) {
-        if (scan_peek(scan) != JSON_NULL)
-            trace_problem(reader, field, "is not a list");
-        scan_skip(scan);
+    if (!trace_open_list(reader, scan, field))
         return;
-    }
-    scan_open(scan, '[');
     while (scan_element(scan) == 1) {
         dependency d = {0};
         if (scan_peek(scan) != JSON_OBJECT) {
@@ -92,7 +67,7 @@ static void take_dependencies(trace_reader *reader, scanner *scan, row *r)
             scan_skip(scan);
             continue;
         }
-        trace_take_object(reader, scan, parts, skip_other, &d);
+        trace_take_object(reader, scan, parts, NULL, &d);
         if (d.request == 0)
             trace_problem(reader, field, "has an element without \"request_id\"");
         trace_add_after(reader, d.request);
@@ -160,7 +135,7 @@ static void push_prompt(trace_reader *reader, const row *r, const trace_known *s
 {
     state *st = reader->state;
     uint32_t num_tokens = (uint32_t)r->num_prompt_tokens;
-    if (st->is_delta && session != NULL)
+    if (is_delta(reader) && session != NULL)
         trace_push_all(reader, session->said, session->num_said);
     if (r->has_ids)
         trace_push_ids(reader, "hash_ids", reader->ids, reader->num_ids, num_tokens,
@@ -176,7 +151,7 @@ static void place(trace_reader *reader, const row *r, const trace_known *session
     request->turn = session != NULL ? session->turn : 0;
     if (reader->num_after > 0) {
         state *st = reader->state;
-        double ready_s = trace_find_waits(reader, &st->requests, "wait_for",
+        double ready_s = trace_find_waits(reader, &st->memos.requests, "wait_for",
                                           "no earlier request has this name", request);
         request->is_closed_loop = true;
         request->think_s = wait_s;
@@ -204,9 +179,9 @@ static bool note(trace_reader *reader, const row *r, trace_request *request)
 {
     state *st = reader->state;
     if (r->session != 0) {
-        trace_known *known = trace_memo_find(&st->sessions, r->session);
+        trace_known *known = trace_memo_find(&st->memos.sessions, r->session);
         if (known == NULL) {
-            known = trace_memo_add(&st->sessions, r->session);
+            known = trace_memo_add(&st->memos.sessions, r->session);
             if (known == NULL)
                 return false;
             known->session = ++reader->num_sessions;
@@ -216,15 +191,10 @@ static bool note(trace_reader *reader, const row *r, trace_request *request)
         known->number = request->number;
         known->time_s = request->time_s;
         known->recorded_s = r->time_ms >= 0 ? r->time_ms / 1000 : NAN;
-        if (st->is_delta) {
-            trace_push(reader, request->output_content, request->num_output_tokens);
-            if (reader->has_problem ||
-                !trace_memo_say(&st->sessions, known, reader->segments, reader->num_segments))
-                return false;
-            request->prompt = reader->segments; /* may have moved */
-        }
+        if (is_delta(reader) && !trace_note_said(reader, known, request))
+            return false;
     }
-    return trace_memo_note(&st->requests, r->request, request);
+    return trace_memo_note(&st->memos.requests, r->request, request);
 }
 
 static trace_outcome next(trace_reader *reader, trace_request *request)
@@ -242,11 +212,12 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
     if (!trace_check_lengths(reader, "input_length", r.num_prompt_tokens, "output_length",
                              &r.num_output_tokens))
         return TRACE_BAD;
-    const trace_known *session = r.session != 0 ? trace_memo_find(&st->sessions, r.session) : NULL;
+    const trace_known *session =
+        r.session != 0 ? trace_memo_find(&st->memos.sessions, r.session) : NULL;
     push_prompt(reader, &r, session);
     if (!trace_fill(reader, request, (uint32_t)r.num_output_tokens))
         return TRACE_BAD;
-    request->id_block_size = r.has_ids && !st->is_delta ? reader->id_block_size : 0;
+    request->id_block_size = r.has_ids && !is_delta(reader) ? reader->id_block_size : 0;
     request->priority = r.priority;
     place(reader, &r, session, request);
     if (reader->has_problem)
@@ -262,9 +233,9 @@ const trace_kind trace_mooncake = {
     .alias = "agentic_mooncake",
     .id_block_size = 512,
     .state_bytes = sizeof(state),
-    .begin = begin,
+    .begin = trace_memos_begin,
     .next = next,
-    .end = end,
+    .end = trace_memos_end,
 };
 
 const trace_kind trace_mooncake_delta = {
@@ -273,7 +244,7 @@ const trace_kind trace_mooncake_delta = {
     .alias = "mooncake_delta",
     .id_block_size = 512,
     .state_bytes = sizeof(state),
-    .begin = begin,
+    .begin = trace_memos_begin,
     .next = next,
-    .end = end,
+    .end = trace_memos_end,
 };

@@ -31,25 +31,6 @@ typedef struct row {
     bool has_output_content;
 } row;
 
-typedef struct state {
-    trace_memo sessions;
-    trace_memo requests; /* by id */
-} state;
-
-static bool begin(trace_reader *reader)
-{
-    state *st = reader->state;
-    return trace_memo_begin(&st->sessions, TRACE_MEMO_ENTRIES) &&
-           trace_memo_begin(&st->requests, TRACE_MEMO_ENTRIES);
-}
-
-static void end(trace_reader *reader)
-{
-    state *st = reader->state;
-    trace_memo_end(&st->sessions);
-    trace_memo_end(&st->requests);
-}
-
 /* ---- one row --------------------------------------------------------------- */
 
 /* [content, tokens] */
@@ -185,7 +166,7 @@ static void place(trace_reader *reader, const row *r, const trace_known *session
         request->time_s = trace_place(reader, r->time_s);
         return;
     }
-    state *st = reader->state;
+    trace_memos *st = reader->state;
     double ready_s = reader->num_after > 0
                          ? trace_find_waits(reader, &st->requests, "after",
                                             "no request of that id stands before this one", request)
@@ -198,7 +179,7 @@ static void place(trace_reader *reader, const row *r, const trace_known *session
 /* Remembers it for the next turn, and for those that wait for it. */
 static bool note(trace_reader *reader, const row *r, trace_known *session, trace_request *request)
 {
-    state *st = reader->state;
+    trace_memos *st = reader->state;
     if (!trace_memo_note(&st->requests, r->id, request))
         return false;
     if (r->session == 0)
@@ -214,15 +195,12 @@ static bool note(trace_reader *reader, const row *r, trace_known *session, trace
         return false;
     session->turn = request->turn + 1;
     session->time_s = request->time_s;
-    trace_push(reader, request->output_content, request->num_output_tokens);
-    request->prompt = reader->segments; /* may have moved */
-    return !reader->has_problem &&
-           trace_memo_say(&st->sessions, session, reader->segments, reader->num_segments);
+    return trace_note_said(reader, session, request);
 }
 
 static trace_outcome next(trace_reader *reader, trace_request *request)
 {
-    state *st = reader->state;
+    trace_memos *st = reader->state;
     row r;
     trace_outcome outcome;
     do {
@@ -258,8 +236,8 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
 const trace_kind trace_quire = {
     .format = TRACE_QUIRE,
     .name = "quire",
-    .state_bytes = sizeof(state),
-    .begin = begin,
+    .state_bytes = sizeof(trace_memos),
+    .begin = trace_memos_begin,
     .next = next,
-    .end = end,
+    .end = trace_memos_end,
 };

@@ -23,6 +23,20 @@ bool trace_reader_reserve(trace_reader *reader)
     return reader->ids != NULL && reader->segments != NULL;
 }
 
+bool trace_memos_begin(trace_reader *reader)
+{
+    trace_memos *memos = reader->state;
+    return trace_memo_begin(&memos->sessions, TRACE_MEMO_ENTRIES) &&
+           trace_memo_begin(&memos->requests, TRACE_MEMO_ENTRIES);
+}
+
+void trace_memos_end(trace_reader *reader)
+{
+    trace_memos *memos = reader->state;
+    trace_memo_end(&memos->sessions);
+    trace_memo_end(&memos->requests);
+}
+
 /* ---- problems -------------------------------------------------------------- */
 
 trace_outcome trace_problem(trace_reader *reader, const char *field, const char *format, ...)
@@ -204,7 +218,7 @@ void trace_add_after(trace_reader *reader, uint64_t name)
     append(reader, name, &reader->after, &reader->num_after, &reader->after_room);
 }
 
-static bool open_list(trace_reader *reader, scanner *scan, const char *field)
+bool trace_open_list(trace_reader *reader, scanner *scan, const char *field)
 {
     scan_kind kind = scan_peek(scan);
     if (kind == JSON_ARRAY)
@@ -217,7 +231,7 @@ static bool open_list(trace_reader *reader, scanner *scan, const char *field)
 
 void trace_take_ids(trace_reader *reader, scanner *scan, const char *field)
 {
-    if (!open_list(reader, scan, field))
+    if (!trace_open_list(reader, scan, field))
         return;
     while (scan_element(scan) == 1) {
         scan_value value;
@@ -234,7 +248,7 @@ void trace_take_ids(trace_reader *reader, scanner *scan, const char *field)
 
 void trace_take_after(trace_reader *reader, scanner *scan, const char *field)
 {
-    if (!open_list(reader, scan, field))
+    if (!trace_open_list(reader, scan, field))
         return;
     while (scan_element(scan) == 1) {
         uint64_t key = 0;
@@ -278,8 +292,10 @@ void trace_take_object(trace_reader *reader, scanner *scan, const trace_field *f
             f++;
         if (f->name != NULL)
             take_field(reader, scan, f, row);
-        else
+        else if (other != NULL)
             other(reader, scan, &name, row);
+        else
+            scan_skip(scan);
     }
 }
 
@@ -422,6 +438,15 @@ double trace_find_waits(trace_reader *reader, trace_memo *memo, const char *fiel
     request->after = reader->after;
     request->num_after = reader->num_after;
     return time_s;
+}
+
+bool trace_note_said(trace_reader *reader, trace_known *session, trace_request *request)
+{
+    trace_memos *memos = reader->state;
+    trace_push(reader, request->output_content, request->num_output_tokens);
+    request->prompt = reader->segments; /* may have moved */
+    return !reader->has_problem &&
+           trace_memo_say(&memos->sessions, session, reader->segments, reader->num_segments);
 }
 
 bool trace_fill(trace_reader *reader, trace_request *request, uint32_t num_output_tokens)

@@ -55,6 +55,15 @@ extern const trace_kind trace_sharegpt;
 extern const trace_kind trace_agent;
 extern const trace_kind trace_quire;
 
+/* What readers remember: the state of a kind, or the beginning of it. */
+typedef struct trace_memos {
+    trace_memo sessions;
+    trace_memo requests; /* by their names */
+} trace_memos;
+
+bool trace_memos_begin(trace_reader *reader);
+void trace_memos_end(trace_reader *reader);
+
 struct trace_reader {
     input *in;
     trace_options options;
@@ -122,7 +131,7 @@ typedef struct trace_field {
     size_t offset;
 } trace_field;
 
-/* What takes the value of a field that the table does not have. */
+/* What takes the value of a field that the table does not have; NULL: such values are skipped. */
 typedef void trace_take_other(trace_reader *reader, scanner *scan, const scan_text *name,
                               void *row);
 
@@ -142,6 +151,8 @@ void trace_take_key(trace_reader *reader, scanner *scan, const char *field, uint
 void trace_take_ids(trace_reader *reader, scanner *scan, const char *field);
 void trace_add_id(trace_reader *reader, uint64_t id);
 void trace_add_after(trace_reader *reader, uint64_t name);
+/* Opens a list, if one comes next; null is none, and anything else a problem. */
+bool trace_open_list(trace_reader *reader, scanner *scan, const char *field);
 /* A list of keys goes to `after`. */
 void trace_take_after(trace_reader *reader, scanner *scan, const char *field);
 
@@ -169,6 +180,9 @@ double trace_place_session(trace_reader *reader, double after_start_s);
  * time that leaves; a problem with `field` where a name is not known. */
 double trace_find_waits(trace_reader *reader, trace_memo *memo, const char *field, const char *why,
                         trace_request *request);
+/* What a session has said when the request has ended: its prompt and its output. False: no memory,
+ * or too much. */
+bool trace_note_said(trace_reader *reader, trace_known *session, trace_request *request);
 /* Prompt and output as they were pushed; all else 0. False: there is a problem. */
 bool trace_fill(trace_reader *reader, trace_request *request, uint32_t num_output_tokens);
 
