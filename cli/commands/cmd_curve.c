@@ -69,11 +69,11 @@ static const option table[] = {
      .section = "Model and GPU", .is_given = &o.has_model, .preset = shape_preset_name},
     {"gpu", OPTION_TEXT, &o.engine.gpu, "NAME", "also a row for the pool that fits on it",
      .is_given = &o.has_gpu, .preset = gpu_preset_name},
-    {"tp", OPTION_U32, &o.engine.tp, "N", "GPUs that share each layer; GiB are of one", .def = "1",
-     .min = 1, .max = 1024},
-    {"kv-cache-dtype", OPTION_CHOICE, &o.engine.kv_cache_dtype, "KIND",
+    {"tp", OPTION_U32, &o.engine.plan.tp, "N", "GPUs that share each layer; GiB are of one",
+     .def = "1", .min = 1, .max = 1024},
+    {"kv-cache-dtype", OPTION_CHOICE, &o.engine.plan.cache_dtype, "KIND",
      "how keys and values are stored", .def = "auto", .choices = engine_cache_dtypes},
-    {"gpu-memory-utilization", OPTION_REAL, &o.engine.gpu_memory_utilization, "SHARE",
+    {"gpu-memory-utilization", OPTION_REAL, &o.engine.plan.gpu_memory_utilization, "SHARE",
      "share of the GPU's memory that the engine may take", .def = "0.9", .min = 0.01, .max = 1},
     {0}};
 
@@ -394,14 +394,15 @@ static int plan_engine(row_list *list, uint64_t *block_bytes)
     plan_result plan;
     if (!o.has_model && !o.has_gpu)
         return 0;
-    o.engine.block_size = o.block_size;
+    o.engine.plan.block_size = o.block_size;
     int status = engine_resolve(&cmd_curve, &o.engine, &setup);
     if (status == 0)
         status = engine_plan(&cmd_curve, &o.engine, &setup, &plan, NULL);
     if (status != 0)
         return status;
     *block_bytes = plan.block_bytes;
-    snprintf(note, sizeof note, "%s on %u x %s", setup.shape.name, o.engine.tp, setup.gpu.name);
+    snprintf(note, sizeof note, "%s on %u x %s", setup.shape.name, o.engine.plan.tp,
+             setup.gpu.name);
     if (o.has_gpu && plan.num_blocks > 1)
         add_row(list, plan.num_blocks - 1, note);
     return 0;

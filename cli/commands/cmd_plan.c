@@ -95,14 +95,14 @@ static void fill_size_row(const engine_setup *setup, const plan_settings *settin
     row->fits = plan_num_blocks(&setup->shape, &setup->gpu, &other, &row->plan, NULL, message) == 0;
     row->waste = mean_waste(o.mean_tokens, block_size);
     row->hash_per_1000 = 1000.0 / block_size;
-    row->tables_bytes = 4.0 * row->plan.num_groups * o.engine.max_num_seqs *
+    row->tables_bytes = 4.0 * row->plan.num_groups * o.engine.plan.max_num_seqs *
                         ((double)o.mean_tokens / block_size + 1);
     row->pool_bytes = (double)BLOCK_RECORD_BYTES * row->plan.num_blocks;
 }
 
 static void fill_size_rows(const engine_setup *setup, size_row rows[NUM_SIZES])
 {
-    plan_settings settings = engine_plan_settings(&o.engine, setup);
+    plan_settings settings = o.engine.plan;
     settings.num_gpu_blocks = 0;
     for (uint32_t i = 0; i < NUM_SIZES; i++)
         fill_size_row(setup, &settings, (uint32_t)MIN_SIZE << i, &rows[i]);
@@ -163,17 +163,17 @@ static void print_text(const engine_setup *setup, const plan_result *r, const qu
 {
     const shape *s = &setup->shape;
     shape_size size = shape_measure(s);
-    printf("%s on %u x %s\n", s->name, o.engine.tp, setup->gpu.name);
+    printf("%s on %u x %s\n", s->name, o.engine.plan.tp, setup->gpu.name);
     if (!s->needs_weights)
         printf("  parameters         %.2f billion, %.2f of them for each token\n",
                (double)size.total_params / 1e9, (double)size.active_params / 1e9);
     printf("  memory             %.2f GiB, %.2f of them for the engine%s\n",
            (double)setup->gpu.memory_bytes / GIB, (double)r->budget_bytes / GIB,
-           o.engine.tp > 1 ? "; all figures are for one GPU" : "");
+           o.engine.plan.tp > 1 ? "; all figures are for one GPU" : "");
     printf("  weights            %.2f GiB%s\n", (double)r->weight_bytes / GIB,
            s->weight_bytes > 0 ? " (--weight-bytes)" : "");
     printf("  activations, etc.  %.2f GiB%s\n", (double)r->reserve_bytes / GIB,
-           o.engine.reserve_memory ? "" : " (estimated)");
+           o.engine.plan.reserve_bytes ? "" : " (estimated)");
     printf("  KV cache           %.2f GiB\n", (double)r->used_bytes / GIB);
     printf("  bytes of a token   %" PRIu64 "\n", r->token_bytes);
     printf("  bytes of a block   %" PRIu64 " (%u tokens)\n", r->block_bytes, r->block_size);
@@ -183,7 +183,7 @@ static void print_text(const engine_setup *setup, const plan_result *r, const qu
     printf("  tokens             %" PRIu64 "\n", r->num_tokens);
     printf("  requests           %.2f of %u tokens at one time%s\n", r->max_concurrency,
            r->max_model_len,
-           o.engine.max_model_len == 0 && r->max_model_len < s->max_model_len
+           o.engine.plan.max_model_len == 0 && r->max_model_len < s->max_model_len
                ? " (longer requests do not fit)"
                : "");
 }
@@ -214,8 +214,8 @@ static void print_json(const engine_setup *setup, const plan_result *r, const pl
     shape_size size = shape_measure(&setup->shape);
     printf("{\n  \"model\": ");
     json_print_text(stdout, setup->shape.name);
-    printf(",\n  \"gpu\": \"%s\",\n  \"tp\": %u,\n  \"fits\": %s,\n", setup->gpu.name, o.engine.tp,
-           r->does_not_fit ? "false" : "true");
+    printf(",\n  \"gpu\": \"%s\",\n  \"tp\": %u,\n  \"fits\": %s,\n", setup->gpu.name,
+           o.engine.plan.tp, r->does_not_fit ? "false" : "true");
     printf("  \"total_params\": %" PRIu64 ",\n  \"active_params\": %" PRIu64 ",\n",
            size.total_params, size.active_params);
     printf("  \"memory_bytes\": %" PRIu64 ",\n  \"budget_bytes\": %" PRIu64

@@ -60,8 +60,8 @@ static void print_parts(const step_parts *parts, double ms)
                 {"KV cache", parts->kv},
                 {"activations", parts->activations},
                 {"fixed", parts->fixed}};
-    printf("%s on %u x %s%s\n", o.engine.model, o.engine.tp, o.engine.gpu,
-           o.engine.tp > 1 ? " (exchanges between GPUs are an estimate)" : "");
+    printf("%s on %u x %s%s\n", o.engine.model, o.engine.plan.tp, o.engine.gpu,
+           o.engine.plan.tp > 1 ? " (exchanges between GPUs are an estimate)" : "");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         printf("  %-12s %10.4f ms  %5.1f %%\n", rows[i].name, rows[i].ms,
                ms > 0 ? 100 * rows[i].ms / ms : 0);
@@ -73,7 +73,7 @@ static void print_parts(const step_parts *parts, double ms)
 static bool check_fit(const engine_setup *setup)
 {
     char message[PLAN_MESSAGE_BYTES];
-    plan_settings settings = {.tp = o.engine.tp, .cache_dtype = setup->cache_dtype};
+    plan_settings settings = {.tp = o.engine.plan.tp, .cache_dtype = setup->cache_dtype};
     plan_result plan;
     bool fits = plan_num_blocks(&setup->shape, &setup->gpu, &settings, &plan, NULL, message) == 0;
     if (!fits)
@@ -171,10 +171,10 @@ static int fit_constants(engine_setup *setup, const steps_file *file, double *ms
 {
     char message[GPU_MESSAGE_BYTES];
     gpu_constants before = setup->gpu.constants;
-    if (!calibrate(file, &setup->gpu, o.engine.tp, setup->cache_dtype))
+    if (!calibrate(file, &setup->gpu, o.engine.plan.tp, setup->cache_dtype))
         return command_error(&cmd_time, "%s: contains no measured step", o.calibrate);
     print_constants(before, setup->gpu.constants);
-    steps_predict(file, &setup->gpu, o.engine.tp, setup->cache_dtype, ms);
+    steps_predict(file, &setup->gpu, o.engine.plan.tp, setup->cache_dtype, ms);
     print_errors(file, ms);
     if (file->num_shapes == 1)
         printf("Steps of one model cannot separate the fixed cost of layers from the reading of "
@@ -199,7 +199,7 @@ static int time_file(engine_setup *setup)
     } else if (o.calibrate) {
         status = fit_constants(setup, &file, ms);
     } else {
-        steps_predict(&file, &setup->gpu, o.engine.tp, setup->cache_dtype, ms);
+        steps_predict(&file, &setup->gpu, o.engine.plan.tp, setup->cache_dtype, ms);
         if (o.json) {
             print_json_rows(&file, ms);
         } else {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 const char *const engine_quantizations[] = {"model", "none", "fp8", "int4", NULL};
+static const shape_weights WEIGHTS[] = {0, SHAPE_BF16, SHAPE_FP8, SHAPE_INT4};
 const char *const engine_cache_dtypes[] = {"auto", "fp8", NULL};
 
 int engine_resolve_format(const command *cmd, const char *name, trace_format *format)
@@ -13,18 +14,6 @@ int engine_resolve_format(const command *cmd, const char *name, trace_format *fo
         return 0;
     return command_error(cmd, "invalid value \"%s\" for --format (see quire %s --help)", name,
                          cmd->name);
-}
-
-enum { QUANTIZATION_MODEL, QUANTIZATION_NONE, QUANTIZATION_FP8, QUANTIZATION_INT4 };
-
-static void apply_quantization(shape *s, int quantization)
-{
-    if (quantization == QUANTIZATION_NONE)
-        s->weights = SHAPE_BF16;
-    else if (quantization == QUANTIZATION_FP8)
-        s->weights = SHAPE_FP8;
-    else if (quantization == QUANTIZATION_INT4)
-        s->weights = SHAPE_INT4;
 }
 
 /* Published figures first, since they scale; a file of constants over them; single ones last. */
@@ -64,22 +53,22 @@ int engine_resolve(const command *cmd, const engine_options *options, engine_set
             "size with --weight-bytes (all .safetensors files together)",
             s->model_type);
     s->weight_bytes = options->weight_bytes;
-    apply_quantization(s, options->quantization);
-    setup->cache_dtype =
-        options->kv_cache_dtype == 1 ? QUIRE_CACHE_DTYPE_FP8 : QUIRE_CACHE_DTYPE_AUTO;
-    shape_layers_params params = {.tp = options->tp, .cache_dtype = setup->cache_dtype};
+    if (options->quantization > 0)
+        s->weights = WEIGHTS[options->quantization];
+    setup->cache_dtype = options->plan.cache_dtype;
+    setup->tp = options->plan.tp;
+    shape_layers_params params = {.tp = setup->tp, .cache_dtype = setup->cache_dtype};
     if (shape_layers(s, &params, layers, &num_layers) != QUIRE_OK)
         return command_error(cmd, "--tp: %u GPUs cannot share the %u heads and %u KV heads of %s",
-                             options->tp, s->num_heads, s->num_kv_heads, s->name);
+                             setup->tp, s->num_heads, s->num_kv_heads, s->name);
     int status = resolve_gpu(cmd, options, &setup->gpu);
     if (status != 0)
         return status;
-    setup->tp = options->tp;
-    if (options->tp > 1)
-        snprintf(setup->place, sizeof setup->place, "%u x %s", options->tp, setup->gpu.name);
+    if (setup->tp > 1)
+        snprintf(setup->place, sizeof setup->place, "%u x %s", setup->tp, setup->gpu.name);
     else
         snprintf(setup->place, sizeof setup->place, "%s", setup->gpu.name);
-    time_model_init(&setup->time, s, &setup->gpu, options->tp, setup->cache_dtype);
+    time_model_init(&setup->time, s, &setup->gpu, setup->tp, setup->cache_dtype);
     return 0;
 }
 
@@ -94,25 +83,11 @@ int engine_check_time(const command *cmd, const engine_setup *setup)
         setup->shape.name);
 }
 
-plan_settings engine_plan_settings(const engine_options *options, const engine_setup *setup)
-{
-    return (plan_settings){.tp = options->tp,
-                           .gpu_memory_utilization = options->gpu_memory_utilization,
-                           .block_size = options->block_size,
-                           .max_model_len = options->max_model_len,
-                           .max_num_batched_tokens = options->max_num_batched_tokens,
-                           .max_num_seqs = options->max_num_seqs,
-                           .num_gpu_blocks = options->num_gpu_blocks,
-                           .reserve_bytes = options->reserve_memory,
-                           .cache_dtype = setup->cache_dtype};
-}
-
 int engine_plan(const command *cmd, const engine_options *options, const engine_setup *setup,
                 plan_result *result, quire_plan **plan)
 {
     char message[PLAN_MESSAGE_BYTES];
-    plan_settings settings = engine_plan_settings(options, setup);
-    if (plan_num_blocks(&setup->shape, &setup->gpu, &settings, result, plan, message) != 0)
+    if (plan_num_blocks(&setup->shape, &setup->gpu, &options->plan, result, plan, message) != 0)
         return command_error(cmd, "%s", message);
     if (result->does_not_fit)
         command_error(cmd, "note: %s", message);

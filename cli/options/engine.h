@@ -21,30 +21,26 @@
 typedef struct engine_options {
     const char *model;
     const char *gpu;
-    uint32_t tp;
     int quantization;
     uint64_t weight_bytes; /* of the whole model; 0: counted */
-    int kv_cache_dtype;
-    uint64_t gpu_memory; /* 0: as published; so are the two below */
+    uint64_t gpu_memory;   /* 0: as published; so are the two below */
     double gpu_flops;
     double gpu_bandwidth;
     const char *time_constants;
     gpu_constants constants; /* each negative: the GPU's own */
-
-    double gpu_memory_utilization;
-    uint32_t block_size;
-    uint32_t max_model_len;
-    uint32_t max_num_batched_tokens;
-    uint32_t max_num_seqs;
-    uint32_t num_gpu_blocks;
-    uint64_t reserve_memory;
+    plan_settings plan;
 } engine_options;
 
 #define ENGINE_OPTIONS_INIT                                                                        \
     {                                                                                              \
-        .model = "llama-3.1-8b", .gpu = "H200", .tp = 1,                                           \
-        .constants = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1}, .gpu_memory_utilization = 0.9,      \
-        .block_size = 16, .max_num_batched_tokens = 8192, .max_num_seqs = 256                      \
+        .model = "llama-3.1-8b", .gpu = "H200",                                                    \
+        .constants = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1}, .plan = {                           \
+            .tp = 1,                                                                               \
+            .gpu_memory_utilization = 0.9,                                                         \
+            .block_size = 16,                                                                      \
+            .max_num_batched_tokens = 8192,                                                        \
+            .max_num_seqs = 256                                                                    \
+        }                                                                                          \
     }
 
 /* Rows for the trace that a command reads, into its trace_options; skip_help: what is skipped. */
@@ -85,14 +81,14 @@ enum { ENGINE_MAX_TOKENS = 1 << 30 }; /* the library's limit of a request and of
                .preset = shape_preset_name, .section = "Model and GPU"),                           \
         ENGINE_ROW("gpu", OPTION_TEXT, (e).gpu, "NAME", "preset; quire plan --list shows them",    \
                    .def = "H200", .preset = gpu_preset_name),                                      \
-        ENGINE_ROW("tp", OPTION_U32, (e).tp, "N", "GPUs that share each layer", .def = "1",        \
+        ENGINE_ROW("tp", OPTION_U32, (e).plan.tp, "N", "GPUs that share each layer", .def = "1",   \
                    .min = 1, .max = 1024),                                                         \
         ENGINE_ROW("quantization", OPTION_CHOICE, (e).quantization, "KIND",                        \
                    "how the weights are stored", .def = "model", .choices = engine_quantizations), \
         ENGINE_ROW("weight-bytes", OPTION_U64, (e).weight_bytes, "BYTES",                          \
                    "size of all weights, for models whose weights cannot be counted",              \
                    .def = "counted", .max = 1e15),                                                 \
-        ENGINE_ROW("kv-cache-dtype", OPTION_CHOICE, (e).kv_cache_dtype, "KIND",                    \
+        ENGINE_ROW("kv-cache-dtype", OPTION_CHOICE, (e).plan.cache_dtype, "KIND",                  \
                    "how keys and values are stored", .def = "auto",                                \
                    .choices = engine_cache_dtypes),                                                \
         ENGINE_ROW("gpu-memory", OPTION_U64, (e).gpu_memory, "BYTES", "memory of one GPU",         \
@@ -127,22 +123,23 @@ enum { ENGINE_MAX_TOKENS = 1 << 30 }; /* the library's limit of a request and of
                         "rate of the links between GPUs, one direction", 0.001)
 
 #define ENGINE_PLAN_OPTIONS(e)                                                                     \
-    ENGINE_ROW("gpu-memory-utilization", OPTION_REAL, (e).gpu_memory_utilization, "SHARE",         \
+    ENGINE_ROW("gpu-memory-utilization", OPTION_REAL, (e).plan.gpu_memory_utilization, "SHARE",    \
                "share of the GPU's memory that the engine may take", .def = "0.9", .min = 0.01,    \
                .max = 1, .section = "Memory"),                                                     \
-        ENGINE_ROW("block-size", OPTION_U32, (e).block_size, "TOKENS", "tokens per block",         \
+        ENGINE_ROW("block-size", OPTION_U32, (e).plan.block_size, "TOKENS", "tokens per block",    \
                    .def = "16", .min = 1, .max = 65536),                                           \
-        ENGINE_ROW("max-model-len", OPTION_U32, (e).max_model_len, "TOKENS",                       \
+        ENGINE_ROW("max-model-len", OPTION_U32, (e).plan.max_model_len, "TOKENS",                  \
                    "maximum tokens of a request", .def = "the model's, or what fits",              \
                    .max = ENGINE_MAX_TOKENS),                                                      \
-        ENGINE_ROW("max-num-batched-tokens", OPTION_U32, (e).max_num_batched_tokens, "TOKENS",     \
-                   "maximum tokens of a step", .def = "8192", .min = 1, .max = ENGINE_MAX_TOKENS), \
-        ENGINE_ROW("max-num-seqs", OPTION_U32, (e).max_num_seqs, "N",                              \
+        ENGINE_ROW("max-num-batched-tokens", OPTION_U32, (e).plan.max_num_batched_tokens,          \
+                   "TOKENS", "maximum tokens of a step", .def = "8192", .min = 1,                  \
+                   .max = ENGINE_MAX_TOKENS),                                                      \
+        ENGINE_ROW("max-num-seqs", OPTION_U32, (e).plan.max_num_seqs, "N",                         \
                    "maximum requests of a step", .def = "256", .min = 1, .max = 1 << 20),          \
-        ENGINE_ROW("num-gpu-blocks", OPTION_U32, (e).num_gpu_blocks, "N",                          \
+        ENGINE_ROW("num-gpu-blocks", OPTION_U32, (e).plan.num_gpu_blocks, "N",                     \
                    "blocks of the pool, the null block included, whatever the memory",             \
                    .def = "from the memory", .max = QUIRE_MAX_BLOCKS),                             \
-        ENGINE_ROW("reserve-memory", OPTION_U64, (e).reserve_memory, "BYTES",                      \
+        ENGINE_ROW("reserve-memory", OPTION_U64, (e).plan.reserve_bytes, "BYTES",                  \
                    "kept for activations, graphs and the driver", .def = "estimated", .max = 1e15)
 
 typedef struct engine_setup {
@@ -158,8 +155,6 @@ typedef struct engine_setup {
 int engine_resolve(const command *cmd, const engine_options *options, engine_setup *setup);
 /* Whether the time model knows all its layers; else exit status 2 after a sentence. */
 int engine_check_time(const command *cmd, const engine_setup *setup);
-/* What a plan takes of the options. */
-plan_settings engine_plan_settings(const engine_options *options, const engine_setup *setup);
 int engine_plan(const command *cmd, const engine_options *options, const engine_setup *setup,
                 plan_result *result, quire_plan **plan);
 

@@ -12,6 +12,11 @@ static const quire_hash_algo ALGOS[] = {QUIRE_HASH_QUIRE128, QUIRE_HASH_SHA256,
                                         QUIRE_HASH_SHA256_CBOR, QUIRE_HASH_XXHASH,
                                         QUIRE_HASH_XXHASH_CBOR};
 
+static bool is_vllm(const replay_options *o)
+{
+    return o->settings.sched.profile == QUIRE_PROFILE_VLLM_0_20;
+}
+
 /* Tiers, and what they cannot be together with. */
 static int prepare_tiers(const command *cmd, const replay_options *o, const replay_setup *setup,
                          tiers_settings *tiers)
@@ -24,7 +29,7 @@ static int prepare_tiers(const command *cmd, const replay_options *o, const repl
                              "--cpu-%s cannot be used with --no-enable-prefix-caching: only cached "
                              "blocks are stored",
                              o->tiers.cpu_memory > 0 ? "memory" : "blocks");
-    if (o->profile == 1 && tiers->num_lower > 0)
+    if (is_vllm(o) && tiers->num_lower > 0)
         return command_error(cmd, "--profile vllm-0.20 cannot be used with --file-tier, --redis or "
                                   "--peer: vLLM 0.20 has no tiers behind host memory");
     return 0;
@@ -33,45 +38,29 @@ static int prepare_tiers(const command *cmd, const replay_options *o, const repl
 /* What vLLM does not have, and what needs prefix caching. */
 static int check_beyond_vllm(const command *cmd, const replay_options *o)
 {
-    const char *name = o->settings.lookahead > 0       ? "lookahead"
-                       : o->settings.prefix_window > 0 ? "prefix-window"
-                       : o->settings.pin_ttl_s > 0     ? "pin-ttl"
-                                                       : NULL;
+    const char *name = o->settings.sched.lookahead > 0       ? "lookahead"
+                       : o->settings.sched.prefix_window > 0 ? "prefix-window"
+                       : o->settings.pin_ttl_s > 0           ? "pin-ttl"
+                                                             : NULL;
     const char *rule = o->settings.pressure.preempt_above > 0 ? "preempt-above"
-                       : o->victim > 0                        ? "victim"
+                       : o->settings.sched.victim > 0         ? "victim"
                        : o->swap.blocks > 0                   ? "swap-blocks"
                        : o->swap.memory > 0                   ? "swap-memory"
                                                               : NULL;
     int status = pressure_check(cmd, &o->settings.pressure);
     if (status != 0)
         return status;
-    if (rule != NULL && o->profile == 1)
+    if (rule != NULL && is_vllm(o))
         return command_error(
             cmd, "--%s cannot be used with --profile vllm-0.20: vLLM 0.20 does not have it", rule);
-    if (o->settings.prefix_patience > 0 && o->settings.prefix_window == 0)
+    if (o->settings.sched.prefix_patience > 0 && o->settings.sched.prefix_window == 0)
         return command_error(cmd, "--prefix-patience %u needs --prefix-window",
-                             o->settings.prefix_patience);
-    if (name == NULL || (o->profile != 1 && o->settings.enable_prefix_caching))
+                             o->settings.sched.prefix_patience);
+    if (name == NULL || (!is_vllm(o) && o->settings.enable_prefix_caching))
         return 0;
     return command_error(cmd, "--%s cannot be used %s", name,
-                         o->profile == 1 ? "with --profile vllm-0.20: vLLM 0.20 does not have it"
-                                         : "with --no-enable-prefix-caching");
-}
-
-void replay_set_choices(const replay_settings *s, quire_sched_config *c)
-{
-    c->lookahead = s->lookahead;
-    c->prefix_window = s->prefix_window;
-    c->prefix_patience = s->prefix_patience;
-    c->cache->watermark = s->pressure.watermark;
-    c->cache->admit_below = s->pressure.admit_below;
-    c->cache->preempt_above = s->pressure.preempt_above;
-    c->use_pressure = s->pressure.preempt_above > 0 ? QUIRE_ON : QUIRE_OFF;
-    c->victim = s->victim;
-    c->num_swap_blocks = s->swap.num_blocks;
-    c->swap_setup_ns = s->swap.setup_ns;
-    c->swap_block_ns = s->swap.block_ns;
-    c->recompute_token_ns = s->swap.token_ns;
+                         is_vllm(o) ? "with --profile vllm-0.20: vLLM 0.20 does not have it"
+                                    : "with --no-enable-prefix-caching");
 }
 
 int replay_prepare(const command *cmd, const replay_options *o, const char *path,
@@ -106,19 +95,20 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
     *s = o->settings;
     s->path = path;
     s->trace.format = format;
-    s->clock = (replay_clock)o->clock;
     s->time = &setup->engine.time;
     s->plan = setup->plan;
     s->block_size = setup->plan_result.block_size;
-    s->max_num_seqs = o->engine.max_num_seqs;
-    s->max_num_batched_tokens = o->engine.max_num_batched_tokens;
-    s->policy = o->policy == 1 ? QUIRE_POLICY_PRIORITY : QUIRE_POLICY_FCFS;
-    s->profile = o->profile == 1 ? QUIRE_PROFILE_VLLM_0_20 : QUIRE_PROFILE_DEFAULT;
+    s->sched.max_num_seqs = o->engine.plan.max_num_seqs;
+    s->sched.max_num_batched_tokens = o->engine.plan.max_num_batched_tokens;
+    s->sched.use_pressure = s->pressure.preempt_above > 0 ? QUIRE_ON : QUIRE_OFF;
+    s->sched.num_swap_blocks = swap.num_blocks;
+    s->sched.swap_setup_ns = swap.setup_ns;
+    s->sched.swap_block_ns = swap.block_ns;
+    s->sched.recompute_token_ns = swap.token_ns;
     s->hash_algo = ALGOS[o->hash_algo];
-    s->victim = (quire_victim)o->victim;
     s->swap = swap;
     s->slo = limits;
-    s->limit = o->engine.max_model_len > 0 ? REPLAY_LIMIT_GIVEN
+    s->limit = o->engine.plan.max_model_len > 0 ? REPLAY_LIMIT_GIVEN
                : setup->plan_result.max_model_len < setup->engine.shape.max_model_len
                    ? REPLAY_LIMIT_POOL
                    : REPLAY_LIMIT_MODEL;

@@ -22,11 +22,7 @@
 typedef struct replay_options {
     engine_options engine;
     const char *format;
-    int clock;
-    int policy;
-    int profile;
     int hash_algo;
-    int victim;
     swap_options swap;
     const char *slo;
     tiers_options tiers;
@@ -36,6 +32,7 @@ typedef struct replay_options {
 #define REPLAY_OPTIONS_INIT                                                                        \
     {                                                                                              \
         .engine = ENGINE_OPTIONS_INIT, .tiers = TIERS_OPTIONS_INIT, .settings = {                  \
+            .sched = QUIRE_SCHED_CONFIG_INIT,                                                      \
             .speed = 1,                                                                            \
             .enable_prefix_caching = true,                                                         \
             .enable_chunked_prefill = true,                                                        \
@@ -57,7 +54,7 @@ extern const char *const replay_hash_algos[];
 #define REPLAY_OPTIONS_BUT_SPEED(o, speed_name)                                                    \
     TRACE_OPTIONS((o).settings.trace, (o).format,                                                  \
                   "skip invalid records and requests that cannot be served, and count them"),      \
-    {"clock", OPTION_CHOICE, &(o).clock, "KIND",                                                   \
+    {"clock", OPTION_CHOICE, &(o).settings.clock, "KIND",                                          \
      "requests arrive at the trace's times, all at once, or one after the other",                  \
      .def = "trace", .choices = replay_clocks, .section = "Time"},                                 \
     {speed_name, OPTION_REAL, &(o).settings.speed, "FACTOR",                                       \
@@ -68,10 +65,10 @@ extern const char *const replay_hash_algos[];
     {"slo", OPTION_TEXT, &(o).slo, "LIMITS",                                                       \
      "count requests that keep ttft=2s,tpot=50ms,e2e=30s (any of the three): goodput",             \
      .def = "none", .has_commas = true},                                                           \
-    {"scheduling-policy", OPTION_CHOICE, &(o).policy, "KIND",                                      \
+    {"scheduling-policy", OPTION_CHOICE, &(o).settings.sched.policy, "KIND",                       \
      "order in which requests are admitted", .def = "fcfs",                                        \
      .choices = replay_policies, .section = "Scheduler"},                                          \
-    {"long-prefill-token-threshold", OPTION_U32, &(o).settings.long_prefill_token_threshold,       \
+    {"long-prefill-token-threshold", OPTION_U32, &(o).settings.sched.long_prefill_token_threshold, \
      "TOKENS",                                                                                     \
      "maximum prompt tokens of one request in a step", .def = "any"},                              \
     {"enable-chunked-prefill", OPTION_SWITCH, &(o).settings.enable_chunked_prefill, NULL,          \
@@ -80,13 +77,13 @@ extern const char *const replay_hash_algos[];
      "reuse cached prefixes", .def = "on"},                                                        \
     {"reserve-full-sequence", OPTION_SWITCH, &(o).settings.reserve_full_sequence, NULL,            \
      "admit a prompt only if all of it fits", .def = "on"},                                        \
-    {"lookahead", OPTION_U32, &(o).settings.lookahead, "N",                                        \
+    {"lookahead", OPTION_U32, &(o).settings.sched.lookahead, "N",                                  \
      "blocks that the next N waiting requests will find are evicted last", .def = "0",             \
      .max = 4096},                                                                                 \
-    {"prefix-window", OPTION_U32, &(o).settings.prefix_window, "N",                                \
+    {"prefix-window", OPTION_U32, &(o).settings.sched.prefix_window, "N",                          \
      "look at the first N waiting requests, and admit the one with the longest cached prefix",     \
      .def = "0: the order of the queue", .max = 1024},                                             \
-    {"prefix-patience", OPTION_U32, &(o).settings.prefix_patience, "TIMES",                        \
+    {"prefix-patience", OPTION_U32, &(o).settings.sched.prefix_patience, "TIMES",                  \
      "with --prefix-window: a request waits for at most so many times the requests and tokens "    \
      "that its place in the queue makes it wait for",                                              \
      .def = "4", .max = 1000},                                                                     \
@@ -94,7 +91,7 @@ extern const char *const replay_hash_algos[];
      "keep the blocks of a session for this time after each turn but the last",                    \
      .def = "0: not", .max = 1e9},                                                                 \
     PRESSURE_OPTIONS((o).settings.pressure),                                                       \
-    {"victim", OPTION_CHOICE, &(o).victim, "KIND",                                                 \
+    {"victim", OPTION_CHOICE, &(o).settings.sched.victim, "KIND",                                  \
      "which running request is preempted: the last, the least urgent, or the least recent",        \
      .def = "by the policy", .choices = replay_victims},                                           \
     SWAP_OPTIONS((o).swap),                                                                        \
@@ -102,7 +99,7 @@ extern const char *const replay_hash_algos[];
      "schedule a step while the one before is computed", .def = "off"},                            \
     {"prefix-caching-hash-algo", OPTION_CHOICE, &(o).hash_algo, "KIND",                            \
      "decisions do not depend on it", .def = "quire128", .choices = replay_hash_algos},            \
-    {"profile", OPTION_CHOICE, &(o).profile, "KIND",                                               \
+    {"profile", OPTION_CHOICE, &(o).settings.sched.profile, "KIND",                                \
      "vLLM 0.20.0 with its bugs, or without", .def = "default", .choices = replay_profiles},       \
     TIERS_OPTIONS((o).tiers), ENGINE_PLAN_OPTIONS((o).engine), ENGINE_MODEL_OPTIONS((o).engine)
 /* clang-format on */

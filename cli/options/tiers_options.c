@@ -186,11 +186,9 @@ int tiers_resolve(const command *cmd, const tiers_options *o, uint64_t block_byt
     if (status != 0)
         return status;
     settings->cpu_blocks = cpu_blocks;
-    settings->mode = o->mode == 1 ? QUIRE_OFFLOAD_LAZY : QUIRE_OFFLOAD_EAGER;
     settings->has_lookahead = o->cpu_policy == 0;
     settings->bytes_per_s = o->link.gbps * 1e9;
     settings->latency_s = o->link.latency_us * 1e-6;
-    settings->policy = (quire_slots_policy)o->tier_policy;
     settings->admit = ADMISSIONS[o->admit];
     status = check_presence(cmd, o, cpu_blocks);
     if (status == 0 && o->peer != NULL)

@@ -14,7 +14,6 @@
 typedef struct tiers_options {
     uint32_t cpu_blocks;
     uint64_t cpu_memory;
-    int mode;
     int cpu_policy;
     host_link link;
     const char *file;
@@ -24,7 +23,6 @@ typedef struct tiers_options {
     const char *redis;
     double redis_gbps;
     double redis_latency_us;
-    int tier_policy;
     int admit;
     tiers_settings settings;
 } tiers_options;
@@ -51,7 +49,7 @@ extern const char *const tiers_admissions[];
 
 #define TIERS_OPTIONS(t)                                                                           \
     TIERS_CPU_OPTIONS(t),                                                                          \
-    {"offload", OPTION_CHOICE, &(t).mode, "KIND",                                                  \
+    {"offload", OPTION_CHOICE, &(t).settings.mode, "KIND",                                         \
      "blocks are copied there when computed, or shortly before they are evicted",                  \
      .def = "eager", .choices = tiers_modes},                                                      \
     {"cpu-policy", OPTION_CHOICE, &(t).cpu_policy, "KIND",                                         \
@@ -94,7 +92,7 @@ extern const char *const tiers_admissions[];
     TLS_OPTIONS((t).settings.redis_tls, "redis", "TLS to real servers",                            \
                 "CAs that sign the servers' certificates (PEM)",                                   \
                 "certificate of this side (PEM), for servers that ask for one"),                   \
-    {"tier-policy", OPTION_CHOICE, &(t).tier_policy, "KIND",                                       \
+    {"tier-policy", OPTION_CHOICE, &(t).settings.policy, "KIND",                                   \
      "which blocks are evicted from file and Redis first",                                         \
      .def = "lru", .choices = tiers_policies},                                                     \
     {"admit", OPTION_CHOICE, &(t).admit, "KIND",                                                   \

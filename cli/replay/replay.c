@@ -65,13 +65,16 @@ static int make_sched(replay *r)
 {
     const replay_settings *s = r->settings;
     quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
-    quire_sched_config c = QUIRE_SCHED_CONFIG_INIT;
+    quire_sched_config c = s->sched;
     c.cache = &cache;
     int err = quire_plan_cache_config(s->plan, c.cache);
     if (err != QUIRE_OK)
         return fail(r, "the plan cannot be used: %s", quire_strerror(err));
     cache.enable_caching = s->enable_prefix_caching ? QUIRE_ON : QUIRE_OFF;
     cache.hash_block_size = s->block_size;
+    cache.watermark = s->pressure.watermark;
+    cache.admit_below = s->pressure.admit_below;
+    cache.preempt_above = s->pressure.preempt_above;
     cache.digest_bytes = (uint32_t)quire_hash_digest_bytes(s->hash_algo);
     quire_hasher_config h = QUIRE_HASHER_CONFIG_INIT;
     h.algo = s->hash_algo;
@@ -82,20 +85,14 @@ static int make_sched(replay *r)
     if (err != QUIRE_OK)
         return fail(r, "cannot create the hasher: %s", why_refused(err));
     c.hasher = r->hasher;
-    c.policy = s->policy;
-    c.profile = s->profile;
-    c.max_num_seqs = s->max_num_seqs;
-    c.max_num_batched_tokens = s->max_num_batched_tokens;
-    c.long_prefill_token_threshold = s->long_prefill_token_threshold;
     c.enable_chunked_prefill = s->enable_chunked_prefill ? QUIRE_ON : QUIRE_OFF;
     c.reserve_full_sequence = s->reserve_full_sequence ? QUIRE_ON : QUIRE_OFF;
     c.async_scheduling = s->async_scheduling ? QUIRE_ON : QUIRE_OFF;
-    replay_set_choices(s, &c);
     c.max_pins = r->max_pins;
     c.max_batches = r->max_flights;
     c.max_requests = r->max_requests;
-    c.max_text_tokens = s->policy == QUIRE_POLICY_FCFS
-                            ? (uint64_t)s->max_num_seqs * cache.max_model_len
+    c.max_text_tokens = s->sched.policy == QUIRE_POLICY_FCFS
+                            ? (uint64_t)s->sched.max_num_seqs * cache.max_model_len
                             : (uint64_t)WAITING_BY_PRIORITY * MEAN_PROMPT;
     c.max_request_bytes = 64;
     c.max_encoder_items = 1;
@@ -129,7 +126,7 @@ static int make_memory(replay *r)
     r->prompt = malloc(r->max_model_len * sizeof *r->prompt);
     bool ok = r->lives != NULL && r->prompt != NULL;
     for (uint32_t i = 0; i < REPLAY_BATCHES; i++) {
-        r->flights[i].sampled = calloc(s->max_num_seqs, sizeof *r->flights[i].sampled);
+        r->flights[i].sampled = calloc(s->sched.max_num_seqs, sizeof *r->flights[i].sampled);
         ok = ok && r->flights[i].sampled != NULL;
     }
     if (s->page != NULL) {
@@ -168,17 +165,17 @@ static void close_trace(replay *r)
 
 static uint32_t num_waiting_inside(const replay_settings *s)
 {
-    if (s->policy != QUIRE_POLICY_FCFS)
+    if (s->sched.policy != QUIRE_POLICY_FCFS)
         return WAITING_BY_PRIORITY;
-    uint32_t seen = s->watch != NULL ? WAITING_WATCHED : s->lookahead;
-    seen = seen < s->prefix_window ? s->prefix_window : seen;
-    return s->max_num_seqs < seen ? seen : s->max_num_seqs;
+    uint32_t seen = s->watch != NULL ? WAITING_WATCHED : s->sched.lookahead;
+    seen = seen < s->sched.prefix_window ? s->sched.prefix_window : seen;
+    return s->sched.max_num_seqs < seen ? seen : s->sched.max_num_seqs;
 }
 
 /* Those that load have a place beside those that run; of those that wait, lookahead sees some. */
 static uint32_t num_for_tiers(const replay_settings *s)
 {
-    return s->tiers.cpu_blocks == 0 ? 0 : s->max_num_seqs + s->tiers.backlog;
+    return s->tiers.cpu_blocks == 0 ? 0 : s->sched.max_num_seqs + s->tiers.backlog;
 }
 
 /* ---- blocks that are kept after the end of a turn, for the next one ------------ */
@@ -191,7 +188,7 @@ static uint32_t max_pins(const replay *r)
 {
     const replay_settings *s = r->settings;
     bool is_asked = s->pin_ttl_s > 0 || r->result->format == TRACE_QUIRE;
-    bool can_pin = s->profile == QUIRE_PROFILE_DEFAULT && s->enable_prefix_caching;
+    bool can_pin = s->sched.profile == QUIRE_PROFILE_DEFAULT && s->enable_prefix_caching;
     return is_asked && can_pin ? MAX_PINS : 0;
 }
 
@@ -210,7 +207,7 @@ static int pin_blocks(replay *r, const trace_request *q, quire_req req)
 static int make_all(replay *r)
 {
     const replay_settings *s = r->settings;
-    r->max_requests = s->max_num_seqs + num_waiting_inside(s) + num_for_tiers(s);
+    r->max_requests = s->sched.max_num_seqs + num_waiting_inside(s) + num_for_tiers(s);
     r->max_flights = s->async_scheduling ? REPLAY_BATCHES : 1;
     if (open_trace(r) != 0)
         return -1;

@@ -68,24 +68,16 @@ typedef struct replay_settings {
     uint64_t max_steps; /* 0: until all requests have ended */
 
     const time_model *time;
-    const quire_plan *plan; /* blocks and groups, block size, longest request */
-    uint32_t block_size;    /* of a hash */
-    uint32_t max_num_seqs;
-    uint32_t max_num_batched_tokens;
-    uint32_t long_prefill_token_threshold;
-    quire_policy policy;
-    quire_profile profile;
+    const quire_plan *plan;   /* blocks and groups, block size, longest request */
+    uint32_t block_size;      /* of a hash */
+    quire_sched_config sched; /* what of it is an option; the replay fills in the rest */
     quire_hash_algo hash_algo;
     bool enable_prefix_caching;
     bool enable_chunked_prefill;
     bool reserve_full_sequence;
     bool async_scheduling;
-    uint32_t lookahead;
-    uint32_t prefix_window;
-    uint32_t prefix_patience;
     double pin_ttl_s; /* of turns of sessions that go on, where the trace has none; 0: no pins */
     pressure_options pressure;
-    quire_victim victim;
     swap_settings swap;
     tiers_settings tiers;
     slo slo;
@@ -113,9 +105,6 @@ typedef struct replay_settings {
 
     const replay_watch *watch; /* NULL: nobody */
 } replay_settings;
-
-/* What vLLM's scheduler does not have. */
-void replay_set_choices(const replay_settings *settings, quire_sched_config *config);
 
 /* Why hits that an infinite cache would have had did not come about, in tokens. */
 typedef struct replay_losses {
