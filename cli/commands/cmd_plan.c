@@ -7,7 +7,8 @@
  */
 #include "commands.h"
 #include "options/engine.h"
-#include "options/plan_choices.h"
+#include "options/memory_options.h"
+#include "options/tiers_options.h"
 #include "output/json_print.h"
 #include "output/made_by.h"
 
@@ -20,11 +21,13 @@
 
 static struct {
     engine_options engine;
-    plan_choice_options choices;
+    tiers_options tiers; /* of it, host memory and the link to it */
+    swap_options swap;
+    pressure_options pressure;
     uint32_t mean_tokens;
     bool json;
     bool list;
-} o = {.engine = ENGINE_OPTIONS_INIT, .choices = PLAN_CHOICE_OPTIONS_INIT, .mean_tokens = 2048};
+} o = {.engine = ENGINE_OPTIONS_INIT, .tiers = TIERS_OPTIONS_INIT, .mean_tokens = 2048};
 
 static const option table[] = {
     {"mean-tokens", OPTION_U32, &o.mean_tokens, "TOKENS",
@@ -35,7 +38,9 @@ static const option table[] = {
      .role = OPTION_OUTPUT},
     ENGINE_MODEL_OPTIONS(o.engine),
     ENGINE_PLAN_OPTIONS(o.engine),
-    PLAN_CHOICE_OPTIONS(o.choices),
+    PRESSURE_OPTIONS(o.pressure),
+    SWAP_OPTIONS(o.swap),
+    TIERS_CPU_OPTIONS(o.tiers),
     {0}};
 
 /* ---- lists --------------------------------------------------------------- */
@@ -127,24 +132,142 @@ static void print_sizes(const size_row rows[NUM_SIZES])
     }
 }
 
+/* ---- choices: host memory, swap, watermark, pressure ---------------------- */
+
+/* Each is left out where it is not asked for. */
+typedef struct plan_choices {
+    const plan_result *plan;
+    uint32_t cpu_blocks; /* 0: no offload; the null block included */
+    swap_settings swap;
+} plan_choices;
+
+static int resolve_choices(const engine_setup *setup, plan_choices *c)
+{
+    uint64_t block_bytes = c->plan->block_bytes;
+    int status = pressure_check(&cmd_plan, &o.pressure);
+    if (status == 0)
+        status = tiers_resolve_cpu(&cmd_plan, &o.tiers, block_bytes, &c->cpu_blocks);
+    if (status == 0)
+        status =
+            swap_resolve(&cmd_plan, &o.swap, &o.tiers.link, &setup->time, block_bytes, &c->swap);
+    if (status == 0 && c->swap.num_blocks > 0 && setup->shape.linear_conv > 0)
+        return command_error(&cmd_plan,
+                             "--swap-%s: %s has states of linear attention, which are not swapped",
+                             o.swap.blocks > 0 ? "blocks" : "memory", setup->shape.name);
+    return status;
+}
+
+/* Tokens that the blocks hold, where all groups keep all tokens, as in plan_result. */
+static uint64_t tokens_of(const plan_choices *c, uint64_t num_blocks)
+{
+    return num_blocks * c->plan->block_size / c->plan->num_groups;
+}
+
+static uint64_t blocks_of_request(const plan_choices *c)
+{
+    return quire_cost_blocks_for_tokens(o.mean_tokens, c->plan->block_size) * c->plan->num_groups;
+}
+
+/* Usable blocks of the pool up to a mark. */
+static uint64_t blocks_at(const plan_choices *c, double part)
+{
+    return (uint64_t)((double)(c->plan->num_blocks - 1) * part);
+}
+
+static uint64_t watermark_blocks(const plan_choices *c)
+{
+    return quire_cost_watermark_blocks(c->plan->num_blocks, o.pressure.watermark);
+}
+
+/* Of a request of mean_tokens: out and back, and computed again, in ms, as the scheduler counts. */
+static double swap_ms(const plan_choices *c)
+{
+    uint64_t one_way_ns = c->swap.setup_ns + blocks_of_request(c) * c->swap.block_ns;
+    return 2 * (double)one_way_ns * 1e-6;
+}
+
+static double recompute_ms(const plan_choices *c)
+{
+    return (double)o.mean_tokens * (double)c->swap.token_ns * 1e-6;
+}
+
+static void print_memory(const plan_choices *c, const char *name, uint64_t num_blocks,
+                         uint32_t null_blocks)
+{
+    double gib = (double)((num_blocks + null_blocks) * c->plan->block_bytes) / GIB;
+    printf("  %-18s %.2f GiB%s: %" PRIu64 " blocks%s, %" PRIu64 " tokens", name, gib,
+           o.engine.plan.tp > 1 ? " for each GPU" : "", num_blocks,
+           null_blocks > 0 ? " and the null block" : "", tokens_of(c, num_blocks));
+    if (o.engine.plan.tp > 1)
+        printf("; %.2f GiB in all", gib * o.engine.plan.tp);
+    putchar('\n');
+}
+
+static void print_swap(const plan_choices *c)
+{
+    print_memory(c, "swap", c->swap.num_blocks, 0);
+    printf("    %.2f preempted requests of %u tokens; one is moved out and back in %.1f ms and "
+           "computed\n    again in %.1f ms (a block %.1f us, a token %.1f us): %s\n",
+           (double)c->swap.num_blocks / (double)blocks_of_request(c), o.mean_tokens, swap_ms(c),
+           recompute_ms(c), (double)c->swap.block_ns * 1e-3, (double)c->swap.token_ns * 1e-3,
+           swap_ms(c) < recompute_ms(c) ? "swapped" : "computed again");
+}
+
+static void print_choices(const plan_choices *c)
+{
+    uint32_t pool = c->plan->num_blocks - 1;
+    if (o.pressure.watermark > 0)
+        printf("  watermark          %" PRIu64
+               " blocks stay free when a request is admitted: %" PRIu64
+               " tokens for requests that run\n",
+               watermark_blocks(c), tokens_of(c, watermark_blocks(c)));
+    if (o.pressure.preempt_above > 0)
+        printf("  pressure           requests are admitted below %" PRIu64
+               " blocks in use, and preempted above %" PRIu64 " (of %u)\n",
+               blocks_at(c, pressure_admit_below(&o.pressure)),
+               blocks_at(c, o.pressure.preempt_above), pool);
+    if (c->swap.num_blocks > 0)
+        print_swap(c);
+    if (c->cpu_blocks > 0)
+        print_memory(c, "host memory", c->cpu_blocks - 1, 1);
+}
+
+/* Members of the plan's object, each with a comma behind it. */
+static void print_json_choices(const plan_choices *c)
+{
+    uint64_t block_bytes = c->plan->block_bytes;
+    if (o.pressure.watermark > 0)
+        printf("  \"watermark_blocks\": %" PRIu64 ",\n", watermark_blocks(c));
+    if (o.pressure.preempt_above > 0)
+        printf("  \"admit_below_blocks\": %" PRIu64 ",\n  \"preempt_above_blocks\": %" PRIu64 ",\n",
+               blocks_at(c, pressure_admit_below(&o.pressure)),
+               blocks_at(c, o.pressure.preempt_above));
+    if (c->swap.num_blocks > 0)
+        printf("  \"swap\": {\"blocks\": %u, \"bytes\": %" PRIu64 ", \"tokens\": %" PRIu64
+               ", \"setup_us\": %.3f, \"block_us\": %.3f, \"token_us\": %.3f, \"swap_ms\": %.6f, "
+               "\"recompute_ms\": %.6f},\n",
+               c->swap.num_blocks, c->swap.num_blocks * block_bytes,
+               tokens_of(c, c->swap.num_blocks), (double)c->swap.setup_ns * 1e-3,
+               (double)c->swap.block_ns * 1e-3, (double)c->swap.token_ns * 1e-3, swap_ms(c),
+               recompute_ms(c));
+    if (c->cpu_blocks > 0)
+        printf("  \"host\": {\"blocks\": %u, \"usable_blocks\": %u, \"bytes\": %" PRIu64
+               ", \"all_bytes\": %" PRIu64 ", \"tokens\": %" PRIu64 "},\n",
+               c->cpu_blocks, c->cpu_blocks - 1, c->cpu_blocks * block_bytes,
+               c->cpu_blocks * block_bytes * o.engine.plan.tp, tokens_of(c, c->cpu_blocks - 1));
+}
+
 /* ---- the plan ------------------------------------------------------------ */
 
 static const char *kind_of_layers(quire_layer_kind kind)
 {
-    switch (kind) {
-    case QUIRE_LAYER_FULL:
-        return "full attention";
-    case QUIRE_LAYER_MLA:
-        return "latent attention";
-    case QUIRE_LAYER_SLIDING_WINDOW:
-        return "sliding window";
-    case QUIRE_LAYER_CHUNKED_LOCAL:
-        return "chunks of attention";
-    case QUIRE_LAYER_MAMBA:
-        return "state of linear attention";
-    default:
-        return "other";
-    }
+    static const char *const names[] = {[QUIRE_LAYER_FULL] = "full attention",
+                                        [QUIRE_LAYER_MLA] = "latent attention",
+                                        [QUIRE_LAYER_SLIDING_WINDOW] = "sliding window",
+                                        [QUIRE_LAYER_CHUNKED_LOCAL] = "chunks of attention",
+                                        [QUIRE_LAYER_MAMBA] = "state of linear attention"};
+    bool is_known = (size_t)kind < sizeof names / sizeof *names && names[kind] != NULL;
+    return is_known ? names[kind] : "other";
 }
 
 static void print_groups(const quire_plan *plan)
@@ -229,7 +352,7 @@ static void print_json(const engine_setup *setup, const plan_result *r, const pl
            "  \"max_concurrency\": %.4f,\n",
            r->token_bytes, r->block_bytes, r->block_size, r->num_groups, r->num_blocks,
            r->num_blocks - 1, r->num_tokens, r->max_model_len, r->max_concurrency);
-    plan_choices_print_json(choices);
+    print_json_choices(choices);
     print_json_sizes(rows);
 }
 
@@ -237,7 +360,7 @@ static int run_plan(void)
 {
     engine_setup setup;
     plan_result result;
-    plan_choices choices;
+    plan_choices choices = {.plan = &result};
     size_row rows[NUM_SIZES];
     quire_plan *plan = NULL;
     if (o.list) {
@@ -248,8 +371,7 @@ static int run_plan(void)
     if (status == 0)
         status = engine_plan(&cmd_plan, &o.engine, &setup, &result, &plan);
     if (status == 0)
-        status =
-            plan_choices_resolve(&cmd_plan, &o.choices, &setup, &result, o.mean_tokens, &choices);
+        status = resolve_choices(&setup, &choices);
     if (status != 0) {
         quire_plan_destroy(plan);
         return status;
@@ -259,7 +381,7 @@ static int run_plan(void)
         print_json(&setup, &result, &choices, rows);
     } else {
         print_text(&setup, &result, plan);
-        plan_choices_print(&choices);
+        print_choices(&choices);
         if (setup.shape.linear_conv == 0) /* beside states the block size is not free */
             print_sizes(rows);
     }

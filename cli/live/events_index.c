@@ -39,14 +39,21 @@ void events_index_forget(events_index *x)
     x->has_number = false;
 }
 
+/* Longer names are cut. */
+static void copy_name(char name[EVENTS_NAME_BYTES], quire_bytes medium)
+{
+    size_t length = medium.len < EVENTS_NAME_BYTES - 1 ? medium.len : EVENTS_NAME_BYTES - 1;
+    memset(name, 0, EVENTS_NAME_BYTES);
+    if (medium.data != NULL)
+        memcpy(name, medium.data, length);
+}
+
 /* The last one stands for all that have no room. */
 static events_medium *medium_of(events_index *x, quire_bytes name)
 {
-    char text[sizeof x->media[0].name] = "";
-    size_t length = name.len < sizeof text - 1 ? name.len : sizeof text - 1;
+    char text[EVENTS_NAME_BYTES];
     uint32_t i = 0;
-    if (name.data != NULL)
-        memcpy(text, name.data, length);
+    copy_name(text, name);
     while (i < x->num_media && strcmp(x->media[i].name, text) != 0)
         i++;
     if (i == EVENTS_MAX_MEDIA)
@@ -107,7 +114,7 @@ void events_index_add(events_index *x, const quire_delivery *d)
 
 typedef struct size_row {
     uint32_t group;
-    char medium[16];
+    char medium[EVENTS_NAME_BYTES];
     uint64_t num_blocks;
 } size_row;
 
@@ -120,45 +127,47 @@ static void add_size(void *user, const quire_wire_hash *hash, uint32_t group, qu
                      uint32_t copies)
 {
     sizes *s = user;
-    char name[sizeof s->rows[0].medium] = "";
-    size_t length = medium.len < sizeof name - 1 ? medium.len : sizeof name - 1;
+    char name[EVENTS_NAME_BYTES];
     uint32_t i = 0;
     (void)hash;
     (void)copies;
-    if (medium.data != NULL)
-        memcpy(name, medium.data, length);
+    copy_name(name, medium);
     while (i < s->count &&
            (s->rows[i].group != group || memcmp(s->rows[i].medium, name, sizeof name) != 0))
         i++;
     if (i == MAX_ROWS)
         return;
     if (i == s->count) {
-        s->count++;
-        s->rows[i].group = group;
+        s->rows[s->count++] = (size_row){.group = group};
         memcpy(s->rows[i].medium, name, sizeof name);
-        s->rows[i].num_blocks = 0;
     }
     s->rows[i].num_blocks++;
+}
+
+/* Begins a line, or an element of a JSON array. */
+static void print_medium(FILE *out, const char *name, bool is_first, bool as_json)
+{
+    quire_bytes text = {name, strlen(name)};
+    if (as_json) {
+        fputs(is_first ? "{\"medium\":" : ",{\"medium\":", out);
+        events_print_json_text(out, text);
+    } else {
+        fputs("  ", out);
+        events_print_text(out, text);
+    }
 }
 
 static void print_rows(FILE *out, const sizes *s, bool as_json)
 {
     for (uint32_t i = 0; i < s->count; i++) {
         const size_row *row = &s->rows[i];
-        quire_bytes medium = {row->medium, strlen(row->medium)};
-        if (as_json) {
-            fprintf(out, "%s{\"medium\":", i == 0 ? "" : ",");
-            events_print_json_text(out, medium);
-            if (row->group != QUIRE_INDEX_NO_GROUP)
-                fprintf(out, ",\"group\":%u", row->group);
-            fprintf(out, ",\"blocks\":%" PRIu64 "}", row->num_blocks);
-            continue;
-        }
-        fputs("  ", out);
-        events_print_text(out, medium);
+        print_medium(out, row->medium, i == 0, as_json);
         if (row->group != QUIRE_INDEX_NO_GROUP)
-            fprintf(out, ", group %u", row->group);
-        fprintf(out, ": %s blocks\n", report_number(row->num_blocks));
+            fprintf(out, as_json ? ",\"group\":%u" : ", group %u", row->group);
+        if (as_json)
+            fprintf(out, ",\"blocks\":%" PRIu64 "}", row->num_blocks);
+        else
+            fprintf(out, ": %s blocks\n", report_number(row->num_blocks));
     }
 }
 
@@ -193,28 +202,24 @@ void events_index_print(FILE *out, const events_index *x, bool as_json)
 
 void events_index_print_media(FILE *out, const events_index *x, bool as_json)
 {
+    fputs(as_json ? "[" : "", out);
     for (uint32_t i = 0; i < x->num_media; i++) {
         const events_medium *m = &x->media[i];
-        quire_bytes name = {m->name, strlen(m->name)};
+        print_medium(out, m->name, i == 0, as_json);
         if (as_json) {
-            fprintf(out, "%s{\"medium\":", i == 0 ? "[" : ",");
-            events_print_json_text(out, name);
             fprintf(out,
                     ",\"stored\":%" PRIu64 ",\"removed\":%" PRIu64 ",\"unknown_removed\":%" PRIu64
                     "}",
                     m->num_stored, m->num_removed, m->num_unknown);
             continue;
         }
-        fputs("  ", out);
-        events_print_text(out, name);
-        fprintf(out, ": %s blocks stored", report_number(m->num_stored));
-        fprintf(out, ", %s removed", report_number(m->num_removed));
+        fprintf(out, ": %s blocks stored, %s removed", report_number(m->num_stored),
+                report_number(m->num_removed));
         if (m->num_unknown > 0)
             fprintf(out, ", of them %s that were not there", report_number(m->num_unknown));
         fputc('\n', out);
     }
-    if (as_json)
-        fputs(x->num_media == 0 ? "[]" : "]", out);
+    fputs(as_json ? "]" : "", out);
 }
 
 uint64_t events_index_num_unknown(const events_index *x)

@@ -12,11 +12,11 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { EVENTS_MAX_MEDIA = 16 };
+enum { EVENTS_MAX_MEDIA = 16, EVENTS_NAME_BYTES = 16 };
 
 /* What was said of the blocks in one medium. */
 typedef struct events_medium {
-    char name[16];
+    char name[EVENTS_NAME_BYTES];
     uint64_t num_stored;
     uint64_t num_removed;
     uint64_t num_unknown; /* of those removed: not there, although the index was whole */

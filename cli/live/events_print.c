@@ -9,15 +9,18 @@
 
 /* ---- parts ------------------------------------------------------------------- */
 
+static void print_hex(FILE *out, quire_bytes bytes)
+{
+    const unsigned char *at = bytes.data;
+    for (size_t i = 0; at != NULL && i < bytes.len; i++)
+        fprintf(out, "%02x", at[i]);
+}
+
 void events_print_hash(FILE *out, const quire_wire_hash *hash)
 {
-    const unsigned char *bytes = hash->bytes.data;
-    if (bytes == NULL) {
+    if (hash->bytes.data == NULL)
         fprintf(out, "%016" PRIx64, hash->number);
-        return;
-    }
-    for (size_t i = 0; i < hash->bytes.len; i++)
-        fprintf(out, "%02x", bytes[i]);
+    print_hex(out, hash->bytes);
 }
 
 void events_print_text(FILE *out, quire_bytes text)
@@ -47,37 +50,15 @@ void events_print_json_text(FILE *out, quire_bytes text)
     fputc('"', out);
 }
 
-static const char *delivery_name(quire_delivery_kind kind)
-{
-    switch (kind) {
-    case QUIRE_DELIVERY_LIVE:
-        return "live";
-    case QUIRE_DELIVERY_REPLAY:
-        return "replay";
-    case QUIRE_DELIVERY_SNAPSHOT:
-        return "index";
-    case QUIRE_DELIVERY_GAP:
-        return "gap";
-    case QUIRE_DELIVERY_WHOLE:
-        return "whole";
-    default:
-        return "restart";
-    }
-}
+static const char *const delivery_names[] = {
+    [QUIRE_DELIVERY_LIVE] = "live",   [QUIRE_DELIVERY_REPLAY] = "replay",
+    [QUIRE_DELIVERY_GAP] = "gap",     [QUIRE_DELIVERY_SNAPSHOT] = "index",
+    [QUIRE_DELIVERY_WHOLE] = "whole", [QUIRE_DELIVERY_RESTART] = "restart"};
 
-static const char *event_name(quire_wire_kind kind)
-{
-    switch (kind) {
-    case QUIRE_WIRE_STORED:
-        return "stored";
-    case QUIRE_WIRE_REMOVED:
-        return "removed";
-    case QUIRE_WIRE_CLEARED:
-        return "cleared";
-    default:
-        return "other";
-    }
-}
+static const char *const event_names[] = {[QUIRE_WIRE_STORED] = "stored",
+                                          [QUIRE_WIRE_REMOVED] = "removed",
+                                          [QUIRE_WIRE_CLEARED] = "cleared",
+                                          [QUIRE_WIRE_OTHER] = "other"};
 
 /* ---- for people -------------------------------------------------------------- */
 
@@ -108,7 +89,7 @@ static void print_run(FILE *out, const quire_delivery *d, const event_run *run)
     const quire_wire_event *event = run->event;
     fprintf(out, "%8" PRIu64 " ", d->number);
     print_time(out, d->batch.time);
-    fprintf(out, " %-8s", event_name(event->kind));
+    fprintf(out, " %-8s", event_names[event->kind]);
     if (event->kind == QUIRE_WIRE_STORED || event->kind == QUIRE_WIRE_REMOVED) {
         if (event->has_group)
             fprintf(out, " group %u", event->group);
@@ -134,7 +115,7 @@ static void print_run(FILE *out, const quire_delivery *d, const event_run *run)
         }
     }
     if (d->kind != QUIRE_DELIVERY_LIVE)
-        fprintf(out, "  (%s)", delivery_name(d->kind));
+        fprintf(out, "  (%s)", delivery_names[d->kind]);
     fputc('\n', out);
 }
 
@@ -182,7 +163,7 @@ static void print_notice(FILE *out, const quire_delivery *d)
 
 static void json_head(FILE *out, const quire_delivery *d)
 {
-    fprintf(out, "{\"number\":%" PRIu64 ",\"delivery\":\"%s\"", d->number, delivery_name(d->kind));
+    fprintf(out, "{\"number\":%" PRIu64 ",\"delivery\":\"%s\"", d->number, delivery_names[d->kind]);
 }
 
 static void json_hash(FILE *out, const quire_wire_hash *hash)
@@ -202,15 +183,6 @@ static void json_hashes(FILE *out, const quire_wire_event *event)
     fputc(']', out);
 }
 
-static void json_bytes(FILE *out, quire_bytes bytes)
-{
-    const unsigned char *at = bytes.data;
-    fputc('"', out);
-    for (size_t i = 0; at != NULL && i < bytes.len; i++)
-        fprintf(out, "%02x", at[i]);
-    fputc('"', out);
-}
-
 static void json_key(FILE *out, const quire_wire_key *key)
 {
     switch (key->kind) {
@@ -226,7 +198,9 @@ static void json_key(FILE *out, const quire_wire_key *key)
         fprintf(out, "%" PRId64, key->number);
         break;
     default:
-        json_bytes(out, key->value);
+        fputc('"', out);
+        print_hex(out, key->value);
+        fputc('"', out);
     }
 }
 
@@ -277,7 +251,7 @@ static void json_event(FILE *out, const quire_delivery *d, const quire_wire_even
         fprintf(out, ",\"time\":%.6f", d->batch.time);
     if (d->batch.has_rank)
         fprintf(out, ",\"rank\":%" PRId64, d->batch.rank);
-    fprintf(out, ",\"kind\":\"%s\"", event_name(event->kind));
+    fprintf(out, ",\"kind\":\"%s\"", event_names[event->kind]);
     if (event->kind == QUIRE_WIRE_STORED || event->kind == QUIRE_WIRE_REMOVED)
         json_hashes(out, event);
     if (event->kind == QUIRE_WIRE_STORED)
@@ -294,7 +268,7 @@ static void json_event(FILE *out, const quire_delivery *d, const quire_wire_even
 static void json_notice(FILE *out, const quire_delivery *d)
 {
     json_head(out, d);
-    fprintf(out, ",\"kind\":\"%s\"", delivery_name(d->kind));
+    fprintf(out, ",\"kind\":\"%s\"", delivery_names[d->kind]);
     if (d->kind == QUIRE_DELIVERY_GAP)
         fprintf(out, ",\"missed\":%" PRIu64, d->num_missed);
     fputs("}\n", out);
