@@ -20,50 +20,42 @@ static struct {
     engine_options engine;
     const char *format;
     trace_options trace;
-    uint32_t block_size; /* 0: the trace's */
     const char *sizes;
     uint64_t given[MAX_SIZES]; /* what it says */
     uint32_t num_given;
-    double sample;
-    const char *policies;
-    bool has_policy[CURVE_POLICIES]; /* what it says */
-    uint32_t backlog;
-    bool belady;
-    bool plot;
+    const char *policies; /* report.has_policy is what it says */
     bool has_model;
     bool has_gpu;
-    uint32_t num_points;
     output_file json;
     output_file csv;
+    curve_report report; /* made_by: of the command as it was given, before block_size is known */
 } o = {.engine = ENGINE_OPTIONS_INIT,
-       .sample = 1,
-       .backlog = 256,
-       .belady = true,
-       .plot = true,
-       .num_points = 1000};
+       .report = {
+           .sample = 1, .backlog = 256, .has_belady = true, .has_plot = true, .num_points = 1000}};
 
 static const option table[] = {
-    {"block-size", OPTION_U32, &o.block_size, "TOKENS", "tokens per block",
+    {"block-size", OPTION_U32, &o.report.block_size, "TOKENS", "tokens per block",
      .def = "that of the trace's own ids, else 16", .min = 1, .max = 1 << 20},
     {"sizes", OPTION_TEXT, &o.sizes, "LIST",
      "pool sizes for the table, in blocks (without the null block): 1000,5k,10k..80k", .def = NULL},
-    {"sample", OPTION_REAL, &o.sample, "SHARE",
+    {"sample", OPTION_REAL, &o.report.sample, "SHARE",
      "share of blocks that are looked at, for huge traces: estimates with error bars",
      .def = "1, exact", .min = 1e-6, .max = 1},
-    {"belady", OPTION_SWITCH, &o.belady, NULL,
+    {"belady", OPTION_SWITCH, &o.report.has_belady, NULL,
      "also Belady's bound: the hits of a pool that knows the future", .def = "on"},
     {"policy", OPTION_TEXT, &o.policies, "LIST",
      "also the hits of eviction policies: lru, arc, s3fifo, lookahead, or all", .def = "none"},
-    {"backlog", OPTION_U32, &o.backlog, "N",
+    {"backlog", OPTION_U32, &o.report.backlog, "N",
      "number of waiting requests whose blocks lookahead keeps", .def = "256", .max = 1 << 24},
     {"json", OPTION_TEXT, &o.json.path, "FILE", "table and curve; -: standard output",
      .section = "Output", .role = OPTION_OUTPUT},
     {"csv", OPTION_TEXT, &o.csv.path, "FILE",
      "the curve; -: standard output; FILE.meta.json says what made it", .role = OPTION_OUTPUT},
-    {"points", OPTION_U32, &o.num_points, "N",
+    {"points", OPTION_U32, &o.report.num_points, "N",
      "points of the curve in files; 0: every size at which something changes", .def = "1000",
      .max = 1 << 24},
-    {"plot", OPTION_SWITCH, &o.plot, NULL, "draw the curve", .def = "on", .role = OPTION_OUTPUT},
+    {"plot", OPTION_SWITCH, &o.report.has_plot, NULL, "draw the curve", .def = "on",
+     .role = OPTION_OUTPUT},
     TRACE_OPTIONS(o.trace, o.format, "skip invalid records, and count them"),
     {"model", OPTION_TEXT, &o.engine.model, "NAME|FILE", "sizes are shown in GiB too",
      .section = "Model and GPU", .is_given = &o.has_model, .preset = shape_preset_name},
@@ -76,8 +68,6 @@ static const option table[] = {
     {"gpu-memory-utilization", OPTION_REAL, &o.engine.plan.gpu_memory_utilization, "SHARE",
      "share of the GPU's memory that the engine may take", .def = "0.9", .min = 0.01, .max = 1},
     {0}};
-
-static json_t *record; /* of the command as it was given: reading the trace sets o.block_size */
 
 /* ---- progress -------------------------------------------------------------- */
 
@@ -96,9 +86,9 @@ enum { SHOW_MS = 100, USUAL_ROWS = 10 };
 /* Units of a row of the table. */
 static double row_units(void)
 {
-    double units = o.belady ? BELADY_UNITS : 0;
+    double units = o.report.has_belady ? BELADY_UNITS : 0;
     for (uint32_t i = 0; i < CURVE_POLICIES; i++)
-        units += o.has_policy[i];
+        units += o.report.has_policy[i];
     return units;
 }
 
@@ -199,7 +189,7 @@ static int take_policy(const char *name)
     bool is_known = false;
     for (uint32_t i = 0; i < CURVE_POLICIES; i++) {
         bool is_this = strcmp(name, "all") == 0 || strcmp(name, curve_policy_names[i]) == 0;
-        o.has_policy[i] = o.has_policy[i] || is_this;
+        o.report.has_policy[i] = o.report.has_policy[i] || is_this;
         is_known = is_known || is_this;
     }
     if (is_known)
@@ -214,10 +204,10 @@ static int take_policies(void)
     static const option policy_option = {.name = "policy", .kind = OPTION_TEXT};
     value_list names = {0};
     int status = 0;
-    memset(o.has_policy, 0, sizeof o.has_policy);
+    memset(o.report.has_policy, 0, sizeof o.report.has_policy);
     if (o.policies == NULL)
         return 0;
-    if (o.sample < 1)
+    if (o.report.sample < 1)
         return command_error(&cmd_curve,
                              "--policy cannot be used with --sample: policies need all blocks");
     status = value_list_read(&cmd_curve, &policy_option, o.policies, &names);
@@ -249,15 +239,15 @@ static void add_shares(row_list *list, const curve_totals *t)
 /* Belady's bound and the policies take long: a curve that was stopped has only LRU's hits. */
 static void leave_out_bounds(void)
 {
-    o.belady = false;
-    memset(o.has_policy, 0, sizeof o.has_policy);
+    o.report.has_belady = false;
+    memset(o.report.has_policy, 0, sizeof o.report.has_policy);
 }
 
 static int fill_policy(const curve *c, curve_row *row, uint32_t policy)
 {
     uint64_t most = row->num_blocks < QUIRE_SLOTS_MAX ? row->num_blocks : QUIRE_SLOTS_MAX;
     int status = policy_hits(curve_get_log(c), (quire_slots_policy)policy, (uint32_t)most,
-                             o.backlog, &row->policies[policy]);
+                             o.report.backlog, &row->policies[policy]);
     if (status != QUIRE_OK)
         return command_failed(&cmd_curve, "--policy %s: %s", curve_policy_names[policy],
                               quire_strerror(status));
@@ -271,12 +261,12 @@ static int fill_row(const curve *c, row_list *list, uint32_t at)
     int status = 0;
     row->is_too_small = row->num_blocks < curve_get_totals(c).min_blocks;
     row->hits = curve_hits(c, row->num_blocks);
-    if (o.belady && !curve_belady(c, row->num_blocks, &row->belady))
+    if (o.report.has_belady && !curve_belady(c, row->num_blocks, &row->belady))
         return command_failed(&cmd_curve, "not enough memory");
-    if (o.belady)
+    if (o.report.has_belady)
         show_rows(BELADY_UNITS, at, list->num_rows);
     for (uint32_t i = 0; i < CURVE_POLICIES && status == 0 && !interrupt_came(); i++)
-        if (o.has_policy[i]) {
+        if (o.report.has_policy[i]) {
             status = fill_policy(c, row, i);
             show_rows(1, at, list->num_rows);
         }
@@ -307,8 +297,8 @@ static int fill_rows(const curve *c, row_list *list)
 
 static uint32_t choose_block_size(const trace_request *first)
 {
-    if (o.block_size > 0)
-        return o.block_size;
+    if (o.report.block_size > 0)
+        return o.report.block_size;
     return first->id_block_size > 0 ? first->id_block_size : DEFAULT_BLOCK_SIZE;
 }
 
@@ -320,10 +310,10 @@ static int read_trace(trace_reader *reader, curve **made)
     uint64_t n = 0;
     int more = trace_next(reader, &request);
     if (more == 1) {
-        o.block_size = choose_block_size(&request);
-        c = curve_open(&(curve_options){.block_size = o.block_size,
-                                        .sample = o.sample,
-                                        .has_belady = o.belady,
+        o.report.block_size = choose_block_size(&request);
+        c = curve_open(&(curve_options){.block_size = o.report.block_size,
+                                        .sample = o.report.sample,
+                                        .has_belady = o.report.has_belady,
                                         .has_policies = o.policies != NULL});
     }
     bool has_memory = c != NULL || more != 1;
@@ -358,30 +348,23 @@ static int write_files(const curve_report *report)
         return command_failed(&cmd_curve, "--json: not enough memory");
     if (o.csv.file != NULL)
         curve_report_csv(o.csv.file, report);
-    made_by_write_beside(&cmd_curve, record, o.csv.path);
+    made_by_write_beside(&cmd_curve, o.report.made_by, o.csv.path);
     return outputs_commit_for(&cmd_curve);
 }
 
 static int report(const curve *c, const row_list *list, uint64_t block_bytes, bool has_contents)
 {
-    curve_report r = {.curve = c,
-                      .trace = cmd_curve.arguments[0],
-                      .block_size = o.block_size,
-                      .sample = o.sample,
-                      .block_bytes = block_bytes,
-                      .has_belady = o.belady,
-                      .rows = list->rows,
-                      .num_rows = list->num_rows,
-                      .num_points = o.num_points,
-                      .has_plot = o.plot,
-                      .stopped = interrupt_name(),
-                      .backlog = o.backlog,
-                      .has_contents = has_contents,
-                      .made_by = record};
-    memcpy(r.has_policy, o.has_policy, sizeof r.has_policy);
+    curve_report *r = &o.report;
+    r->curve = c;
+    r->trace = cmd_curve.arguments[0];
+    r->block_bytes = block_bytes;
+    r->rows = list->rows;
+    r->num_rows = list->num_rows;
+    r->stopped = interrupt_name();
+    r->has_contents = has_contents;
     if (o.json.file != stdout && o.csv.file != stdout)
-        curve_report_print(stdout, &r);
-    return write_files(&r);
+        curve_report_print(stdout, r);
+    return write_files(r);
 }
 
 /* ---- the command ----------------------------------------------------------- */
@@ -394,7 +377,7 @@ static int plan_engine(row_list *list, uint64_t *block_bytes)
     plan_result plan;
     if (!o.has_model && !o.has_gpu)
         return 0;
-    o.engine.plan.block_size = o.block_size;
+    o.engine.plan.block_size = o.report.block_size;
     int status = engine_resolve(&cmd_curve, &o.engine, &setup);
     if (status == 0)
         status = engine_plan(&cmd_curve, &o.engine, &setup, &plan, NULL);
@@ -448,13 +431,13 @@ static int run_curve(void)
     trace_reader *reader = trace_open(cmd_curve.arguments[0], &o.trace, message);
     if (reader == NULL)
         return command_failed(&cmd_curve, "%s", message);
-    record = made_by(&cmd_curve, cmd_curve.arguments[0]);
+    o.report.made_by = made_by(&cmd_curve, cmd_curve.arguments[0]);
     interrupt_catch();
     status = outputs_open_for(&cmd_curve);
     if (status == 0)
         status = run(reader);
     trace_close(reader);
-    json_decref(record);
+    json_decref(o.report.made_by);
     return interrupt_status(status);
 }
 

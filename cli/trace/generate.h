@@ -24,7 +24,8 @@ enum { GENERATE_MESSAGE_BYTES = 512 };
 /* "-": standard output. NULL, and a sentence in message, when it cannot be written. The path stays
  * valid until the writer is closed. */
 generate_writer *generate_writer_open(const char *path, char message[GENERATE_MESSAGE_BYTES]);
-/* After a failed write too: the path gets the file when this returns true; else an earlier file is still there. */
+/* The path gets the file when this returns true; else, also after a write that failed, an earlier
+ * file is still there. */
 bool generate_writer_close(generate_writer *writer, char message[GENERATE_MESSAGE_BYTES]);
 
 typedef enum generate_kind {
