@@ -96,12 +96,9 @@ static int convert_list(PyObject *list, char type, const char *what, py_ints *ou
 {
     uint32_t first = type == 'i' ? convert_plain(list, out->owned, out->count) : 0;
     for (uint32_t i = first; i < out->count; i++) {
-        PyObject *item = PyList_GetItem(list, i);
-        if (item == NULL)
-            return -1;
-        Py_INCREF(item);
-        int err = store_object(type, out->owned, i, item, what);
-        Py_DECREF(item);
+        PyObject *item = Py_XNewRef(PyList_GetItem(list, i));
+        int err = item != NULL ? store_object(type, out->owned, i, item, what) : -1;
+        Py_XDECREF(item);
         if (err < 0)
             return -1;
     }
@@ -264,8 +261,7 @@ static Py_ssize_t longest_row(PyObject *source, Py_ssize_t num_rows)
 {
     Py_ssize_t most = 1;
     for (Py_ssize_t i = 0; i < num_rows; i++) {
-        PyObject *row = PyList_GetItem(source, i);
-        Py_XINCREF(row);
+        PyObject *row = Py_XNewRef(PyList_GetItem(source, i));
         Py_ssize_t length = row != NULL ? PyObject_Length(row) : -1;
         Py_XDECREF(row);
         if (length < 0)
@@ -290,12 +286,9 @@ static int get_rows(PyObject *source, const char *what, py_rows *out)
         return -1;
     memset(out->flat.owned, 0, (size_t)(num_rows * longest) * sizeof(quire_token));
     for (uint32_t i = 0; i < out->num_rows; i++) {
-        PyObject *item = PyList_GetItem(source, i);
-        if (item == NULL)
-            return -1;
-        Py_INCREF(item);
-        int err = convert_row(out, i, item, what);
-        Py_DECREF(item);
+        PyObject *item = Py_XNewRef(PyList_GetItem(source, i));
+        int err = item != NULL ? convert_row(out, i, item, what) : -1;
+        Py_XDECREF(item);
         if (err < 0)
             return -1;
     }
@@ -441,6 +434,13 @@ int py_bytes_get(PyObject *source, const char *what, quire_bytes *out)
     }
     out->len = (size_t)length;
     return out->data != NULL ? 0 : -1;
+}
+
+int py_bytes_keep(PyObject *keep, PyObject *source, const char *what, quire_bytes *out)
+{
+    if (py_bytes_get(source, what, out) < 0)
+        return -1;
+    return out->data != NULL ? PyList_Append(keep, source) : 0;
 }
 
 /* ---- out ------------------------------------------------------------------ */

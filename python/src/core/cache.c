@@ -129,20 +129,7 @@ static PyObject *cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return self;
 }
 
-static PyObject *cache_close(PyObject *object, PyObject *Py_UNUSED(ignored))
-{
-    py_handle *self = (py_handle *)object;
-    quire_cache_destroy(self->handle);
-    self->handle = NULL;
-    Py_RETURN_NONE;
-}
-
-static void cache_dealloc(PyObject *object)
-{
-    Py_DECREF(cache_close(object, NULL));
-    py_event_log_free(&((cache_object *)object)->events);
-    py_delete(object);
-}
+PY_CLOSE(cache, quire_cache_destroy)
 
 /* ---- blocks ---------------------------------------------------------------- */
 
@@ -200,6 +187,15 @@ static PyObject *cache_blocks_of(PyObject *object, PyObject *argument)
 
 /* ---- a request's life ------------------------------------------------------ */
 
+int py_cache_hashes_get(PyObject *object, PyObject *source, quire_cache_request *request,
+                        py_hashes *hashes)
+{
+    int err = py_hashes_get(source, ((cache_object *)object)->digest_bytes, hashes);
+    request->hashes = hashes->data;
+    request->num_hashes = hashes->count;
+    return err;
+}
+
 typedef struct hit_search {
     const quire_cache_request *request;
     uint32_t *num_tokens;
@@ -219,10 +215,8 @@ static PyObject *cache_get_computed(PyObject *object, PyObject *args, PyObject *
     py_hashes hashes;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "IO:get_computed_blocks", names,
                                      &request.num_tokens, &source) ||
-        py_hashes_get(source, ((cache_object *)object)->digest_bytes, &hashes) < 0)
+        py_cache_hashes_get(object, source, &request, &hashes) < 0)
         return NULL;
-    request.hashes = hashes.data;
-    request.num_hashes = hashes.count;
     uint32_t num_tokens = 0;
     PyObject *list = py_filled_list(object, ((cache_object *)object)->num_groups, fill_hit,
                                     &(hit_search){&request, &num_tokens});
@@ -300,11 +294,9 @@ static PyObject *cache_allocate(PyObject *object, PyObject *args, PyObject *kwar
             &params.num_new_tokens, &request.num_computed_tokens, &hash_source,
             &params.num_new_computed_tokens, &hit, &params.num_lookahead_tokens,
             &params.num_external_computed_tokens, &params.num_encoder_tokens, &is_delayed) ||
-        py_hashes_get(hash_source, ((cache_object *)object)->digest_bytes, &hashes) < 0)
+        py_cache_hashes_get(object, hash_source, &request, &hashes) < 0)
         return NULL;
     request.seq = seq;
-    request.hashes = hashes.data;
-    request.num_hashes = hashes.count;
     params.delay_cache_blocks = (uint32_t)is_delayed;
     PyObject *result = allocate_with_hit(object, &request, &params, hit);
     py_ints_release(&hashes);
@@ -351,15 +343,8 @@ PY_METHOD(cache_check, quire_cache, quire_cache_check)
 
 static PyObject *cache_take_events(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    cache_object *self = (cache_object *)object;
     PY_OPEN(quire_cache, cache);
-    PY_CALL(quire_cache_take_events(cache, py_event_record, &self->events, NULL));
-    return py_event_list(&self->events);
-}
-
-static PyObject *cache_num_groups(PyObject *object, void *Py_UNUSED(closure))
-{
-    return PyLong_FromUnsignedLong(((cache_object *)object)->num_groups);
+    return py_take_events(object, cache);
 }
 
 /* ---- the type -------------------------------------------------------------- */
@@ -426,7 +411,7 @@ static PyMethodDef cache_methods[] = {
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef cache_getset[] = {
-    {"num_groups", cache_num_groups, NULL, "Groups of layers.", NULL},
+    {"num_groups", py_get_u32, NULL, "Groups of layers.", PY_OFFSET(cache_object, num_groups)},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot cache_slots[] = {

@@ -8,8 +8,11 @@ typedef struct cache_object {
     py_handle base;
     uint32_t num_groups;
     uint32_t digest_bytes;
-    py_event_log events;
 } cache_object;
+
+/* Hashes of a request, to be released with py_ints_release. */
+int py_cache_hashes_get(PyObject *object, PyObject *source, quire_cache_request *request,
+                        py_hashes *hashes);
 
 /* cache_moves.c */
 PyObject *py_cache_copy_on_write(PyObject *object, PyObject *args);

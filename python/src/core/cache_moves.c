@@ -44,11 +44,9 @@ PyObject *py_cache_can_allocate(PyObject *object, PyObject *args, PyObject *kwar
                                      &request.num_tokens, &params.num_new_tokens,
                                      &request.num_computed_tokens, &source,
                                      &params.num_lookahead_tokens) ||
-        py_hashes_get(source, ((cache_object *)object)->digest_bytes, &hashes) < 0)
+        py_cache_hashes_get(object, source, &request, &hashes) < 0)
         return NULL;
     request.seq = seq;
-    request.hashes = hashes.data;
-    request.num_hashes = hashes.count;
     params.delay_cache_blocks = source == Py_None; /* then it is not asked for hashes */
     quire_cache *cache = py_open(object);
     PyObject *answer =
@@ -90,11 +88,9 @@ static int get_moved_request(PyObject *object, PyObject *args, PyObject *kwargs,
     PyObject *source = Py_None;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KII|O", names, &seq, &request->num_tokens,
                                      &request->num_computed_tokens, &source) ||
-        py_hashes_get(source, ((cache_object *)object)->digest_bytes, hashes) < 0)
+        py_cache_hashes_get(object, source, request, hashes) < 0)
         return -1;
     request->seq = seq;
-    request->hashes = hashes->data;
-    request->num_hashes = hashes->count;
     return 0;
 }
 
@@ -226,6 +222,13 @@ PyObject *py_evict_cached(PyObject *object, quire_pool *pool, uint32_t num_block
     uint32_t num_evicted;
     PY_CALL(quire_pool_evict_cached(pool, num_blocks, &num_evicted));
     return PyLong_FromUnsignedLong(num_evicted);
+}
+
+PyObject *py_take_events(PyObject *object, quire_cache *cache)
+{
+    py_event_log *events = &((py_handle *)object)->events;
+    PY_CALL(quire_cache_take_events(cache, py_event_record, events, NULL));
+    return py_event_list(events);
 }
 
 PyObject *py_cache_evict_cached(PyObject *object, PyObject *argument)

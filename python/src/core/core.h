@@ -50,10 +50,19 @@ extern PyMethodDef py_cost_functions[], py_plan_functions[], py_preset_functions
 
 /* ---- objects around a handle of the library -------------------------------- */
 
+/* Events as plain bytes: they are told inside calls, where no Python object may be made. */
+typedef struct py_event_log {
+    char *data;
+    size_t used;
+    size_t capacity;
+    bool is_lost; /* there was no memory for one */
+} py_event_log;
+
 /* What each begins with; its type is named after it. */
 typedef struct py_handle {
     PyObject ob_base;
-    void *handle; /* NULL: closed */
+    void *handle;        /* NULL: closed */
+    py_event_log events; /* that were told and not taken; a Hasher has none */
 } py_handle;
 
 /* A new object of a type, all zero; NULL and an exception. */
@@ -89,6 +98,25 @@ void *py_open(PyObject *object);
         PY_OPEN(type, handle);                                                                     \
         return make(call(handle));                                                                 \
     }
+
+/* close(), and tp_dealloc, of an object that is its handle. */
+#define PY_CLOSE(name, destroy)                                                                    \
+    static PyObject *name##_close(PyObject *object, PyObject *Py_UNUSED(ignored))                  \
+    {                                                                                              \
+        destroy(((py_handle *)object)->handle);                                                    \
+        ((py_handle *)object)->handle = NULL;                                                      \
+        Py_RETURN_NONE;                                                                            \
+    }                                                                                              \
+    static void name##_dealloc(PyObject *object)                                                   \
+    {                                                                                              \
+        Py_DECREF(name##_close(object, NULL));                                                     \
+        py_event_log_free(&((py_handle *)object)->events);                                         \
+        py_delete(object);                                                                         \
+    }
+
+/* An attribute that is a uint32_t of the object: the getter, and its closure. */
+PyObject *py_get_u32(PyObject *object, void *offset);
+#define PY_OFFSET(type, field) ((void *)(uintptr_t)offsetof(type, field))
 
 /* For functions that answer with 0 or -1: -1 and an exception. */
 #define PY_REFUSE(...)     (PyErr_Format(__VA_ARGS__), -1)
@@ -200,8 +228,10 @@ void *py_items_get(PyObject *source, size_t bytes, py_get_item *get, void *user,
 typedef py_ints py_hashes;
 int py_hashes_get(PyObject *source, size_t hash_len, py_hashes *out);
 
-/* str as UTF-8, or bytes; valid as long as the object. None: absent. */
+/* str as UTF-8, or bytes; valid as long as the object. None: absent. The second puts the object
+ * into a list that keeps it. */
 int py_bytes_get(PyObject *source, const char *what, quire_bytes *out);
+int py_bytes_keep(PyObject *keep, PyObject *source, const char *what, quire_bytes *out);
 
 /* A list of what `make` gives for 0 to count - 1. */
 typedef PyObject *py_make_item(const void *user, uint32_t i);
@@ -215,14 +245,6 @@ PyObject *py_taken_view(PyObject *object, PyObject *bytes, const char *format);
 PyObject *py_hash_list(const void *hashes, size_t hash_len, size_t count);
 
 /* ---- events.c ------------------------------------------------------------- */
-
-/* Events as plain bytes: they are told inside calls, where no Python object may be made. */
-typedef struct py_event_log {
-    char *data;
-    size_t used;
-    size_t capacity;
-    bool is_lost; /* there was no memory for one */
-} py_event_log;
 
 void py_event_record(void *log, const quire_event *event);
 /* The events as a list of dicts; the log is empty afterwards. */
@@ -250,6 +272,8 @@ int py_cache_config_take(const py_state *state, PyObject *keywords, quire_cache_
 /* quire_cache_pressure as a dict; how many blocks of num_blocks were evicted. For methods. */
 PyObject *py_pressure_dict(PyObject *object, quire_cache *cache);
 PyObject *py_evict_cached(PyObject *object, quire_pool *pool, uint32_t num_blocks);
+/* What the cache did since the last call, as a list of dicts. */
+PyObject *py_take_events(PyObject *object, quire_cache *cache);
 extern const py_name py_locations[];
 /* Blocks of all groups as a list of lists, from spans; copied before anything is made. */
 PyObject *py_spans_list(const quire_block_span *spans, uint32_t num_groups);

@@ -68,57 +68,32 @@ void py_event_record(void *user, const quire_event *event)
 
 /* ---- as dicts -------------------------------------------------------------- */
 
-static PyObject *block_list(const char *at, uint32_t count)
+static PyObject *make_block(const void *blocks, uint32_t i)
 {
-    PyObject *list = PyList_New((Py_ssize_t)count);
-    for (uint32_t i = 0; list != NULL && i < count; i++) {
-        quire_block block; /* records lie anywhere */
-        memcpy(&block, at + i * sizeof block, sizeof block);
-        PyObject *item = PyLong_FromUnsignedLong(block);
-        if (item == NULL || PyList_SetItem(list, i, item) < 0)
-            Py_CLEAR(list);
-    }
-    return list;
+    quire_block block; /* records lie anywhere */
+    memcpy(&block, (const char *)blocks + i * sizeof block, sizeof block);
+    return PyLong_FromUnsignedLong(block);
 }
 
 static const char *const kind_names[] = {"", "stored", "removed", "cleared"};
 
-static int put_stored(PyObject *dict, const event_record *record, const char *parent)
-{
-    if (py_put(dict, "first_block", PyLong_FromUnsignedLong(record->first_block)) < 0 ||
-        py_put(dict, "block_size", PyLong_FromUnsignedLong(record->block_size)) < 0)
-        return -1;
-    if (record->parent_bytes == 0)
-        return py_put(dict, "parent", Py_NewRef(Py_None));
-    return py_put(dict, "parent",
-                  PyBytes_FromStringAndSize(parent, (Py_ssize_t)record->parent_bytes));
-}
-
-static int put_event(PyObject *dict, const event_record *record, const char *at)
+static PyObject *event_dict(const event_record *record, const char *at)
 {
     const char *hashes = at + record->num_blocks * sizeof(quire_block);
     const char *parent = hashes + (size_t)record->num_blocks * record->hash_bytes;
-    if (py_put(dict, "kind", PyUnicode_FromString(kind_names[record->kind])) < 0)
-        return -1;
     if (record->kind == QUIRE_EVENT_CLEARED)
-        return 0;
-    if (py_put(dict, "group_id", PyLong_FromUnsignedLong(record->group_id)) < 0 ||
-        py_put(dict, "blocks", block_list(at, record->num_blocks)) < 0 ||
-        py_put(dict, "hashes", py_hash_list(hashes, record->hash_bytes, record->num_blocks)) < 0)
-        return -1;
-    if (record->kind == QUIRE_EVENT_STORED)
-        return put_stored(dict, record, parent);
-    return py_put(dict, "still_cached", PyBool_FromLong((long)record->still_cached));
-}
-
-static int append_event(PyObject *list, const event_record *record, const char *at)
-{
-    PyObject *dict = PyDict_New();
-    int err = dict != NULL ? put_event(dict, record, at) : -1;
-    if (err == 0)
-        err = PyList_Append(list, dict);
-    Py_XDECREF(dict);
-    return err;
+        return Py_BuildValue("{s:s}", "kind", kind_names[record->kind]);
+    PyObject *blocks = py_list_of(record->num_blocks, make_block, at);
+    PyObject *all = py_hash_list(hashes, record->hash_bytes, record->num_blocks);
+    if (record->kind == QUIRE_EVENT_REMOVED)
+        return Py_BuildValue("{s:s,s:I,s:N,s:N,s:N}", "kind", kind_names[record->kind], "group_id",
+                             record->group_id, "blocks", blocks, "hashes", all, "still_cached",
+                             PyBool_FromLong((long)record->still_cached));
+    return Py_BuildValue("{s:s,s:I,s:N,s:N,s:I,s:I,s:y#}", "kind", kind_names[record->kind],
+                         "group_id", record->group_id, "blocks", blocks, "hashes", all,
+                         "first_block", record->first_block, "block_size", record->block_size,
+                         "parent", record->parent_bytes > 0 ? parent : NULL,
+                         (Py_ssize_t)record->parent_bytes);
 }
 
 PyObject *py_event_list(py_event_log *log)
@@ -134,8 +109,10 @@ PyObject *py_event_list(py_event_log *log)
         event_record record;
         memcpy(&record, taken.data + at, sizeof record);
         at += sizeof record;
-        if (append_event(list, &record, taken.data + at) < 0)
+        PyObject *dict = event_dict(&record, taken.data + at);
+        if (dict == NULL || PyList_Append(list, dict) < 0)
             Py_CLEAR(list);
+        Py_XDECREF(dict);
         at += record.num_blocks * (sizeof(quire_block) + record.hash_bytes) + record.parent_bytes;
     }
     py_event_log_free(&taken);

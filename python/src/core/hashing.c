@@ -42,13 +42,6 @@ static void extra_release(extra_keys *extra)
     memset(extra, 0, sizeof *extra);
 }
 
-static int keep_text(extra_keys *extra, PyObject *source, const char *what, quire_bytes *out)
-{
-    if (py_bytes_get(source, what, out) < 0)
-        return -1;
-    return out->data != NULL ? PyList_Append(extra->keep, source) : 0;
-}
-
 static int get_feature(void *user, PyObject *source, void *out)
 {
     quire_mm_feature *feature = out;
@@ -61,7 +54,8 @@ static int get_feature(void *user, PyObject *source, void *out)
                                           &identifier, &offset, &length)) {
         feature->offset = offset;
         feature->length = length;
-        err = keep_text(user, identifier, "identifier", &feature->identifier);
+        err = py_bytes_keep(((extra_keys *)user)->keep, identifier, "identifier",
+                            &feature->identifier);
     }
     Py_XDECREF(tuple);
     return err;
@@ -99,9 +93,9 @@ static int extra_get(extra_keys *extra, PyObject *const *sources)
     extra->keep = PyList_New(0);
     int err = extra->keep == NULL ? -1 : 0;
     if (err == 0)
-        err = keep_text(extra, sources[0], "lora_name", &extra->keys.lora_name);
+        err = py_bytes_keep(extra->keep, sources[0], "lora_name", &extra->keys.lora_name);
     if (err == 0)
-        err = keep_text(extra, sources[1], "cache_salt", &extra->keys.cache_salt);
+        err = py_bytes_keep(extra->keep, sources[1], "cache_salt", &extra->keys.cache_salt);
     if (err == 0 && sources[2] != Py_None)
         err = get_features(extra, sources[2]);
     if (err == 0 && sources[3] != Py_None)
@@ -202,19 +196,7 @@ static PyObject *hasher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return (PyObject *)self;
 }
 
-static PyObject *hasher_close(PyObject *object, PyObject *Py_UNUSED(ignored))
-{
-    py_handle *self = (py_handle *)object;
-    quire_hasher_destroy(self->handle);
-    self->handle = NULL;
-    Py_RETURN_NONE;
-}
-
-static void hasher_dealloc(PyObject *object)
-{
-    Py_DECREF(hasher_close(object, NULL));
-    py_delete(object);
-}
+PY_CLOSE(hasher, quire_hasher_destroy)
 
 /* ---- hashing --------------------------------------------------------------- */
 
@@ -426,11 +408,6 @@ static PyObject *hasher_algo(PyObject *object, void *Py_UNUSED(closure))
     return PyUnicode_FromString(quire_hash_algo_name(((hasher_object *)object)->algo));
 }
 
-static PyObject *hasher_block_size(PyObject *object, void *Py_UNUSED(closure))
-{
-    return PyLong_FromUnsignedLong(((hasher_object *)object)->block_size);
-}
-
 static PyObject *hasher_digest_size(PyObject *object, void *Py_UNUSED(closure))
 {
     return PyLong_FromSize_t(quire_hash_digest_bytes(((hasher_object *)object)->algo));
@@ -459,7 +436,7 @@ static PyMethodDef hasher_methods[] = {
 
 static PyGetSetDef hasher_getset[] = {
     {"algo", hasher_algo, NULL, "The algorithm's name.", NULL},
-    {"block_size", hasher_block_size, NULL, "Tokens in a block.", NULL},
+    {"block_size", py_get_u32, NULL, "Tokens in a block.", PY_OFFSET(hasher_object, block_size)},
     {"digest_size", hasher_digest_size, NULL, "Bytes of a hash.", NULL},
     {"none_hash", hasher_none_hash, NULL, "What stands for the parent of a first block.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};

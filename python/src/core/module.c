@@ -29,6 +29,13 @@ void *py_open(PyObject *object)
     return handle;
 }
 
+PyObject *py_get_u32(PyObject *object, void *offset)
+{
+    uint32_t value;
+    memcpy(&value, (char *)object + (uintptr_t)offset, sizeof value);
+    return PyLong_FromUnsignedLong(value);
+}
+
 /* ---- constants ------------------------------------------------------------- */
 
 static PyObject *hash_algorithms(void)

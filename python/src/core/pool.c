@@ -5,7 +5,6 @@ typedef struct pool_object {
     py_handle base;
     uint32_t num_blocks;
     uint32_t hash_bytes;
-    py_event_log events;
 } pool_object;
 
 /* ---- making ---------------------------------------------------------------- */
@@ -29,7 +28,7 @@ static PyObject *pool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     config.hash_bytes = hash_bytes;
     if (has_events) {
         config.on_event = py_event_record;
-        config.event_user = &self->events;
+        config.event_user = &self->base.events;
     }
     self->num_blocks = num_blocks;
     self->hash_bytes = hash_bytes > 0 ? hash_bytes : 32;
@@ -43,20 +42,7 @@ static PyObject *pool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
-static PyObject *pool_close(PyObject *object, PyObject *Py_UNUSED(ignored))
-{
-    py_handle *self = (py_handle *)object;
-    quire_pool_destroy(self->handle);
-    self->handle = NULL;
-    Py_RETURN_NONE;
-}
-
-static void pool_dealloc(PyObject *object)
-{
-    Py_DECREF(pool_close(object, NULL));
-    py_event_log_free(&((pool_object *)object)->events);
-    py_delete(object);
-}
+PY_CLOSE(pool, quire_pool_destroy)
 
 /* ---- changing -------------------------------------------------------------- */
 
@@ -288,7 +274,7 @@ PY_METHOD(pool_check, quire_pool, quire_pool_check)
 
 static PyObject *pool_take_events(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    return py_event_list(&((pool_object *)object)->events);
+    return py_event_list(&((py_handle *)object)->events);
 }
 
 static double level_of(const quire_pool *pool)
@@ -304,11 +290,6 @@ static uint32_t count_keys(const quire_pool *pool)
 PY_ATTRIBUTE(pool_num_free, quire_pool, PyLong_FromUnsignedLong, quire_pool_get_num_free_blocks)
 PY_ATTRIBUTE(pool_share, quire_pool, PyFloat_FromDouble, level_of)
 PY_ATTRIBUTE(pool_num_keys, quire_pool, PyLong_FromUnsignedLong, count_keys)
-
-static PyObject *pool_num_blocks(PyObject *object, void *Py_UNUSED(closure))
-{
-    return PyLong_FromUnsignedLong(((pool_object *)object)->num_blocks);
-}
 
 /* ---- the type -------------------------------------------------------------- */
 
@@ -347,7 +328,8 @@ static PyMethodDef pool_methods[] = {
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef pool_getset[] = {
-    {"num_blocks", pool_num_blocks, NULL, "Blocks, the null block included.", NULL},
+    {"num_blocks", py_get_u32, NULL, "Blocks, the null block included.",
+     PY_OFFSET(pool_object, num_blocks)},
     {"num_free", pool_num_free, NULL, "Blocks without a user.", NULL},
     {"num_keys", pool_num_keys, NULL, "Different keys that can be found.", NULL},
     {"usage_share", pool_share, NULL, "1 - free / (num_blocks - 1), as vLLM computes it.", NULL},

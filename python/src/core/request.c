@@ -21,19 +21,12 @@ static const py_field request_fields[] = {
     BOOL(skip_reading_prefix),
     PY_FIELDS_END};
 
-static int hold_text(py_request *r, PyObject *source, const char *what, quire_bytes *out)
-{
-    if (py_bytes_get(source, what, out) < 0)
-        return -1;
-    return out->data != NULL ? PyList_Append(r->keep, source) : 0;
-}
-
 static int take_held_text(py_request *r, PyObject *dict, const char *name, quire_bytes *out)
 {
     PyObject *source = py_take(dict, name);
     if (source == NULL)
         return PyErr_Occurred() ? -1 : 0;
-    int err = hold_text(r, source, name, out);
+    int err = py_bytes_keep(r->keep, source, name, out);
     Py_DECREF(source);
     return err;
 }
@@ -75,7 +68,8 @@ static int get_mm_input(void *user, PyObject *source, void *item)
             &identifier, &offset, &length, &out->num_embeds, &is_embed)) {
         out->feature.offset = offset;
         out->feature.length = length;
-        err = hold_text(user, identifier, "identifier", &out->feature.identifier);
+        err = py_bytes_keep(((py_request *)user)->keep, identifier, "identifier",
+                            &out->feature.identifier);
         if (err == 0 && is_embed != Py_None)
             err = get_flags(user, is_embed, out);
     }
@@ -146,7 +140,7 @@ int py_request_get(PyObject *id, PyObject *prompt, PyObject *keywords, py_reques
     out->keep = PyList_New(0);
     int err = out->keep != NULL ? 0 : -1;
     if (err == 0 && id != NULL)
-        err = hold_text(out, id, "id", &out->params.id);
+        err = py_bytes_keep(out->keep, id, "id", &out->params.id);
     if (err == 0)
         err = py_ints_get(prompt, 'i', "prompt", &out->prompt);
     out->params.prompt = out->prompt.data;

@@ -193,7 +193,7 @@ static void sched_dealloc(PyObject *object)
     sched_object *self = (sched_object *)object;
     Py_DECREF(sched_close(object, NULL));
     PyMem_Free(self->flights);
-    py_event_log_free(&self->events);
+    py_event_log_free(&self->base.events);
     py_delete(object);
 }
 
@@ -342,11 +342,8 @@ static PyObject *sched_save(PyObject *object, PyObject *Py_UNUSED(ignored))
 
 static PyObject *sched_take_events(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    sched_object *self = (sched_object *)object;
     PY_OPEN(quire_sched, sched);
-    PY_CALL(
-        quire_cache_take_events(quire_sched_cache(sched), py_event_record, &self->events, NULL));
-    return py_event_list(&self->events);
+    return py_take_events(object, quire_sched_cache(sched));
 }
 
 /* ---- attributes ------------------------------------------------------------ */

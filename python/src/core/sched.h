@@ -21,7 +21,6 @@ typedef struct sched_object {
     bool has_snapshots;
     quire_snapshot snapshot;
     quire_tier_usage tiers[QUIRE_MAX_TIERS]; /* of the snapshot */
-    py_event_log events;
 } sched_object;
 
 /* Statuses of requests, by name. */

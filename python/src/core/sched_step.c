@@ -60,14 +60,6 @@ PyObject *py_sched_continue(PyObject *object, PyObject *args, PyObject *kwargs)
     return done;
 }
 
-/* What finish and finish_all give back. */
-static PyObject *finished(PyObject *object, int err, uint32_t count)
-{
-    if (err != QUIRE_OK)
-        return py_fail(object, err);
-    return PyLong_FromUnsignedLong(count);
-}
-
 PyObject *py_sched_finish(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"reqs", "status", NULL};
@@ -89,7 +81,9 @@ PyObject *py_sched_finish(PyObject *object, PyObject *args, PyObject *kwargs)
     if (sched != NULL)
         err = quire_sched_finish(sched, reqs.data, reqs.count, (quire_req_status)status, &count);
     py_ints_release(&reqs);
-    return sched == NULL ? NULL : finished(object, err, count);
+    if (sched == NULL || err != QUIRE_OK)
+        return sched == NULL ? NULL : py_fail(object, err);
+    return PyLong_FromUnsignedLong(count);
 }
 
 PyObject *py_sched_finish_all(PyObject *object, PyObject *args, PyObject *kwargs)
@@ -102,7 +96,8 @@ PyObject *py_sched_finish_all(PyObject *object, PyObject *args, PyObject *kwargs
         (text != NULL && py_name_value(py_req_statuses, text, "status", &status) < 0))
         return NULL;
     PY_OPEN(quire_sched, sched);
-    return finished(object, quire_sched_finish_all(sched, (quire_req_status)status, &count), count);
+    PY_CALL(quire_sched_finish_all(sched, (quire_req_status)status, &count));
+    return PyLong_FromUnsignedLong(count);
 }
 
 /* ---- one step -------------------------------------------------------------- */
@@ -119,26 +114,28 @@ PyObject *py_sched_schedule(PyObject *object, PyObject *Py_UNUSED(ignored))
                        self->has_snapshots ? &self->snapshot : NULL);
 }
 
-/* What update was given, in the arguments' order. */
+/* The lists that update takes beside the tokens, in the arguments' order. */
+enum { NUM_SAMPLED, HAS_POOLED, NUM_INVALID, SENT, RECEIVED, BAD_BLOCKS, NUM_LISTS };
+static const struct {
+    const char *name;
+    char type;
+    bool is_row; /* one item for each request of the step */
+} update_lists[NUM_LISTS] = {
+    {"num_sampled", 'I', true},        {"has_pooled", 'B', true},
+    {"num_invalid_drafts", 'I', true}, {"finished_sending", 'Q', false},
+    {"finished_recving", 'Q', false},  {"invalid_blocks", 'I', false},
+};
+
 typedef struct update_input {
     py_rows sampled;
-    py_ints num_sampled;
-    py_ints has_pooled;
-    py_ints num_invalid_drafts;
-    py_ints finished_sending;
-    py_ints finished_recving;
-    py_ints invalid_blocks;
+    py_ints lists[NUM_LISTS];
 } update_input;
 
 static void update_input_release(update_input *in)
 {
     py_rows_release(&in->sampled);
-    py_ints_release(&in->num_sampled);
-    py_ints_release(&in->has_pooled);
-    py_ints_release(&in->num_invalid_drafts);
-    py_ints_release(&in->finished_sending);
-    py_ints_release(&in->finished_recving);
-    py_ints_release(&in->invalid_blocks);
+    for (int i = 0; i < NUM_LISTS; i++)
+        py_ints_release(&in->lists[i]);
 }
 
 static int wrong_rows(const char *what, uint32_t num_reqs)
@@ -158,24 +155,20 @@ static int check_counts(const uint32_t *counts, uint32_t num, uint32_t stride, c
 
 static int check_input(const update_input *in, uint32_t n)
 {
-    if (in->sampled.num_rows != n && in->sampled.flat.count > 0)
+    const py_ints *counts = &in->lists[NUM_SAMPLED];
+    bool has_none = in->sampled.flat.count == 0;
+    if (has_none ? counts->count == 0 && n > 0 && in->lists[HAS_POOLED].count == 0
+                 : in->sampled.num_rows != n)
         return wrong_rows("sampled", n);
-    if (in->sampled.flat.count == 0 && in->num_sampled.count == 0 && n > 0 &&
-        in->has_pooled.count == 0)
-        return wrong_rows("sampled", n);
-    if (in->num_sampled.data != NULL && in->num_sampled.count != n)
-        return wrong_rows("num_sampled", n);
-    if (in->has_pooled.data != NULL && in->has_pooled.count != n)
-        return wrong_rows("has_pooled", n);
-    if (in->num_invalid_drafts.data != NULL && in->num_invalid_drafts.count != n)
-        return wrong_rows("num_invalid_drafts", n);
-    uint32_t stride = in->sampled.flat.count > 0 ? in->sampled.stride : 0;
-    return check_counts(in->num_sampled.data, in->num_sampled.count, stride, "num_sampled");
+    for (int i = 0; i < NUM_LISTS; i++)
+        if (update_lists[i].is_row && in->lists[i].data != NULL && in->lists[i].count != n)
+            return wrong_rows(update_lists[i].name, n);
+    return check_counts(counts->data, counts->count, has_none ? 0 : in->sampled.stride,
+                        "num_sampled");
 }
 
 static PyObject *update_step(PyObject *object, uint64_t step, const update_input *in)
 {
-    static const uint32_t none_sampled = 0;
     sched_object *self = (sched_object *)object;
     const py_state *state = py_state_of(object);
     const quire_outputs *outputs;
@@ -185,11 +178,12 @@ static PyObject *update_step(PyObject *object, uint64_t step, const update_input
         return py_raise(state, QUIRE_E_ARGUMENT);
     if (check_input(in, oldest->num_reqs) < 0)
         return NULL;
-    const uint32_t *counts = in->sampled.counts != NULL ? in->sampled.counts : in->num_sampled.data;
+    const uint32_t *counts =
+        in->sampled.counts != NULL ? in->sampled.counts : in->lists[NUM_SAMPLED].data;
     uint32_t *zeros = NULL;
     if (counts == NULL && in->sampled.flat.count == 0) { /* pooling alone, or an empty step */
         zeros = PyMem_Calloc((size_t)oldest->num_reqs + 1, sizeof *zeros);
-        counts = zeros != NULL ? zeros : &none_sampled;
+        counts = zeros;
         if (zeros == NULL)
             return PyErr_NoMemory();
     }
@@ -197,14 +191,14 @@ static PyObject *update_step(PyObject *object, uint64_t step, const update_input
                                  .sampled = in->sampled.flat.data,
                                  .stride = in->sampled.stride,
                                  .num_sampled = counts,
-                                 .has_pooled = in->has_pooled.data,
-                                 .num_invalid_drafts = in->num_invalid_drafts.data,
-                                 .finished_sending = in->finished_sending.data,
-                                 .num_finished_sending = in->finished_sending.count,
-                                 .finished_recving = in->finished_recving.data,
-                                 .num_finished_recving = in->finished_recving.count,
-                                 .invalid_blocks = in->invalid_blocks.data,
-                                 .num_invalid_blocks = in->invalid_blocks.count};
+                                 .has_pooled = in->lists[HAS_POOLED].data,
+                                 .num_invalid_drafts = in->lists[NUM_INVALID].data,
+                                 .finished_sending = in->lists[SENT].data,
+                                 .num_finished_sending = in->lists[SENT].count,
+                                 .finished_recving = in->lists[RECEIVED].data,
+                                 .num_finished_recving = in->lists[RECEIVED].count,
+                                 .invalid_blocks = in->lists[BAD_BLOCKS].data,
+                                 .num_invalid_blocks = in->lists[BAD_BLOCKS].count};
     int err = quire_sched_update(sched, step, &output, &outputs);
     PyMem_Free(zeros);
     if (err != QUIRE_OK)
@@ -226,24 +220,21 @@ PyObject *py_sched_update(PyObject *object, PyObject *args, PyObject *kwargs)
                             "finished_recving",
                             "invalid_blocks",
                             NULL};
-    PyObject *o[8] = {Py_None, Py_None, Py_None, Py_None, Py_None, Py_None, Py_None, Py_None};
+    PyObject *number;
+    PyObject *sampled = Py_None;
+    PyObject *o[NUM_LISTS] = {Py_None, Py_None, Py_None, Py_None, Py_None, Py_None};
     unsigned int stride = 1;
     uint64_t step;
     update_input in;
     memset(&in, 0, sizeof in);
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO$IOOOOO:update", names, &o[0], &o[1], &o[2],
-                                     &stride, &o[3], &o[4], &o[5], &o[6], &o[7]))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO$IOOOOO:update", names, &number, &sampled,
+                                     &o[0], &stride, &o[1], &o[2], &o[3], &o[4], &o[5]))
         return NULL;
-    PyObject *outputs = NULL;
-    if (py_step_number(py_state_of(object), o[0], &step) == 0 &&
-        py_rows_get(o[1], stride, "sampled", &in.sampled) == 0 &&
-        py_ints_get(o[2], 'I', "num_sampled", &in.num_sampled) == 0 &&
-        py_ints_get(o[3], 'B', "has_pooled", &in.has_pooled) == 0 &&
-        py_ints_get(o[4], 'I', "num_invalid_drafts", &in.num_invalid_drafts) == 0 &&
-        py_ints_get(o[5], 'Q', "finished_sending", &in.finished_sending) == 0 &&
-        py_ints_get(o[6], 'Q', "finished_recving", &in.finished_recving) == 0 &&
-        py_ints_get(o[7], 'I', "invalid_blocks", &in.invalid_blocks) == 0)
-        outputs = update_step(object, step, &in);
+    bool is_read = py_step_number(py_state_of(object), number, &step) == 0 &&
+                   py_rows_get(sampled, stride, "sampled", &in.sampled) == 0;
+    for (int i = 0; is_read && i < NUM_LISTS; i++)
+        is_read = py_ints_get(o[i], update_lists[i].type, update_lists[i].name, &in.lists[i]) == 0;
+    PyObject *outputs = is_read ? update_step(object, step, &in) : NULL;
     update_input_release(&in);
     return outputs;
 }

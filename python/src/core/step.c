@@ -37,20 +37,29 @@
     X(swap_in_slots, "I", "The slots.")                                                            \
     X(copies, "I", "Copies on write: from, to, group, place of the request, index in its row.")
 
+/* X(name, format, doc, type, value of an output) */
+#define OUTPUTS_COLUMNS(X)                                                                         \
+    X(reqs, "Q", "The requests with an output.", quire_req, o->req)                                \
+    X(client_index, "I", "As given when the request was added.", uint32_t, o->client_index)        \
+    X(finish_reasons, "B", "0 none, 1 stop, 2 length, 3 abort, 4 error, 5 repetition.", uint8_t,   \
+      (uint8_t)o->finish_reason)                                                                   \
+    X(has_stop_reason, "B", "1: stop_reason is the stop token.", uint8_t,                          \
+      (uint8_t)o->has_stop_reason)                                                                 \
+    X(stop_reason, "i", "The stop token.", quire_token, o->has_stop_reason ? o->stop_reason : 0)   \
+    X(has_prefill_stats, "B", "1 with a request's first output.", uint8_t,                         \
+      (uint8_t)o->has_prefill_stats)                                                               \
+    X(num_local_cached, "I", "Prompt tokens from the prefix cache.", uint32_t,                     \
+      o->has_prefill_stats ? o->num_local_cached : 0)                                              \
+    X(num_external_cached, "I", "And from the connector.", uint32_t,                               \
+      o->has_prefill_stats ? o->num_external_cached : 0)                                           \
+    X(num_prompt_tokens, "I", "Tokens of the prompt.", uint32_t,                                   \
+      o->has_prefill_stats ? o->num_prompt_tokens : 0)
 #define OUTPUTS_ARRAYS(X)                                                                          \
-    X(reqs, "Q", "The requests with an output.")                                                   \
-    X(client_index, "I", "As given when the request was added.")                                   \
-    X(token_start, "I", "Where the tokens of output i begin; one more at the end.")                \
-    X(tokens, "i", "The new tokens of all outputs.")                                               \
-    X(finish_reasons, "B", "0 none, 1 stop, 2 length, 3 abort, 4 error, 5 repetition.")            \
-    X(has_stop_reason, "B", "1: stop_reason is the stop token.")                                   \
-    X(stop_reason, "i", "The stop token.")                                                         \
-    X(has_prefill_stats, "B", "1 with a request's first output.")                                  \
-    X(num_local_cached, "I", "Prompt tokens from the prefix cache.")                               \
-    X(num_external_cached, "I", "And from the connector.")                                         \
-    X(num_prompt_tokens, "I", "Tokens of the prompt.")                                             \
-    X(finished, "Q", "With include_finished_set: requests that ended since the last update.")      \
-    X(finished_clients, "I", "And their clients.")
+    OUTPUTS_COLUMNS(X)                                                                             \
+    X(token_start, "I", "Where the tokens of output i begin; one more at the end.", , )            \
+    X(tokens, "i", "The new tokens of all outputs.", , )                                           \
+    X(finished, "Q", "With include_finished_set: requests that ended since the last update.", , )  \
+    X(finished_clients, "I", "And their clients.", , )
 
 typedef struct array_row {
     const char *name;
@@ -58,9 +67,9 @@ typedef struct array_row {
     const char *doc;
 } array_row;
 
-#define ROW(name, format, doc)           {#name, format, doc},
-#define STEP_INDEX(name, format, doc)    STEP_##name,
-#define OUTPUTS_INDEX(name, format, doc) OUTPUTS_##name,
+#define ROW(name, format, doc, ...)           {#name, format, doc},
+#define STEP_INDEX(name, format, doc)         STEP_##name,
+#define OUTPUTS_INDEX(name, format, doc, ...) OUTPUTS_##name,
 enum step_array { STEP_ARRAYS(STEP_INDEX) NUM_STEP_ARRAYS };
 enum outputs_array { OUTPUTS_ARRAYS(OUTPUTS_INDEX) NUM_OUTPUTS_ARRAYS };
 static const array_row step_rows[] = {STEP_ARRAYS(ROW)};
@@ -236,58 +245,34 @@ PyObject *py_step_new(const py_state *state, const quire_step *step, uint32_t nu
 
 /* ---- outputs --------------------------------------------------------------- */
 
-typedef struct outputs_arrays {
-    quire_req *reqs;
-    uint32_t *clients;
-    uint32_t *starts;
-    quire_token *tokens;
-    uint8_t *reasons;
-    uint8_t *has_stop;
-    quire_token *stop;
-    uint8_t *has_stats;
-    uint32_t *local;
-    uint32_t *external;
-    uint32_t *prompt;
-} outputs_arrays;
-
-static void fill_output(const outputs_arrays *a, uint32_t i, const quire_output *o)
-{
-    a->reqs[i] = o->req;
-    a->clients[i] = o->client_index;
-    a->reasons[i] = (uint8_t)o->finish_reason;
-    a->has_stop[i] = (uint8_t)o->has_stop_reason;
-    a->stop[i] = o->has_stop_reason ? o->stop_reason : 0;
-    a->has_stats[i] = (uint8_t)o->has_prefill_stats;
-    a->local[i] = o->has_prefill_stats ? o->num_local_cached : 0;
-    a->external[i] = o->has_prefill_stats ? o->num_external_cached : 0;
-    a->prompt[i] = o->has_prefill_stats ? o->num_prompt_tokens : 0;
-    if (o->num_new_tokens > 0)
-        memcpy(a->tokens + a->starts[i], o->new_tokens, o->num_new_tokens * sizeof *o->new_tokens);
-    a->starts[i + 1] = a->starts[i] + o->num_new_tokens;
-}
+#define COLUMN(name, format, doc, type, value) type *name;
+#define COLUMN_ROOM(name, format, doc, type, value)                                                \
+    &&room_for(self, OUTPUTS_##name, n * sizeof(type), &c.name)
+#define COLUMN_SET(name, format, doc, type, value) c.name[i] = (value);
 
 static bool copy_outputs(record_object *self, const quire_outputs *outputs)
 {
-    outputs_arrays a;
+    struct {
+        OUTPUTS_COLUMNS(COLUMN)
+    } c;
+    uint32_t *starts;
+    quire_token *tokens;
     size_t n = outputs->num_outputs;
     size_t total = 0;
     for (size_t i = 0; i < n; i++)
         total += outputs->outputs[i].num_new_tokens;
-    if (!room_for(self, OUTPUTS_reqs, n * 8, &a.reqs) ||
-        !room_for(self, OUTPUTS_client_index, n * 4, &a.clients) ||
-        !room_for(self, OUTPUTS_token_start, (n + 1) * 4, &a.starts) ||
-        !room_for(self, OUTPUTS_tokens, total * 4, &a.tokens) ||
-        !room_for(self, OUTPUTS_finish_reasons, n, &a.reasons) ||
-        !room_for(self, OUTPUTS_has_stop_reason, n, &a.has_stop) ||
-        !room_for(self, OUTPUTS_stop_reason, n * 4, &a.stop) ||
-        !room_for(self, OUTPUTS_has_prefill_stats, n, &a.has_stats) ||
-        !room_for(self, OUTPUTS_num_local_cached, n * 4, &a.local) ||
-        !room_for(self, OUTPUTS_num_external_cached, n * 4, &a.external) ||
-        !room_for(self, OUTPUTS_num_prompt_tokens, n * 4, &a.prompt))
+    if (!(room_for(self, OUTPUTS_token_start, (n + 1) * sizeof *starts, &starts) &&
+          room_for(self, OUTPUTS_tokens, total * sizeof *tokens, &tokens)
+              OUTPUTS_COLUMNS(COLUMN_ROOM)))
         return false;
-    a.starts[0] = 0;
-    for (uint32_t i = 0; i < n; i++)
-        fill_output(&a, i, &outputs->outputs[i]);
+    starts[0] = 0;
+    for (size_t i = 0; i < n; i++) {
+        const quire_output *o = &outputs->outputs[i];
+        OUTPUTS_COLUMNS(COLUMN_SET)
+        if (o->num_new_tokens > 0)
+            memcpy(tokens + starts[i], o->new_tokens, o->num_new_tokens * sizeof *tokens);
+        starts[i + 1] = starts[i] + o->num_new_tokens;
+    }
     return true;
 }
 
@@ -502,13 +487,6 @@ static PyObject *record_step(PyObject *object, void *Py_UNUSED(closure))
     return PyLong_FromUnsignedLongLong(((record_object *)object)->step);
 }
 
-static PyObject *record_u32(PyObject *object, void *closure)
-{
-    uint32_t value;
-    memcpy(&value, (char *)object + (uintptr_t)closure, sizeof value);
-    return PyLong_FromUnsignedLong(value);
-}
-
 static Py_ssize_t record_length(PyObject *object)
 {
     return (Py_ssize_t)((record_object *)object)->num;
@@ -516,20 +494,20 @@ static Py_ssize_t record_length(PyObject *object)
 
 /* ---- types ----------------------------------------------------------------- */
 
-#define OFFSET(name) ((void *)(uintptr_t)offsetof(record_object, name))
+#define OFFSET(name) PY_OFFSET(record_object, name)
 #define STEP_GETTER(name, format, doc)                                                             \
     {#name, get_step_array, NULL, doc, (void *)(uintptr_t)&step_rows[STEP_##name]},
-#define OUTPUTS_GETTER(name, format, doc)                                                          \
+#define OUTPUTS_GETTER(name, format, doc, ...)                                                     \
     {#name, get_outputs_array, NULL, doc, (void *)(uintptr_t)&outputs_rows[OUTPUTS_##name]},
 
 static PyGetSetDef step_getset[] = {
     STEP_ARRAYS(STEP_GETTER){"step", record_step, NULL, "Its number, from 1 on.", NULL},
-    {"num_reqs", record_u32, NULL, "Requests in it.", OFFSET(num)},
-    {"num_groups", record_u32, NULL, "Groups of the cache.", OFFSET(num_groups)},
-    {"total_tokens", record_u32, NULL, "Tokens of all requests.", OFFSET(total_tokens)},
-    {"has_grammar_reqs", record_u32, NULL, "Requests with a grammar are in it.",
+    {"num_reqs", py_get_u32, NULL, "Requests in it.", OFFSET(num)},
+    {"num_groups", py_get_u32, NULL, "Groups of the cache.", OFFSET(num_groups)},
+    {"total_tokens", py_get_u32, NULL, "Tokens of all requests.", OFFSET(total_tokens)},
+    {"has_grammar_reqs", py_get_u32, NULL, "Requests with a grammar are in it.",
      OFFSET(has_grammar_reqs)},
-    {"has_pending_grammar_tokens", record_u32, NULL, "And tokens of theirs are in flight.",
+    {"has_pending_grammar_tokens", py_get_u32, NULL, "And tokens of theirs are in flight.",
      OFFSET(has_pending_grammar_tokens)},
     {"freed_encoder", step_freed_encoder, NULL, "Identifiers of encoder outputs to drop.", NULL},
     {"snapshot", step_snapshot, NULL, "With snapshots=True: the step in numbers.", NULL},
