@@ -88,7 +88,7 @@ static quire_block *real_ids(PyObject *args, uint32_t *count)
 static PyObject *change_users(PyObject *self, PyObject *args, const char *what,
                               int (*change)(quire_pool *, const quire_block *, uint32_t))
 {
-    uint32_t count;
+    uint32_t count = 0;
     quire_block *ids = real_ids(args, &count);
     if (ids == NULL)
         return NULL;

@@ -22,6 +22,16 @@ void vllm_drop_or_keep(vllm_core *core, PyObject *answer)
     Py_XDECREF(answer);
 }
 
+int vllm_truth_or_keep(vllm_core *core, PyObject *answer, int usual)
+{
+    int is_true = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    if (is_true >= 0)
+        return is_true;
+    vllm_keep_error(core);
+    return usual;
+}
+
 int vllm_raise_kept(vllm_core *core)
 {
     if (core->error[0] == NULL)
@@ -77,28 +87,12 @@ static PyObject *grammar_of(const vllm_slot *slot)
     return grammar;
 }
 
-/* The truth of an answer, which is given up; -1 is an exception. */
-static int truth_of(PyObject *answer)
-{
-    int is_true = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    Py_XDECREF(answer);
-    return is_true;
-}
-
-static int answer_or_keep(vllm_core *core, int is_true, int usual)
-{
-    if (is_true >= 0)
-        return is_true;
-    vllm_keep_error(core);
-    return usual;
-}
-
 static int grammar_is_ready(void *user, quire_req req)
 {
     vllm_core *core = user;
     if (core->error[0] != NULL)
         return 0;
-    return answer_or_keep(core, truth_of(grammar_of(vllm_slot_of(core, req))), 0);
+    return vllm_truth_or_keep(core, grammar_of(vllm_slot_of(core, req)), 0);
 }
 
 static int grammar_should_advance(void *user, quire_req req)
@@ -107,11 +101,10 @@ static int grammar_should_advance(void *user, quire_req req)
     vllm_slot *slot = vllm_slot_of(core, req);
     if (core->error[0] != NULL)
         return 0;
-    if (vllm_slot_sync(core, slot) < 0)
-        return answer_or_keep(core, -1, 0);
-    PyObject *answer =
-        PyObject_CallFunctionObjArgs(core->types.should_advance, slot->request, NULL);
-    return answer_or_keep(core, truth_of(answer), 0);
+    PyObject *answer = NULL;
+    if (vllm_slot_sync(core, slot) == 0)
+        answer = PyObject_CallFunctionObjArgs(core->types.should_advance, slot->request, NULL);
+    return vllm_truth_or_keep(core, answer, 0);
 }
 
 static int grammar_accept_tokens(void *user, quire_req req, const quire_token *tokens, uint32_t n)
@@ -126,7 +119,7 @@ static int grammar_accept_tokens(void *user, quire_req req, const quire_token *t
         list == NULL ? NULL : PyObject_CallMethod(grammar, "accept_tokens", "OO", slot->id, list);
     Py_XDECREF(grammar);
     Py_XDECREF(list);
-    return answer_or_keep(core, truth_of(answer), 1);
+    return vllm_truth_or_keep(core, answer, 1);
 }
 
 static uint32_t grammar_validate_tokens(void *user, quire_req req, const quire_token *tokens,
@@ -143,7 +136,10 @@ static uint32_t grammar_validate_tokens(void *user, quire_req req, const quire_t
     Py_XDECREF(grammar);
     Py_XDECREF(list);
     Py_XDECREF(answer);
-    return (uint32_t)answer_or_keep(core, (int)count, (int)n);
+    if (count >= 0)
+        return (uint32_t)count;
+    vllm_keep_error(core);
+    return n;
 }
 
 quire_grammar vllm_grammar(vllm_core *core)
@@ -163,14 +159,8 @@ static int read_drafts(vllm_core *core, PyObject *list, quire_token *drafts, uin
     Py_ssize_t size = PyList_Check(list) ? PyList_Size(list) : -1;
     if (size < 0 || size > (Py_ssize_t)core->num_spec_tokens)
         return VLLM_REFUSE(PyExc_ValueError, "drafts must be a list of at most num_spec_tokens");
-    for (Py_ssize_t k = 0; k < size; k++) {
-        long token = PyLong_AsLong(PyList_GetItem(list, k));
-        if (token == -1 && PyErr_Occurred())
-            return -1;
-        drafts[k] = (quire_token)token;
-    }
     *count = (uint32_t)size;
-    return 0;
+    return vllm_read_tokens(list, 0, size, drafts);
 }
 
 static PyObject *give_drafts(vllm_core *core, PyObject *numbers, PyObject *lists, quire_req *reqs,

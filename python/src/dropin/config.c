@@ -6,59 +6,59 @@
 #include <stddef.h>
 #include <string.h>
 
-typedef struct number_field {
-    const char *name;
-    size_t offset;
-} number_field;
-
-#define NUMBER(type, field)                                                                        \
-    {                                                                                              \
-#field, offsetof(type, field)                                                              \
-    }
-
 _Static_assert(sizeof(quire_switch) == sizeof(uint32_t), "switches are read as numbers");
 _Static_assert(sizeof(quire_policy) == sizeof(uint32_t), "the policy is read as a number");
 _Static_assert(sizeof(quire_layer_kind) == sizeof(uint32_t), "kinds are read as numbers");
 
-#define SCHED(field) NUMBER(quire_sched_config, field)
-static const number_field sched_fields[] = {SCHED(policy),
-                                            SCHED(max_num_seqs),
-                                            SCHED(max_num_batched_tokens),
-                                            SCHED(max_num_scheduled_tokens),
-                                            SCHED(long_prefill_token_threshold),
-                                            SCHED(enable_chunked_prefill),
-                                            SCHED(reserve_full_sequence),
-                                            SCHED(async_scheduling),
-                                            SCHED(max_batches),
-                                            SCHED(num_spec_tokens),
-                                            SCHED(num_lookahead_tokens),
-                                            SCHED(max_loras),
-                                            SCHED(is_encoder_decoder),
-                                            SCHED(disable_chunked_mm_input),
-                                            SCHED(encoder_compute_budget),
-                                            SCHED(encoder_cache_size),
-                                            SCHED(mamba_block_size),
-                                            SCHED(fail_on_load_error),
-                                            SCHED(log_stats),
-                                            SCHED(max_requests),
-                                            SCHED(max_loading),
-                                            SCHED(max_request_bytes),
-                                            SCHED(max_encoder_items)};
+#define SCHED(field) VLLM_FIELD(quire_sched_config, field)
+static const vllm_field sched_fields[] = {SCHED(policy),
+                                          SCHED(max_num_seqs),
+                                          SCHED(max_num_batched_tokens),
+                                          SCHED(max_num_scheduled_tokens),
+                                          SCHED(long_prefill_token_threshold),
+                                          SCHED(enable_chunked_prefill),
+                                          SCHED(reserve_full_sequence),
+                                          SCHED(async_scheduling),
+                                          SCHED(max_batches),
+                                          SCHED(num_spec_tokens),
+                                          SCHED(num_lookahead_tokens),
+                                          SCHED(max_loras),
+                                          SCHED(is_encoder_decoder),
+                                          SCHED(disable_chunked_mm_input),
+                                          SCHED(encoder_compute_budget),
+                                          SCHED(encoder_cache_size),
+                                          SCHED(mamba_block_size),
+                                          SCHED(fail_on_load_error),
+                                          SCHED(log_stats),
+                                          SCHED(max_requests),
+                                          SCHED(max_loading),
+                                          SCHED(max_request_bytes),
+                                          SCHED(max_encoder_items),
+                                          {NULL, 0}};
 
-#define CACHE(field) NUMBER(quire_cache_config, field)
-static const number_field cache_fields[] = {
-    CACHE(num_blocks),     CACHE(max_model_len),      CACHE(hash_block_size),
-    CACHE(enable_caching), CACHE(use_eagle),          CACHE(dcp_world_size),
-    CACHE(pcp_world_size), CACHE(max_encoder_tokens), CACHE(digest_bytes)};
+#define CACHE(field) VLLM_FIELD(quire_cache_config, field)
+static const vllm_field cache_fields[] = {CACHE(num_blocks),      CACHE(max_model_len),
+                                          CACHE(hash_block_size), CACHE(enable_caching),
+                                          CACHE(use_eagle),       CACHE(dcp_world_size),
+                                          CACHE(pcp_world_size),  CACHE(max_encoder_tokens),
+                                          CACHE(digest_bytes),    {NULL, 0}};
 
-#define LAYER(field) NUMBER(quire_layer_spec, field)
-static const number_field layer_fields[] = {LAYER(kind),           LAYER(block_size),
-                                            LAYER(num_kv_heads),   LAYER(head_size),
-                                            LAYER(head_size_v),    LAYER(dtype),
-                                            LAYER(sliding_window), LAYER(attention_chunk_size),
-                                            LAYER(sink_len),       LAYER(tq_slot_size),
-                                            LAYER(compress_ratio), LAYER(mamba_mode),
-                                            LAYER(mamba_type),     LAYER(num_speculative_blocks)};
+#define LAYER(field) VLLM_FIELD(quire_layer_spec, field)
+static const vllm_field layer_fields[] = {LAYER(kind),
+                                          LAYER(block_size),
+                                          LAYER(num_kv_heads),
+                                          LAYER(head_size),
+                                          LAYER(head_size_v),
+                                          LAYER(dtype),
+                                          LAYER(sliding_window),
+                                          LAYER(attention_chunk_size),
+                                          LAYER(sink_len),
+                                          LAYER(tq_slot_size),
+                                          LAYER(compress_ratio),
+                                          LAYER(mamba_mode),
+                                          LAYER(mamba_type),
+                                          LAYER(num_speculative_blocks),
+                                          {NULL, 0}};
 
 int vllm_read_u32(PyObject *dict, const char *name, uint32_t *value)
 {
@@ -74,13 +74,13 @@ int vllm_read_u32(PyObject *dict, const char *name, uint32_t *value)
     return 0;
 }
 
-static int read_fields(PyObject *dict, const number_field *fields, size_t count, void *target)
+int vllm_read_fields(PyObject *dict, const vllm_field *fields, void *target)
 {
-    for (size_t i = 0; i < count; i++) {
-        char *at = (char *)target + fields[i].offset;
+    for (const vllm_field *field = fields; field->name != NULL; field++) {
+        char *at = (char *)target + field->offset;
         uint32_t value;
         memcpy(&value, at, sizeof(value));
-        if (vllm_read_u32(dict, fields[i].name, &value) < 0)
+        if (vllm_read_u32(dict, field->name, &value) < 0)
             return -1;
         memcpy(at, &value, sizeof(value));
     }
@@ -98,8 +98,7 @@ static int read_groups(PyObject *list, quire_group_config *groups, uint32_t max_
         memset(&groups[i], 0, sizeof(groups[i]));
         if (!PyDict_Check(group))
             return VLLM_REFUSE(PyExc_TypeError, "a group must be a dict");
-        if (read_fields(group, layer_fields, sizeof(layer_fields) / sizeof(layer_fields[0]),
-                        &groups[i].spec) < 0 ||
+        if (vllm_read_fields(group, layer_fields, &groups[i].spec) < 0 ||
             vllm_read_u32(group, "is_eagle", &groups[i].is_eagle) < 0)
             return -1;
         if (groups[i].spec.kind == QUIRE_LAYER_MAMBA)
@@ -132,10 +131,8 @@ int vllm_read_config(PyObject *given, quire_sched_config *config, quire_hasher_c
 {
     uint32_t num_groups;
     PyObject *tokens = PyDict_GetItemString(given, "max_text_tokens");
-    if (read_fields(given, sched_fields, sizeof(sched_fields) / sizeof(sched_fields[0]), config) <
-            0 ||
-        read_fields(given, cache_fields, sizeof(cache_fields) / sizeof(cache_fields[0]),
-                    config->cache) < 0 ||
+    if (vllm_read_fields(given, sched_fields, config) < 0 ||
+        vllm_read_fields(given, cache_fields, config->cache) < 0 ||
         read_groups(PyDict_GetItemString(given, "groups"), groups, max_groups, &num_groups) < 0 ||
         read_hasher(given, hasher) < 0)
         return -1;

@@ -110,11 +110,9 @@ static int connector_reset(void *user)
     if (core->error[0] != NULL)
         return 1;
     PyObject *answer = PyObject_CallFunctionObjArgs(core->types.reset, NULL);
-    int failed = answer == NULL ? -1 : answer == Py_False;
-    Py_XDECREF(answer);
-    if (failed < 0)
-        vllm_keep_error(core);
-    return failed != 0;
+    int failed = answer == NULL || answer == Py_False;
+    vllm_drop_or_keep(core, answer);
+    return failed;
 }
 
 quire_connector vllm_connector(vllm_core *core)
@@ -138,11 +136,7 @@ static int images_has_item(void *user, quire_req req, uint32_t input)
         return 0;
     PyObject *answer =
         PyObject_CallFunction(core->types.has_image, "OI", vllm_slot_of(core, req)->request, input);
-    int is_there = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    Py_XDECREF(answer);
-    if (is_there < 0)
-        vllm_keep_error(core);
-    return is_there > 0;
+    return vllm_truth_or_keep(core, answer, 0);
 }
 
 static void images_alloc(void *user, quire_req req, uint32_t input)

@@ -2,6 +2,7 @@
 #include "vllm.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 
 #define MAX_GROUPS 64
@@ -55,6 +56,20 @@ PyObject *vllm_list_of(uint32_t count, vllm_make_item *make, const void *user)
     return list;
 }
 
+int vllm_dict_put(PyObject *dict, PyObject *key, PyObject *value)
+{
+    int failed = value == NULL || PyDict_SetItem(dict, key, value) < 0;
+    Py_XDECREF(value);
+    return failed ? -1 : 0;
+}
+
+int vllm_list_put(PyObject *list, PyObject *value)
+{
+    int failed = value == NULL || PyList_Append(list, value) < 0;
+    Py_XDECREF(value);
+    return failed ? -1 : 0;
+}
+
 vllm_slot *vllm_slot_of(vllm_core *core, quire_req req)
 {
     uint32_t index = quire_req_index(req);
@@ -69,22 +84,17 @@ void vllm_slot_clear(vllm_slot *slot)
 {
     vllm_slot gone = *slot;
     memset(slot, 0, sizeof(*slot));
-    Py_XDECREF(gone.request);
-    Py_XDECREF(gone.id);
-    Py_XDECREF(gone.all_tokens);
-    Py_XDECREF(gone.output_tokens);
-    Py_XDECREF(gone.trace_headers);
-    Py_XDECREF(gone.kv_params);
+    vllm_clear_all(&gone, offsetof(vllm_slot, req)); /* which is behind the references */
 }
 
 static int note_finished(vllm_core *core, PyObject *id, uint32_t client)
 {
     if (PySet_Add(core->finished, id) < 0)
         return -1;
-    if (core->finished_by_client == NULL)
+    if (core->types.finished_by_client == NULL)
         return 0;
     PyObject *key = PyLong_FromUnsignedLong(client);
-    PyObject *set = key == NULL ? NULL : PyObject_GetItem(core->finished_by_client, key);
+    PyObject *set = key == NULL ? NULL : PyObject_GetItem(core->types.finished_by_client, key);
     int failed = set == NULL || PySet_Add(set, id) < 0;
     Py_XDECREF(key);
     Py_XDECREF(set);
@@ -94,7 +104,7 @@ static int note_finished(vllm_core *core, PyObject *id, uint32_t client)
 static int slot_end(vllm_core *core, vllm_slot *slot, long status)
 {
     PyObject *answer = NULL;
-    if (PyDict_DelItem(core->requests, slot->id) == 0)
+    if (PyDict_DelItem(core->types.requests, slot->id) == 0)
         answer = PyObject_CallFunction(core->types.ended, "OlIII", slot->request, status,
                                        slot->num_computed, slot->num_preemptions,
                                        (uint32_t)slot->is_prefill_chunk);
@@ -272,7 +282,7 @@ static PyObject *core_reset_encoder_cache(PyObject *self, PyObject *Py_UNUSED(un
     return vllm_done(status, "reset_encoder_cache");
 }
 
-static PyObject *prefix_stats(const quire_prefix_stats *stats)
+PyObject *vllm_prefix_stats(const quire_prefix_stats *stats)
 {
     return Py_BuildValue("(iKKKKKK)", stats->was_reset != 0, stats->requests, stats->queries,
                          stats->hits, stats->preempted_requests, stats->preempted_queries,
@@ -288,7 +298,7 @@ static PyObject *core_stats(PyObject *self, PyObject *Py_UNUSED(unused))
     int status = quire_cache_take_prefix_stats(cache, &stats);
     if (status != QUIRE_OK)
         return vllm_raise(status, "make_stats");
-    PyObject *prefix = prefix_stats(&stats);
+    PyObject *prefix = vllm_prefix_stats(&stats);
     if (prefix == NULL)
         return NULL;
     return Py_BuildValue("(IIIdN)", quire_sched_get_counts(core->sched).num_running,
@@ -303,37 +313,20 @@ static int read_types(vllm_core *core, PyObject *types)
 {
     const struct {
         const char *name;
-        PyObject **at;
         bool may_be_missing;
-    } wanted[] = {{"SchedulerOutput", &core->types.scheduler_output, false},
-                  {"NewRequestData", &core->types.new_request_data, false},
-                  {"CachedRequestData", &core->types.cached_request_data, false},
-                  {"EngineCoreOutput", &core->types.engine_core_output, false},
-                  {"PrefillStats", &core->types.prefill_stats, false},
-                  {"finish_reasons", &core->types.finish_reasons, false},
-                  {"ended", &core->types.ended, false},
-                  {"turn", &core->types.turn, false},
-                  {"record", &core->types.record, false},
-                  {"should_advance", &core->types.should_advance, false},
-                  {"requests", &core->requests, false},
-                  {"match", &core->types.match, true},
-                  {"alloc", &core->types.alloc, true},
-                  {"meta", &core->types.meta, true},
-                  {"finished", &core->types.finished, true},
-                  {"reset", &core->types.reset, true},
-                  {"event", &core->types.event, true},
-                  {"told", &core->types.told, true},
-                  {"has_image", &core->types.has_image, true},
-                  {"image_alloc", &core->types.image_alloc, true},
-                  {"image_meta", &core->types.image_meta, true},
-                  {"finished_by_client", &core->finished_by_client, true}};
-    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-        *wanted[i].at = Py_XNewRef(PyDict_GetItemString(types, wanted[i].name));
-        if (*wanted[i].at == NULL && !wanted[i].may_be_missing)
+    } wanted[] = {
+#define X(field, name, may_be_missing) {name, may_be_missing},
+        VLLM_TYPES(X)
+#undef X
+    };
+    PyObject **all = (PyObject **)&core->types;
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        all[i] = Py_XNewRef(PyDict_GetItemString(types, wanted[i].name));
+        if (all[i] == NULL && !wanted[i].may_be_missing)
             return VLLM_REFUSE(PyExc_KeyError, "%s", wanted[i].name);
     }
-    if (core->finished_by_client == Py_None)
-        Py_CLEAR(core->finished_by_client);
+    if (core->types.finished_by_client == Py_None)
+        Py_CLEAR(core->types.finished_by_client);
     return 0;
 }
 
@@ -433,8 +426,6 @@ static int core_traverse(PyObject *self, visitproc visit, void *arg)
     PyObject **types = (PyObject **)&core->types;
     for (size_t i = 0; i < NUM_TYPES; i++)
         Py_VISIT(types[i]);
-    Py_VISIT(core->requests);
-    Py_VISIT(core->finished_by_client);
     Py_VISIT(core->output);
     for (size_t i = 0; i < 3; i++)
         Py_VISIT(core->error[i]);
@@ -448,8 +439,6 @@ static int core_clear(PyObject *self)
         vllm_slot_clear(&core->slots[i]);
     vllm_clear_all(&core->types, sizeof core->types);
     vllm_clear_all(core->error, sizeof core->error);
-    Py_CLEAR(core->requests);
-    Py_CLEAR(core->finished_by_client);
     Py_CLEAR(core->output);
     return 0;
 }
@@ -532,13 +521,7 @@ static PyType_Slot core_slots[] = {{Py_tp_new, (void *)core_new},
                                    {Py_tp_methods, core_methods},
                                    {Py_tp_doc, "Core(config, types): a scheduler in C."},
                                    {0, NULL}};
-static PyType_Spec core_spec = {.name = "quire._vllm.Core",
-                                .basicsize = (int)sizeof(vllm_core),
-                                .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-                                .slots = core_slots};
-
-PyObject *vllm_core_make_type(PyObject *module)
-{
-    (void)module;
-    return PyType_FromSpec(&core_spec);
-}
+PyType_Spec vllm_core_spec = {.name = "quire._vllm.Core",
+                              .basicsize = (int)sizeof(vllm_core),
+                              .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                              .slots = core_slots};

@@ -115,20 +115,23 @@ static void hasher_dealloc(PyObject *object)
 
 /* ---- what a request brings ----------------------------------------------- */
 
-/* The bytes of a str, which live as long as the object. A new reference to it is kept. */
-static int extras_text(hasher_extras *extras, PyObject *text, quire_bytes *bytes)
+/* The bytes of a str, which live as long as the object: the reference is kept. None: absent. NULL:
+ * an exception is raised already. */
+static void extras_text(hasher_extras *extras, PyObject *text, quire_bytes *bytes)
 {
     Py_ssize_t len;
+    if (text == NULL)
+        return;
+    extras->owned[extras->num_owned++] = text;
+    if (text == Py_None)
+        return;
     const char *data = PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &len) : NULL;
     if (data == NULL) {
         PyErr_Clear();
         extras->is_odd = 1;
-        Py_DECREF(text);
-        return 0;
+        return;
     }
     *bytes = (quire_bytes){data, (size_t)len};
-    extras->owned[extras->num_owned++] = text;
-    return 0;
 }
 
 static int extras_number(PyObject *object, const char *name, uint64_t *value)
@@ -143,10 +146,8 @@ static int extras_number(PyObject *object, const char *name, uint64_t *value)
 
 static int extras_feature(hasher_extras *extras, PyObject *feature, quire_mm_feature *made)
 {
-    PyObject *text = PyObject_GetAttrString(feature, "identifier");
-    if (text == NULL || extras_text(extras, text, &made->identifier) < 0)
-        return -1;
-    PyObject *position = PyObject_GetAttrString(feature, "mm_position");
+    extras_text(extras, PyObject_GetAttrString(feature, "identifier"), &made->identifier);
+    PyObject *position = PyErr_Occurred() ? NULL : PyObject_GetAttrString(feature, "mm_position");
     if (position == NULL)
         return -1;
     int failed = extras_number(position, "offset", &made->offset) < 0 ||
@@ -177,31 +178,20 @@ static int hasher_read_extras(hasher_object *self, PyObject *request, hasher_ext
     extras->num_owned = 0;
     extras->is_odd = 0;
     PyObject *embeds = PyObject_GetAttr(request, self->names[NAME_EMBEDS]);
-    if (embeds == NULL)
-        return -1;
-    extras->is_odd = embeds != Py_None;
-    Py_DECREF(embeds);
-    PyObject *features = PyObject_GetAttr(request, self->names[NAME_FEATURES]);
-    if (features == NULL)
-        return -1;
-    int failed = extras_features(extras, features);
-    Py_DECREF(features);
+    PyObject *features =
+        embeds == NULL ? NULL : PyObject_GetAttr(request, self->names[NAME_FEATURES]);
+    int failed = features == NULL || extras_features(extras, features) < 0;
+    extras->is_odd |= embeds != Py_None;
     PyObject *lora = failed ? NULL : PyObject_GetAttr(request, self->names[NAME_LORA]);
-    if (lora == NULL)
-        return -1;
-    if (lora != Py_None) {
-        PyObject *name = PyObject_GetAttrString(lora, "lora_name");
-        failed = name == NULL || extras_text(extras, name, &extras->keys.lora_name) < 0;
-    }
-    Py_DECREF(lora);
-    PyObject *salt = failed ? NULL : PyObject_GetAttr(request, self->names[NAME_SALT]);
-    if (salt == NULL)
-        return -1;
-    if (salt == Py_None) {
-        Py_DECREF(salt);
-        return 0;
-    }
-    return extras_text(extras, salt, &extras->keys.cache_salt);
+    if (lora != NULL && lora != Py_None)
+        extras_text(extras, PyObject_GetAttrString(lora, "lora_name"), &extras->keys.lora_name);
+    if (lora != NULL && !PyErr_Occurred())
+        extras_text(extras, PyObject_GetAttr(request, self->names[NAME_SALT]),
+                    &extras->keys.cache_salt);
+    Py_XDECREF(embeds);
+    Py_XDECREF(features);
+    Py_XDECREF(lora);
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 static void extras_release(hasher_extras *extras)
@@ -273,10 +263,7 @@ static int hash_first(hasher_object *self, const quire_token *tokens, Py_ssize_t
         status =
             quire_chain_append(self->hasher, chain, tokens, (size_t)num_blocks * self->block_size,
                                extra, digests, (size_t)num_blocks, &num_new);
-    if (status == QUIRE_OK)
-        return 0;
-    vllm_raise(status, "block hasher");
-    return -1;
+    return status == QUIRE_OK ? 0 : vllm_refuse(status, "block hasher");
 }
 
 typedef struct digest_row {
@@ -373,13 +360,7 @@ static PyType_Slot hasher_slots[] = {
     {Py_tp_doc, "BlockHasher(algorithm, block_size, module, fallback): a callable that returns "
                 "the hashes of a Request's new full blocks."},
     {0, NULL}};
-static PyType_Spec hasher_spec = {.name = "quire._vllm.BlockHasher",
-                                  .basicsize = (int)sizeof(hasher_object),
-                                  .flags = Py_TPFLAGS_DEFAULT,
-                                  .slots = hasher_slots};
-
-PyObject *vllm_hasher_make_type(PyObject *module)
-{
-    (void)module;
-    return PyType_FromSpec(&hasher_spec);
-}
+PyType_Spec vllm_hasher_spec = {.name = "quire._vllm.BlockHasher",
+                                .basicsize = (int)sizeof(hasher_object),
+                                .flags = Py_TPFLAGS_DEFAULT,
+                                .slots = hasher_slots};

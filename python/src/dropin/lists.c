@@ -26,7 +26,7 @@ static int read_small(PyObject *number, quire_token *token)
     return 1;
 }
 
-static int read_any(PyObject *number, quire_token *token)
+int vllm_read_token(PyObject *number, quire_token *token)
 {
     long value = PyLong_AsLong(number);
     if (value == -1 && PyErr_Occurred())
@@ -43,7 +43,7 @@ static int read_rare(PyObject *list, Py_ssize_t place, Py_ssize_t end, quire_tok
 {
     PyObject *number = PyList_GET_ITEM(list, place);
     Py_INCREF(number);
-    int status = read_any(number, token);
+    int status = vllm_read_token(number, token);
     Py_DECREF(number);
     if (status == 0 && end > PyList_GET_SIZE(list))
         return VLLM_REFUSE(PyExc_RuntimeError, "the list of tokens became shorter meanwhile");

@@ -51,8 +51,9 @@ PyObject *vllm_core_follow(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *life_tuple(const quire_block_life *life)
+static PyObject *make_life(const void *lives, uint32_t k)
 {
+    const quire_block_life *life = (const quire_block_life *)lives + k;
     PyObject *gaps = PyTuple_New((Py_ssize_t)life->num_gaps);
     for (uint32_t i = 0; gaps != NULL && i < life->num_gaps; i++) {
         PyObject *gap = PyFloat_FromDouble((double)life->gaps_ns[i] / 1e9);
@@ -73,12 +74,7 @@ PyObject *vllm_core_take_lives(PyObject *self, PyObject *Py_UNUSED(unused))
     vllm_lives taken = {.ended = lives->ended, .count = lives->count};
     lives->ended = NULL; /* making objects may run finalizers, which may end further lives */
     lives->count = lives->room = 0;
-    PyObject *list = PyList_New((Py_ssize_t)taken.count);
-    for (size_t i = 0; list != NULL && i < taken.count; i++) {
-        PyObject *life = life_tuple(&taken.ended[i]);
-        if (life == NULL || PyList_SetItem(list, (Py_ssize_t)i, life) < 0)
-            Py_CLEAR(list);
-    }
+    PyObject *list = vllm_list_of((uint32_t)taken.count, make_life, taken.ended);
     PyMem_Free(taken.ended);
     return list;
 }

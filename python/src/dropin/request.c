@@ -20,17 +20,6 @@ static int read_text(PyObject *dict, const char *name, quire_bytes *bytes)
     return 0;
 }
 
-static int read_token(PyObject *number, quire_token *token)
-{
-    long value = number == NULL ? -1 : PyLong_AsLong(number);
-    if (value == -1 && PyErr_Occurred())
-        return -1;
-    if (value < INT32_MIN || value > INT32_MAX)
-        return VLLM_REFUSE(PyExc_OverflowError, "a token id is beyond 32 bits");
-    *token = (quire_token)value;
-    return 0;
-}
-
 /* A list of tokens as an array that the caller frees. */
 static quire_token *copy_tokens(PyObject *list, uint32_t *count)
 {
@@ -48,35 +37,33 @@ static quire_token *copy_tokens(PyObject *list, uint32_t *count)
     return tokens;
 }
 
+#define RULE(field) VLLM_FIELD(quire_request_params, field)
+static const vllm_field rule_fields[] = {RULE(max_tokens),
+                                         RULE(min_tokens),
+                                         RULE(repetition_max_pattern),
+                                         RULE(repetition_min_pattern),
+                                         RULE(repetition_min_count),
+                                         RULE(client_index),
+                                         RULE(lora_id),
+                                         RULE(is_pooling),
+                                         RULE(is_resumable),
+                                         RULE(use_grammar),
+                                         RULE(skip_reading_prefix),
+                                         {NULL, 0}};
+
 static int read_rules(PyObject *rules, quire_request_params *params)
 {
-    const struct {
-        const char *name;
-        uint32_t *at;
-    } numbers[] = {{"max_tokens", &params->max_tokens},
-                   {"min_tokens", &params->min_tokens},
-                   {"repetition_max_pattern", &params->repetition_max_pattern},
-                   {"repetition_min_pattern", &params->repetition_min_pattern},
-                   {"repetition_min_count", &params->repetition_min_count},
-                   {"client_index", &params->client_index},
-                   {"lora_id", &params->lora_id},
-                   {"is_pooling", &params->is_pooling},
-                   {"is_resumable", &params->is_resumable},
-                   {"use_grammar", &params->use_grammar},
-                   {"skip_reading_prefix", &params->skip_reading_prefix}};
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        if (vllm_read_u32(rules, numbers[i].name, numbers[i].at) < 0)
-            return -1;
-    }
+    if (vllm_read_fields(rules, rule_fields, params) < 0)
+        return -1;
     PyObject *eos = PyDict_GetItemString(rules, "eos_token_id");
     PyObject *priority = PyDict_GetItemString(rules, "priority");
     PyObject *arrival = PyDict_GetItemString(rules, "arrival_time");
     if (eos != NULL) {
         params->has_eos = 1;
-        if (read_token(eos, &params->eos_token_id) < 0)
+        if (vllm_read_token(eos, &params->eos_token_id) < 0)
             return -1;
     }
-    if (priority != NULL && read_token(priority, &params->priority) < 0)
+    if (priority != NULL && vllm_read_token(priority, &params->priority) < 0)
         return -1;
     params->arrival_time = arrival == NULL ? 0.0 : PyFloat_AsDouble(arrival);
     return PyErr_Occurred() || read_text(rules, "id", &params->id) < 0 ||

@@ -76,14 +76,6 @@ PyObject *vllm_block_ids(const quire_block_span *spans, uint32_t num_groups, int
     return tuple;
 }
 
-/* Appends and gives the reference up. */
-static int append_new(PyObject *list, PyObject *item)
-{
-    int failed = item == NULL || PyList_Append(list, item) < 0;
-    Py_XDECREF(item);
-    return failed ? -1 : 0;
-}
-
 static int add_new_request(vllm_core *core, step_parts *parts, const quire_step *step, uint32_t i,
                            const vllm_slot *slot)
 {
@@ -95,7 +87,7 @@ static int add_new_request(vllm_core *core, step_parts *parts, const quire_step 
                                                  ids, step->num_computed_tokens[i]);
     Py_XDECREF(ids);
     int is_new = step->kinds[i] == QUIRE_STEP_NEW;
-    return append_new(is_new ? parts->new_reqs : parts->resumed_reqs, data);
+    return vllm_list_put(is_new ? parts->new_reqs : parts->resumed_reqs, data);
 }
 
 /* Those that the step computes, without drafts: the first stage of a pipeline does not sample. */
@@ -105,7 +97,7 @@ static int add_new_tokens(step_parts *parts, const quire_step *step, uint32_t i,
     uint32_t num_drafts = step->draft_start[i + 1] - step->draft_start[i];
     Py_ssize_t first = (Py_ssize_t)step->num_computed_tokens[i];
     Py_ssize_t end = first + (Py_ssize_t)(step->num_tokens[i] - num_drafts);
-    return append_new(parts->new_token_ids, PyList_GetSlice(slot->all_tokens, first, end));
+    return vllm_list_put(parts->new_token_ids, PyList_GetSlice(slot->all_tokens, first, end));
 }
 
 static int add_known_request(vllm_core *core, step_parts *parts, const quire_step *step, uint32_t i,
@@ -114,10 +106,10 @@ static int add_known_request(vllm_core *core, step_parts *parts, const quire_ste
     int is_resumed = step->kinds[i] == QUIRE_STEP_RESUMED;
     const quire_block_span *spans = step->blocks + (size_t)i * core->num_groups;
     if (PyList_Append(parts->req_ids, slot->id) < 0 ||
-        append_new(parts->new_block_ids, vllm_block_ids(spans, core->num_groups, 1)) < 0 ||
-        append_new(parts->num_computed, PyLong_FromUnsignedLong(step->num_computed_tokens[i])) <
+        vllm_list_put(parts->new_block_ids, vllm_block_ids(spans, core->num_groups, 1)) < 0 ||
+        vllm_list_put(parts->num_computed, PyLong_FromUnsignedLong(step->num_computed_tokens[i])) <
             0 ||
-        append_new(parts->num_output, PyLong_FromUnsignedLong(step->num_output_tokens[i])) < 0)
+        vllm_list_put(parts->num_output, PyLong_FromUnsignedLong(step->num_output_tokens[i])) < 0)
         return -1;
     if (is_resumed && PySet_Add(parts->resumed, slot->id) < 0)
         return -1;
@@ -126,9 +118,7 @@ static int add_known_request(vllm_core *core, step_parts *parts, const quire_ste
     if (step->was_in_last_step[i])
         return 0;
     PyObject *tokens = PyList_GetSlice(slot->all_tokens, 0, PyList_Size(slot->all_tokens));
-    int failed = tokens == NULL || PyDict_SetItem(parts->all_token_ids, slot->id, tokens) < 0;
-    Py_XDECREF(tokens);
-    return failed ? -1 : 0;
+    return vllm_dict_put(parts->all_token_ids, slot->id, tokens);
 }
 
 static int record(vllm_core *core, step_parts *parts, vllm_slot *slot, int type)
@@ -149,20 +139,17 @@ static int add_to_step(vllm_core *core, step_parts *parts, const quire_step *ste
 {
     vllm_slot *slot = vllm_slot_of(core, step->reqs[i]);
     PyObject *count = PyLong_FromUnsignedLong(step->num_tokens[i]);
-    int failed = count == NULL || PyDict_SetItem(parts->num_scheduled, slot->id, count) < 0;
-    Py_XDECREF(count);
+    int failed = vllm_dict_put(parts->num_scheduled, slot->id, count) < 0;
     uint32_t num_drafts = step->draft_start[i + 1] - step->draft_start[i];
     if (!failed && num_drafts > 0) {
         PyObject *drafts = vllm_token_list(step->drafts + step->draft_start[i], num_drafts);
-        failed = drafts == NULL || PyDict_SetItem(parts->drafts, slot->id, drafts) < 0;
-        Py_XDECREF(drafts);
+        failed = vllm_dict_put(parts->drafts, slot->id, drafts) < 0;
     }
     uint32_t first_input = step->encoder_start[i];
     uint32_t num_inputs = step->encoder_start[i + 1] - first_input;
     if (!failed && num_inputs > 0) {
         PyObject *inputs = vllm_number_list(step->encoder_inputs + first_input, num_inputs);
-        failed = inputs == NULL || PyDict_SetItem(parts->encoder_inputs, slot->id, inputs) < 0;
-        Py_XDECREF(inputs);
+        failed = vllm_dict_put(parts->encoder_inputs, slot->id, inputs) < 0;
     }
     slot->num_computed = step->num_computed_tokens[i] + step->num_tokens[i];
     slot->is_prefill_chunk = slot->num_computed < slot->num_prompt + step->num_output_tokens[i];
@@ -271,9 +258,7 @@ static int make_place(vllm_core *core)
     uint64_t oldest = core->flight[0];
     int status = quire_sched_forget_step(core->sched, oldest);
     vllm_flight_end(core, oldest);
-    if (status != QUIRE_OK)
-        vllm_raise(status, "schedule");
-    return status == QUIRE_OK ? 0 : -1;
+    return status == QUIRE_OK ? 0 : vllm_refuse(status, "schedule");
 }
 
 PyObject *vllm_core_schedule(PyObject *self, PyObject *Py_UNUSED(unused))

@@ -203,6 +203,15 @@ static int set_and_drop(PyObject *output, const char *name, PyObject *value)
     return failed ? -1 : 0;
 }
 
+/* Sets what a dict has for the request, if it has it. */
+static int set_found(PyObject *output, const char *name, PyObject *dict, const vllm_slot *slot)
+{
+    PyObject *found = PyDict_GetItemWithError(dict, slot->id);
+    if (found == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    return PyObject_SetAttrString(output, name, found);
+}
+
 /* Why it stopped, in words or as a token: a session shows it from then on. */
 static int set_stop_reason(PyObject *output, vllm_slot *slot, const quire_output *made)
 {
@@ -239,21 +248,7 @@ static int set_logprobs(const update_input *input, PyObject *output, const vllm_
         return -1;
     if (input->prompt_logprobs == NULL)
         return 0;
-    PyObject *tensors = PyDict_GetItemWithError(input->prompt_logprobs, slot->id);
-    if (tensors == NULL)
-        return PyErr_Occurred() ? -1 : 0;
-    return PyObject_SetAttrString(output, "new_prompt_logprobs_tensors", tensors);
-}
-
-static int set_nans(const update_input *input, PyObject *output, const vllm_slot *slot)
-{
-    PyObject *count = PyDict_GetItemWithError(input->nans, slot->id);
-    if (count == NULL)
-        return PyErr_Occurred() ? -1 : 0;
-    return PyObject_SetAttrString(slot->request, "num_nans_in_logits", count) < 0 ||
-                   PyObject_SetAttrString(output, "num_nans_in_logits", count) < 0
-               ? -1
-               : 0;
+    return set_found(output, "new_prompt_logprobs_tensors", input->prompt_logprobs, slot);
 }
 
 static PyObject *prefill_stats(vllm_core *core, vllm_slot *slot, const quire_output *made)
@@ -294,7 +289,9 @@ static int set_rare(vllm_core *core, const update_input *input, PyObject *output
         PyObject_SetAttrString(output, "pooling_output", PyList_GetItem(input->pooled, slot->row)) <
             0)
         return -1;
-    if (input->nans != NULL && set_nans(input, output, slot) < 0)
+    if (input->nans != NULL &&
+        (set_found(slot->request, "num_nans_in_logits", input->nans, slot) < 0 ||
+         set_found(output, "num_nans_in_logits", input->nans, slot) < 0))
         return -1;
     return set_logprobs(input, output, slot, made);
 }
@@ -314,10 +311,8 @@ static int client_append(output_lists *lists, uint32_t client, PyObject *output)
     PyObject *list = key == NULL ? NULL : PyDict_GetItemWithError(by_client, key);
     int failed = PyErr_Occurred() != NULL;
     if (!failed && list == NULL) {
-        PyObject *made = PyList_New(0);
-        failed = made == NULL || PyDict_SetItem(by_client, key, made) < 0;
-        list = made;
-        Py_XDECREF(made); /* the dict has it */
+        list = PyList_New(0);
+        failed = vllm_dict_put(by_client, key, list) < 0; /* which has it then */
     }
     failed = failed || PyList_Append(list, output) < 0;
     Py_XDECREF(key);
@@ -422,16 +417,9 @@ static PyObject *stats_tuple(const vllm_core *core, const quire_outputs *made)
     if (made->stats == NULL)
         Py_RETURN_NONE;
     const quire_sched_stats *s = made->stats;
-    PyObject *spec = spec_stats(core, &s->spec);
-    if (spec == NULL)
-        return NULL;
-    const quire_prefix_stats *p = &s->prefix;
-    const quire_prefix_stats *c = &s->connector_prefix;
-    return Py_BuildValue("(IIId(iKKKKKK)N(iKKKKKK))", s->num_running, s->num_waiting,
-                         s->num_skipped, s->kv_cache_usage, p->was_reset != 0, p->requests,
-                         p->queries, p->hits, p->preempted_requests, p->preempted_queries,
-                         p->preempted_hits, spec, c->was_reset != 0, c->requests, c->queries,
-                         c->hits, c->preempted_requests, c->preempted_queries, c->preempted_hits);
+    return Py_BuildValue("(IIIdNNN)", s->num_running, s->num_waiting, s->num_skipped,
+                         s->kv_cache_usage, vllm_prefix_stats(&s->prefix),
+                         spec_stats(core, &s->spec), vllm_prefix_stats(&s->connector_prefix));
 }
 
 static int is_in_flight(const vllm_core *core, uint64_t step)

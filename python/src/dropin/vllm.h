@@ -44,28 +44,35 @@ typedef struct vllm_slot {
     Py_ssize_t num_taken; /* tokens of generated that are in the request's lists already */
 } vllm_slot;
 
-/* Classes and functions of vLLM's, given when a core is made. */
+/* Classes and functions of vLLM's, given when a core is made: X(field, name, whether it may be
+ * missing). */
+#define VLLM_TYPES(X)                                                                              \
+    X(scheduler_output, "SchedulerOutput", 0)                                                      \
+    X(new_request_data, "NewRequestData", 0)                                                       \
+    X(cached_request_data, "CachedRequestData", 0)                                                 \
+    X(engine_core_output, "EngineCoreOutput", 0)                                                   \
+    X(prefill_stats, "PrefillStats", 0)                                                            \
+    X(finish_reasons, "finish_reasons", 0) /* by quire_finish_reason */                            \
+    X(ended, "ended", 0)   /* (request, status, computed, preemptions, is prefill chunk) */        \
+    X(turn, "turn", 0)     /* (session): its next input is used; whether it wants logprobs */      \
+    X(record, "record", 0) /* (request, event type, timestamp) */                                  \
+    X(should_advance, "should_advance", 0) /* of the StructuredOutputManager */                    \
+    X(requests, "requests", 0)             /* id: Request, shared with the Scheduler */            \
+    X(match, "match", 1)                   /* of a connector, from here on; NULL: there is none */ \
+    X(alloc, "alloc", 1)                                                                           \
+    X(meta, "meta", 1)                                                                             \
+    X(finished, "finished", 1)                                                                     \
+    X(reset, "reset", 1)                                                                           \
+    X(told, "told", 1)           /* (): what the workers report */                                 \
+    X(has_image, "has_image", 1) /* of an encoder connector: (request, input); NULL: none */       \
+    X(image_alloc, "image_alloc", 1)                                                               \
+    X(image_meta, "image_meta", 1)                                                                 \
+    X(event, "event", 1) /* (kind, request, hashes, group, first block, parent, block size) */     \
+    X(finished_by_client, "finished_by_client", 1) /* client: set of ids; NULL: not asked for */
 typedef struct vllm_types {
-    PyObject *scheduler_output;
-    PyObject *new_request_data;
-    PyObject *cached_request_data;
-    PyObject *engine_core_output;
-    PyObject *prefill_stats;
-    PyObject *finish_reasons; /* by quire_finish_reason */
-    PyObject *ended;          /* (request, status, computed, preemptions, is prefill chunk) */
-    PyObject *turn;           /* (session): its next input is used; whether it wants logprobs */
-    PyObject *record;         /* (request, event type, timestamp) */
-    PyObject *should_advance; /* of the StructuredOutputManager */
-    PyObject *match;          /* of a connector, from here on; NULL: there is none */
-    PyObject *alloc;
-    PyObject *meta;
-    PyObject *finished;
-    PyObject *reset;
-    PyObject *told;      /* (): what the workers report */
-    PyObject *has_image; /* of an encoder connector: (request, input); NULL: there is none */
-    PyObject *image_alloc;
-    PyObject *image_meta;
-    PyObject *event; /* (kind, request, hashes, group, first block, parent, block size); or NULL */
+#define X(field, name, may_be_missing) PyObject *field;
+    VLLM_TYPES(X)
+#undef X
 } vllm_types;
 
 enum {
@@ -94,9 +101,7 @@ typedef struct vllm_core {
     uint32_t stride;      /* num_spec_tokens + 1, or the longest row that ever came */
     uint32_t *num_sampled;
     uint8_t *has_pooled;
-    PyObject *requests;              /* id: Request, shared with the Scheduler */
     PyObject *finished;              /* ids that ended since the last step */
-    PyObject *finished_by_client;    /* client: set of ids; NULL without include_finished_set */
     PyObject *names[VLLM_NUM_NAMES]; /* attributes that are asked for often; see core.c */
     PyObject *output;   /* the SchedulerOutput of a connector's meta data, until schedule ends */
     PyObject *error[3]; /* raised by Python inside a call of the library's */
@@ -118,7 +123,7 @@ typedef struct vllm_core {
 } vllm_core;
 
 /* core.c */
-extern PyObject *vllm_core_make_type(PyObject *module);
+extern PyType_Spec vllm_core_spec;
 /* An exception for a status that is not QUIRE_OK; always NULL. */
 extern PyObject *vllm_raise(int status, const char *what);
 /* The same, always -1; and None for QUIRE_OK. */
@@ -129,6 +134,10 @@ extern void vllm_clear_all(void *objects, size_t bytes);
 /* A list of what `make` gives for 0 to count - 1. */
 typedef PyObject *vllm_make_item(const void *user, uint32_t i);
 extern PyObject *vllm_list_of(uint32_t count, vllm_make_item *make, const void *user);
+/* Sets dict[key], and appends to a list; both give the reference up. value NULL: -1. */
+extern int vllm_dict_put(PyObject *dict, PyObject *key, PyObject *value);
+extern int vllm_list_put(PyObject *list, PyObject *value);
+extern PyObject *vllm_prefix_stats(const quire_prefix_stats *stats);
 extern vllm_slot *vllm_slot_of(vllm_core *core, quire_req req);
 /* Gives back what a slot holds. */
 extern void vllm_slot_clear(vllm_slot *slot);
@@ -147,6 +156,16 @@ extern int vllm_read_config(PyObject *given, quire_sched_config *config,
                             quire_hasher_config *hasher, quire_group_config *groups,
                             uint32_t max_groups);
 extern int vllm_read_u32(PyObject *dict, const char *name, uint32_t *value);
+/* Numbers of 32 bits in a struct, by name: those that a dict has are set. */
+typedef struct vllm_field {
+    const char *name; /* NULL ends a table */
+    size_t offset;
+} vllm_field;
+#define VLLM_FIELD(type, field)                                                                    \
+    {                                                                                              \
+#field, offsetof(type, field)                                                              \
+    }
+extern int vllm_read_fields(PyObject *dict, const vllm_field *fields, void *target);
 
 /* request.c */
 extern PyObject *vllm_core_add(PyObject *self, PyObject *args);
@@ -198,8 +217,10 @@ extern PyObject *vllm_core_free_blocks(PyObject *self, PyObject *args);
 /* calls.c */
 extern quire_grammar vllm_grammar(vllm_core *core);
 extern void vllm_keep_error(vllm_core *core);
-/* What a callback answered is given up; where it raised, that is kept. */
+/* What a callback answered is given up; where it raised, that is kept. The second: its truth, or
+ * `usual` where it raised. */
 extern void vllm_drop_or_keep(vllm_core *core, PyObject *answer);
+extern int vllm_truth_or_keep(vllm_core *core, PyObject *answer, int usual);
 /* Raises what Python raised inside a call of the library's: -1; 0 when nothing. */
 extern int vllm_raise_kept(vllm_core *core);
 extern PyObject *vllm_token_list(const quire_token *tokens, uint32_t count);
@@ -209,12 +230,14 @@ extern int vllm_slot_sync(vllm_core *core, vllm_slot *slot);
 extern PyObject *vllm_core_update_drafts(PyObject *self, PyObject *args);
 
 /* lists.c */
+/* A number of 32 bits of any kind; -1 and an exception. */
+extern int vllm_read_token(PyObject *number, quire_token *token);
 /* Tokens [first, first + count) of a list, which has them. -1 and an exception where one is no int
  * of 32 bits. */
 extern int vllm_read_tokens(PyObject *list, Py_ssize_t first, Py_ssize_t count,
                             quire_token *tokens);
 
 /* hasher.c */
-extern PyObject *vllm_hasher_make_type(PyObject *module);
+extern PyType_Spec vllm_hasher_spec;
 
 #endif

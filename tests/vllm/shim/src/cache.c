@@ -158,7 +158,7 @@ static PyObject *cache_ids(PyObject *self_object, PyObject *unused)
         return NULL;
     if (self->seqs != NULL)
         return PyDict_Keys(self->seqs);
-    PyObject *all = PyDict_Keys(((vllm_core *)self->keeper)->requests);
+    PyObject *all = PyDict_Keys(((vllm_core *)self->keeper)->types.requests);
     PyObject *ids = all == NULL ? NULL : PyList_New(0);
     for (Py_ssize_t i = 0; ids != NULL && i < PyList_Size(all); i++) {
         PyObject *id = PyList_GetItem(all, i);
