@@ -58,6 +58,18 @@ static inline void qr_store_u64(void *p, uint64_t v)
     memcpy(p, &v, sizeof v);
 }
 
+static inline uint32_t qr_load_u32(const void *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void qr_store_u32(void *p, uint32_t v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
 /* The bytes of an integer in a fixed order. Everything that Quire runs on is little-endian. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "encoders and keys assume little-endian");
 

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "tier/slots/known.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -40,17 +41,12 @@ int qr_net_check_trust(const qr_net_options *options, const qr_address *address,
         field, text);
 }
 
-static bool watch(qr_net_client *net, int fd, void *data)
-{
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = data};
-    return epoll_ctl(net->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
-}
-
 static int open_descriptors(qr_net_client *net)
 {
     net->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     net->name = net->epoll_fd < 0 ? NULL : qr_name_open();
-    bool is_open = net->name != NULL && watch(net, qr_name_fd(net->name), net->name);
+    bool is_open =
+        net->name != NULL && qr_socket_watch(net->epoll_fd, qr_name_fd(net->name), net->name);
     return is_open ? QUIRE_OK : QUIRE_E_SYSTEM;
 }
 
@@ -64,9 +60,10 @@ static int open_batches(qr_net_client *net)
     return net->batches == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
 }
 
-int qr_net_open(qr_net_client *net, const qr_net_options *o, const quire_hooks *hooks,
-                qr_sentence message)
+int qr_net_open(qr_net_client *net, const qr_net_ops *ops, const qr_net_options *o,
+                const quire_hooks *hooks, qr_sentence message)
 {
+    net->ops = ops;
     net->epoll_fd = net->wake_fd = -1;
     if (hooks != NULL)
         net->hooks = *hooks;
@@ -207,7 +204,7 @@ bool qr_net_find_endpoints(qr_net_client *net, qr_net_target *target)
 }
 
 /* An answer for a server that no longer waits for it is dropped. */
-static void take_name(qr_net_client *net, const qr_net_ops *ops)
+static void take_name(qr_net_client *net)
 {
     qr_address asked;
     qr_endpoint endpoints[QR_ADDRESS_MAX];
@@ -222,14 +219,25 @@ static void take_name(qr_net_client *net, const qr_net_ops *ops)
     target->at_endpoint = 0;
     target->num_endpoints = (uint32_t)count;
     memcpy(target->endpoints, endpoints, (size_t)count * sizeof *endpoints);
-    ops->name_found(net, target);
+    net->ops->name_found(net, target);
+}
+
+bool qr_net_connect(qr_net_client *net, qr_net_target *target, qr_socket *socket)
+{
+    for (; target->at_endpoint < target->num_endpoints; target->at_endpoint++) {
+        if (qr_socket_connect(socket, &target->endpoints[target->at_endpoint], net->tls,
+                              target->address.host, net->epoll_fd, socket) == 0)
+            return true;
+        qr_say(qr_net_why(target), "%s", strerror(errno));
+    }
+    return false;
 }
 
 /* ---- a turn ---------------------------------------------------------------- */
 
-static int wait_ms(qr_net_client *net, const qr_net_ops *ops, int timeout_ms)
+static int wait_ms(qr_net_client *net, int timeout_ms)
 {
-    uint64_t when = ops->next_time(net);
+    uint64_t when = net->ops->next_time(net);
     for (const qr_net_batch *batch = net->active; batch != NULL; batch = batch->next)
         qr_earlier(&when, batch->deadline_ns);
     if (net->has_more || when <= net->now_ns)
@@ -248,17 +256,16 @@ static void watch_wake(qr_net_client *net, int wake_fd)
     if (net->wake_fd >= 0)
         (void)epoll_ctl(net->epoll_fd, EPOLL_CTL_DEL, net->wake_fd, NULL);
     net->wake_fd = wake_fd;
-    if (wake_fd >= 0 && !watch(net, wake_fd, &net->wake_fd))
+    if (wake_fd >= 0 && !qr_socket_watch(net->epoll_fd, wake_fd, &net->wake_fd))
         net->wake_fd = -1; /* tried again in the next turn */
 }
 
-static void take_events(qr_net_client *net, const qr_net_ops *ops, const struct epoll_event *events,
-                        int n)
+static void take_events(qr_net_client *net, const struct epoll_event *events, int n)
 {
     for (int i = 0; i < n; i++) {
         void *data = events[i].data.ptr;
         if (data == net->name) {
-            take_name(net, ops);
+            take_name(net);
         } else if (data != &net->wake_fd) {
             qr_socket *socket = data;
             socket->can_read = true;
@@ -267,28 +274,52 @@ static void take_events(qr_net_client *net, const qr_net_ops *ops, const struct 
     }
 }
 
-void qr_net_turn(qr_net_client *net, const qr_net_ops *ops, quire_tier_ends *ends, int wake_fd,
-                 int timeout_ms)
+static qr_net_client *enter(void *self, quire_tier_ends *ends)
 {
-    struct epoll_event events[EVENTS];
+    qr_net_client *net = self;
     net->ends = ends;
     net->now_ns = qr_now_ns(&net->hooks);
+    return net;
+}
+
+void qr_net_turn(void *self, quire_tier_ends *ends, int wake_fd, int timeout_ms)
+{
+    struct epoll_event events[EVENTS];
+    qr_net_client *net = enter(self, ends);
     watch_wake(net, wake_fd);
     uint32_t num_jobs = net->num_jobs;
     net->has_more = false;
-    ops->work(net);
+    net->ops->work(net);
     /* What ended is told at once. */
-    int timeout = net->num_jobs < num_jobs ? 0 : wait_ms(net, ops, timeout_ms);
+    int timeout = net->num_jobs < num_jobs ? 0 : wait_ms(net, timeout_ms);
     int n = epoll_wait(net->epoll_fd, events, EVENTS, timeout);
     net->now_ns = qr_now_ns(&net->hooks);
     if (n > 0) {
-        take_events(net, ops, events, n);
+        take_events(net, events, n);
         net->has_more = false;
-        ops->work(net);
+        net->ops->work(net);
     }
 }
 
 /* ---- of quire_tier_ops ------------------------------------------------------ */
+
+int qr_net_await(void *self, const void *memory, size_t bytes, char *text, size_t text_bytes)
+{
+    enum { AT_ONCE_MS = 20 }; /* a server that is down is tried again */
+    qr_net_client *net = self;
+    const qr_net_target *missing;
+    (void)memory; /* sockets need no memory to be registered */
+    (void)bytes;
+    uint64_t end = qr_now_ns(NULL) + net->wait_ns; /* a clock of the caller's may stand still */
+    while (net->wait_ns > 0 && (missing = net->ops->find_missing(net)) != NULL) {
+        if (qr_now_ns(NULL) >= end)
+            return qr_fail((qr_sentence){text, text_bytes}, QUIRE_E_SYSTEM, "%s %s:%u: %s",
+                           net->ops->name, missing->address.host, missing->address.port,
+                           missing->why[0] != 0 ? missing->why : "no reply");
+        qr_net_turn(net, NULL, -1, AT_ONCE_MS);
+    }
+    return QUIRE_OK;
+}
 
 void qr_net_prepare_job(void *self, quire_tier_job *job)
 {
@@ -299,14 +330,16 @@ void qr_net_prepare_job(void *self, quire_tier_job *job)
     }
 }
 
-void qr_net_finish_job(void *self, quire_tier_job *job)
+void qr_net_begin_job(void *self, quire_tier_ends *ends, quire_tier_job *job)
 {
-    const qr_net_client *net = self;
-    qr_known_finish(net->known, job);
+    qr_net_client *net = enter(self, ends);
+    net->ops->begin(net, job);
 }
 
-quire_slots *qr_net_get_slots(void *self)
+void qr_net_cancel_job(void *self, quire_tier_ends *ends, quire_tier_job *job)
 {
-    const qr_net_client *net = self;
-    return net->known;
+    qr_net_client *net = enter(self, ends);
+    qr_net_batch *batch = qr_net_find(net, job);
+    if (batch != NULL)
+        net->ops->cancel(net, batch);
 }

@@ -33,6 +33,7 @@
 
 #define QR_NET_COUNT_NAME(name, field) QR_NET_##name,
 enum { QR_NET_COUNTS(QR_NET_COUNT_NAME) QR_NET_NUM_COUNTS, QR_NET_MAX_COUNTS = 24 };
+enum { QR_NET_WHY = 160 };
 
 #define QR_NET_SECOND  UINT64_C(1000000000)
 #define QR_NET_LONGEST (86400 * QR_NET_SECOND)
@@ -59,11 +60,19 @@ typedef struct qr_net_target {
     uint32_t at_endpoint;
     bool is_looking; /* its name is being looked up, */
     uint64_t until_ns;
+    bool is_told;         /* what is wrong with it is in the log */
+    char why[QR_NET_WHY]; /* the last failure */
 } qr_net_target;
 
+static inline qr_sentence qr_net_why(qr_net_target *target)
+{
+    return (qr_sentence){target->why, sizeof target->why};
+}
+
 typedef struct qr_net_client {
+    quire_slots *known; /* first, see known.h: the scheduler's thread; NULL: no events are told */
+    const struct qr_net_ops *ops;
     quire_hooks hooks;
-    quire_slots *known;    /* the scheduler's thread; NULL: no events are told */
     quire_tier_ends *ends; /* of the turn */
     uint64_t now_ns;
     qr_secret secret;
@@ -104,12 +113,29 @@ typedef struct qr_net_options {
     bool trusts_network;
 } qr_net_options;
 
-/* What a tier does in a turn. */
+/* The options of a config, which all have these names; the rest of them follows. */
+#define QR_NET_OPTIONS(c, jobs)                                                                    \
+    .max_jobs = (jobs), .event_keys = (c)->event_keys, .max_block_bytes = (c)->max_block_bytes,    \
+    .connect_ns = (c)->connect_ns, .wait_ns = (c)->wait_ns, .late_ns = (c)->late_ns,               \
+    .fingerprint = (c)->fingerprint, .has_tls = (c)->tls != 0,                                     \
+    .trusts_network = (c)->trust_network != 0,                                                     \
+    .tls = {.ca_file = (c)->tls_ca_file,                                                           \
+            .cert_file = (c)->tls_cert_file,                                                       \
+            .key_file = (c)->tls_key_file,                                                         \
+            .server_name = (c)->tls_server_name,                                                   \
+            .trusts_any = (c)->tls_trust_any != 0}
+
+/* What a tier does in a turn, and with jobs. */
 typedef struct qr_net_ops {
+    const char *name;
     void (*work)(qr_net_client *net); /* all that can be done without waiting */
     /* When something is to be done even if nothing comes; deadlines of jobs apart. */
     uint64_t (*next_time)(qr_net_client *net);
     void (*name_found)(qr_net_client *net, qr_net_target *target);
+    void (*begin)(qr_net_client *net, quire_tier_job *job);
+    void (*cancel)(qr_net_client *net, qr_net_batch *batch);
+    /* NULL: it is connected; else a server that is not, which may say why. */
+    const qr_net_target *(*find_missing)(const qr_net_client *net);
 } qr_net_ops;
 
 static inline void qr_net_count(qr_net_client *net, int what, uint64_t n)
@@ -128,8 +154,8 @@ const char *qr_net_check(const qr_net_options *options);
 int qr_net_check_trust(const qr_net_options *options, const qr_address *address, const char *field,
                        const char *text, qr_sentence message);
 /* Closed by the caller, also after an error. */
-int qr_net_open(qr_net_client *net, const qr_net_options *options, const quire_hooks *hooks,
-                qr_sentence message);
+int qr_net_open(qr_net_client *net, const qr_net_ops *ops, const qr_net_options *options,
+                const quire_hooks *hooks, qr_sentence message);
 void qr_net_close(qr_net_client *net);
 
 /* ---- jobs ------------------------------------------------------------------- */
@@ -153,13 +179,17 @@ qr_net_batch *qr_net_find(qr_net_client *net, const quire_tier_job *job);
 
 /* The addresses, from the first one; false: its name is looked up, or cannot be now. */
 bool qr_net_find_endpoints(qr_net_client *net, qr_net_target *target);
-void qr_net_turn(qr_net_client *net, const qr_net_ops *ops, quire_tier_ends *ends, int wake_fd,
-                 int timeout_ms);
+/* Begins to connect to the next address that can be tried. false: there is none, and the target's
+ * why says it. */
+bool qr_net_connect(qr_net_client *net, qr_net_target *target, qr_socket *socket);
 
 /* ---- of quire_tier_ops, with the client as self ------------------------------- */
 
+/* Waits for a connection as long as the config says. */
+int qr_net_await(void *self, const void *memory, size_t bytes, char *text, size_t text_bytes);
 void qr_net_prepare_job(void *self, quire_tier_job *job);
-void qr_net_finish_job(void *self, quire_tier_job *job);
-quire_slots *qr_net_get_slots(void *self);
+void qr_net_begin_job(void *self, quire_tier_ends *ends, quire_tier_job *job);
+void qr_net_turn(void *self, quire_tier_ends *ends, int wake_fd, int timeout_ms);
+void qr_net_cancel_job(void *self, quire_tier_ends *ends, quire_tier_job *job);
 
 #endif

@@ -25,6 +25,12 @@ static void tune(int fd)
     set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, UNHEARD_MS);
 }
 
+bool qr_socket_watch(int epoll_fd, int fd, void *data)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = data};
+    return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
 /* The rest of making a connection; result: of what came before, with errno. */
 static int add_parts(qr_socket *s, int result, qr_tls *tls, const char *host, int epoll_fd,
                      void *data)

@@ -22,6 +22,8 @@ typedef struct qr_socket {
     bool is_promised;
 } qr_socket;
 
+/* Input on any descriptor is told by epoll_fd, with data. */
+bool qr_socket_watch(int epoll_fd, int fd, void *data);
 /* Begins to connect, watched by epoll_fd with data. 0, or -1 with errno. */
 int qr_socket_connect(qr_socket *s, const qr_endpoint *endpoint, qr_tls *tls, const char *host,
                       int epoll_fd, void *data);

@@ -57,20 +57,26 @@ static bool has_ready_link(const quire_tier_peer *peer)
     return false;
 }
 
-void qr_peer_batch_begin(quire_tier_peer *peer, quire_tier_job *job)
+void qr_peer_batch_begin(qr_net_client *net, quire_tier_job *job)
 {
+    quire_tier_peer *peer = (quire_tier_peer *)net;
+    if (peer->has_next_fingerprint) {
+        peer->has_next_fingerprint = false;
+        memcpy(peer->fingerprint, peer->next_fingerprint, sizeof peer->fingerprint);
+        for (uint32_t i = 0; i < peer->num_links; i++)
+            qr_peer_link_close(peer, &peer->links[i]);
+        peer->retry_at_ns = 0;
+        peer->backoff_ns = peer->retry_ns;
+    }
     bool is_down = peer->net.now_ns < peer->retry_at_ns && !has_ready_link(peer);
     bool is_known = job->op == QUIRE_TIER_LOAD || job->op == QUIRE_TIER_FIND;
-    qr_net_begin(&peer->net, job, is_known && !is_down);
+    qr_net_begin(net, job, is_known && !is_down);
 }
 
-void qr_peer_batch_cancel(quire_tier_peer *peer, const quire_tier_job *job)
+void qr_peer_batch_cancel(qr_net_client *net, qr_net_batch *batch)
 {
-    qr_net_batch *batch = qr_net_find(&peer->net, job);
-    if (batch == NULL)
-        return;
-    bool is_late = peer->net.now_ns >= batch->deadline_ns;
-    end_batch(peer, batch, is_late ? QUIRE_TIER_FAILED : QUIRE_TIER_CANCELLED);
+    bool is_late = net->now_ns >= batch->deadline_ns;
+    end_batch((quire_tier_peer *)net, batch, is_late ? QUIRE_TIER_FAILED : QUIRE_TIER_CANCELLED);
 }
 
 void qr_peer_batch_expire(quire_tier_peer *peer)

@@ -20,13 +20,8 @@ enum {
 
 /* ---- opening and closing --------------------------------------------------- */
 
-bool qr_peer_link_open(quire_tier_peer *peer, qr_peer_link *link, const qr_endpoint *endpoint)
+void qr_peer_link_begin(quire_tier_peer *peer, qr_peer_link *link)
 {
-    if (qr_socket_connect(&link->socket, endpoint, peer->net.tls, peer->target.address.host,
-                          peer->net.epoll_fd, &link->socket) != 0) {
-        qr_peer_say(peer, "%s", strerror(errno));
-        return false;
-    }
     link->state = QR_PEER_LINK_CONNECTING;
     link->until_ns = peer->net.now_ns + peer->net.connect_ns;
     link->first_call = 0;
@@ -36,7 +31,6 @@ bool qr_peer_link_open(quire_tier_peer *peer, qr_peer_link *link, const qr_endpo
     link->in_bytes = 0;
     link->out_bytes = 0;
     link->out_sent = 0;
-    return true;
 }
 
 void qr_peer_link_close(quire_tier_peer *peer, qr_peer_link *link)
@@ -58,7 +52,7 @@ void qr_peer_link_close(quire_tier_peer *peer, qr_peer_link *link)
 static void lose(quire_tier_peer *peer, qr_peer_link *link, const char *why)
 {
     bool was_ready = link->state == QR_PEER_LINK_READY;
-    qr_peer_say(peer, "%s", why);
+    qr_say(qr_net_why(&peer->target), "%s", why);
     qr_peer_link_close(peer, link);
     if (!was_ready)
         qr_peer_not_connected(peer);

@@ -2,18 +2,7 @@
 
 #include "base/hooks.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
 enum { BACKOFF_TIMES = 32, JITTER_PERCENT = 25 };
-
-void qr_peer_say(quire_tier_peer *peer, const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    (void)vsnprintf(peer->why, sizeof peer->why, format, values);
-    va_end(values);
-}
 
 /* ---- connecting ------------------------------------------------------------ */
 
@@ -23,11 +12,11 @@ static void go_down(quire_tier_peer *peer)
     uint64_t longest = peer->retry_ns * BACKOFF_TIMES;
     (void)qr_random_bytes(&peer->net.hooks, &random, sizeof random); /* 0 will do as well */
     uint64_t wait = peer->backoff_ns + peer->backoff_ns / 100 * (random % JITTER_PERCENT);
-    if (!peer->is_told)
+    if (!peer->target.is_told)
         qr_log(&peer->net.hooks, QUIRE_LOG_WARNING, "peer %s:%u: %s; retry in %.1f s",
-               peer->target.address.host, peer->target.address.port, peer->why,
+               peer->target.address.host, peer->target.address.port, peer->target.why,
                (double)wait * 1e-9);
-    peer->is_told = true;
+    peer->target.is_told = true;
     peer->retry_at_ns = peer->net.now_ns + wait;
     peer->backoff_ns = peer->backoff_ns > longest / 2 ? longest : peer->backoff_ns * 2;
     peer->target.num_endpoints = 0; /* a name is looked up anew */
@@ -45,10 +34,10 @@ void qr_peer_not_connected(quire_tier_peer *peer)
 
 void qr_peer_ready(quire_tier_peer *peer)
 {
-    if (peer->is_told)
+    if (peer->target.is_told)
         qr_log(&peer->net.hooks, QUIRE_LOG_INFO, "peer %s:%u: connected again",
                peer->target.address.host, peer->target.address.port);
-    peer->is_told = false;
+    peer->target.is_told = false;
     peer->backoff_ns = peer->retry_ns;
     peer->retry_at_ns = 0;
     peer->target.at_endpoint = 0;
@@ -58,7 +47,7 @@ static void name_found(qr_net_client *net, qr_net_target *target)
 {
     quire_tier_peer *peer = (quire_tier_peer *)net;
     if (target->num_endpoints == 0) {
-        qr_peer_say(peer, "name not found");
+        qr_say(qr_net_why(target), "name not found");
         go_down(peer);
     }
 }
@@ -78,12 +67,10 @@ static void add_link(quire_tier_peer *peer)
     if (closed == NULL || is_down || peer->target.is_looking ||
         (peer->target.num_endpoints == 0 && !qr_net_find_endpoints(&peer->net, &peer->target)))
         return;
-    while (peer->target.at_endpoint < peer->target.num_endpoints) {
-        if (qr_peer_link_open(peer, closed, &peer->target.endpoints[peer->target.at_endpoint]))
-            return;
-        peer->target.at_endpoint++;
-    }
-    go_down(peer);
+    if (qr_net_connect(&peer->net, &peer->target, &closed->socket))
+        qr_peer_link_begin(peer, closed);
+    else
+        go_down(peer);
 }
 
 /* ---- time ------------------------------------------------------------------ */
@@ -105,14 +92,14 @@ static void close_late(quire_tier_peer *peer)
         if (peer->net.now_ns < link_due(link))
             continue;
         bool was_ready = link->state == QR_PEER_LINK_READY;
-        qr_peer_say(peer, "timeout: no reply");
+        qr_say(qr_net_why(&peer->target), "timeout: no reply");
         qr_peer_link_close(peer, link);
         if (!was_ready)
             qr_peer_not_connected(peer);
     }
     if (peer->target.is_looking && peer->net.now_ns >= peer->target.until_ns) {
         peer->target.is_looking = false;
-        qr_peer_say(peer, "timeout: name lookup");
+        qr_say(qr_net_why(&peer->target), "timeout: name lookup");
         go_down(peer);
     }
 }
@@ -147,8 +134,16 @@ static void work(qr_net_client *net)
     }
 }
 
-void qr_peer_turn(quire_tier_peer *peer, quire_tier_ends *ends, int wake_fd, int timeout_ms)
+static const qr_net_target *find_missing(const qr_net_client *net)
 {
-    static const qr_net_ops ops = {.work = work, .next_time = next_time, .name_found = name_found};
-    qr_net_turn(&peer->net, &ops, ends, wake_fd, timeout_ms);
+    const quire_tier_peer *peer = (const quire_tier_peer *)net;
+    return qr_count_get(&net->counts[QR_NET_CONNECTED]) > 0 ? NULL : &peer->target;
 }
+
+const qr_net_ops qr_peer_net_ops = {.name = "peer",
+                                    .work = work,
+                                    .next_time = next_time,
+                                    .name_found = name_found,
+                                    .begin = qr_peer_batch_begin,
+                                    .cancel = qr_peer_batch_cancel,
+                                    .find_missing = find_missing};

@@ -33,8 +33,7 @@ enum {
     QR_PEER_MAX_LINKS = 16,
     QR_PEER_IN = 2048,
     QR_PEER_OUT = QR_PEER_FIND_BYTES + 4096,
-    QR_PEER_SCRATCH = 64 * 1024,
-    QR_PEER_WHY = 160
+    QR_PEER_SCRATCH = 64 * 1024
 };
 
 typedef struct qr_peer_call {
@@ -105,8 +104,6 @@ struct quire_tier_peer {
     uint64_t retry_ns;
     uint64_t retry_at_ns; /* down until then */
     uint64_t backoff_ns;
-    bool is_told; /* what is wrong is in the log */
-    char why[QR_PEER_WHY];
 
     uint32_t num_links;
     qr_peer_link *links;
@@ -122,8 +119,9 @@ static inline qr_peer_call *qr_peer_call_at(qr_peer_link *link, uint32_t i)
 
 /* ---- batch.c ------------------------------------------------------------ */
 
-void qr_peer_batch_begin(quire_tier_peer *peer, quire_tier_job *job);
-void qr_peer_batch_cancel(quire_tier_peer *peer, const quire_tier_job *job);
+/* Of qr_net_ops. */
+void qr_peer_batch_begin(qr_net_client *net, quire_tier_job *job);
+void qr_peer_batch_cancel(qr_net_client *net, qr_net_batch *batch);
 /* Ends those whose time is over. */
 void qr_peer_batch_expire(quire_tier_peer *peer);
 /* Makes calls of ios while links have room. true: some ios wait for a link. */
@@ -138,7 +136,8 @@ void qr_peer_call_found(quire_tier_peer *peer, const qr_peer_call *call,
 
 /* ---- link.c ------------------------------------------------------------- */
 
-bool qr_peer_link_open(quire_tier_peer *peer, qr_peer_link *link, const qr_endpoint *endpoint);
+/* Its socket is being connected. */
+void qr_peer_link_begin(quire_tier_peer *peer, qr_peer_link *link);
 /* All its calls fail. */
 void qr_peer_link_close(quire_tier_peer *peer, qr_peer_link *link);
 /* Sends and receives what can be. */
@@ -151,12 +150,10 @@ void qr_peer_link_forget(quire_tier_peer *peer, qr_peer_link *link, const qr_net
 
 /* ---- peer.c ------------------------------------------------------------------ */
 
-void qr_peer_say(quire_tier_peer *peer, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
 /* A link was lost before it was ready: another address is tried in this turn, or the peer is
  * down. */
 void qr_peer_not_connected(quire_tier_peer *peer);
 void qr_peer_ready(quire_tier_peer *peer);
-void qr_peer_turn(quire_tier_peer *peer, quire_tier_ends *ends, int wake_fd, int timeout_ms);
+extern const qr_net_ops qr_peer_net_ops;
 
 #endif

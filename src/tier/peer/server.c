@@ -245,12 +245,6 @@ static int listen_at(quire_peer_server *server, const qr_address *address,
     return QUIRE_OK;
 }
 
-static bool watch(quire_peer_server *server, int fd, void *data)
-{
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = data};
-    return epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
-}
-
 static int open_parts(quire_peer_server *server, const quire_peer_server_config *c,
                       const qr_address *address, const qr_endpoint *endpoint, qr_sentence message)
 {
@@ -276,8 +270,8 @@ static int open_parts(quire_peer_server *server, const quire_peer_server_config 
     server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     server->stop_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     bool is_watched = server->epoll_fd >= 0 && server->stop_fd >= 0 &&
-                      watch(server, server->listener, &server->listener) &&
-                      watch(server, server->stop_fd, &server->stop_fd);
+                      qr_socket_watch(server->epoll_fd, server->listener, &server->listener) &&
+                      qr_socket_watch(server->epoll_fd, server->stop_fd, &server->stop_fd);
     return is_watched && qr_thread_start(&server->thread, "quire-peer", serve, server)
                ? QUIRE_OK
                : QUIRE_E_SYSTEM;

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "tier/core/tier.h"
 #include "tier/peer/peer.h"
+#include "tier/slots/known.h"
 
 #include <quire/wire.h>
 
@@ -17,21 +18,7 @@ enum { LINKS = 2, WINDOW_BYTES = 8 * 1024 * 1024 };
 
 static qr_net_options options_of(const quire_tier_peer_config *c, uint32_t max_jobs)
 {
-    return (qr_net_options){.max_jobs = max_jobs,
-                            .event_keys = c->event_keys,
-                            .max_block_bytes = c->max_block_bytes,
-                            .connect_ns = c->connect_ns,
-                            .wait_ns = c->wait_ns,
-                            .late_ns = c->late_ns,
-                            .fingerprint = c->fingerprint,
-                            .has_tls = c->tls != 0,
-                            .trusts_network = c->trust_network != 0,
-                            .secret = QR_PEER_SECRET_OPTIONS(c),
-                            .tls = {.ca_file = c->tls_ca_file,
-                                    .cert_file = c->tls_cert_file,
-                                    .key_file = c->tls_key_file,
-                                    .server_name = c->tls_server_name,
-                                    .trusts_any = c->tls_trust_any != 0}};
+    return (qr_net_options){QR_NET_OPTIONS(c, max_jobs), .secret = QR_PEER_SECRET_OPTIONS(c)};
 }
 
 static const char *check_fields(const quire_tier_peer_config *c, const qr_net_options *options)
@@ -84,7 +71,7 @@ static int init_peer(void *self, const void *config, uint32_t max_jobs, const qu
     const quire_tier_peer_config *c = config;
     qr_net_options options = options_of(c, max_jobs);
     uint64_t seed = 0;
-    int status = qr_net_open(&peer->net, &options, hooks, message);
+    int status = qr_net_open(&peer->net, &qr_peer_net_ops, &options, hooks, message);
     if (status != QUIRE_OK)
         return status;
     (void)qr_address_parse_or(&peer->target.address, c->server, strlen(c->server), 0);
@@ -104,24 +91,6 @@ static int init_peer(void *self, const void *config, uint32_t max_jobs, const qu
 }
 
 /* ---- what a runner calls --------------------------------------------------- */
-
-static int open_peer(void *self, const void *memory, size_t bytes, char *text, size_t text_bytes)
-{
-    qr_sentence message = {text, text_bytes};
-    quire_tier_peer *peer = self;
-    qr_net_client *net = &peer->net;
-    (void)memory; /* sockets need no memory to be registered */
-    (void)bytes;
-    uint64_t end = qr_now_ns(NULL) + net->wait_ns; /* a clock of the caller's may stand still */
-    while (net->wait_ns > 0 && atomic_load(&net->counts[QR_NET_CONNECTED]) == 0) {
-        enum { MOST_MS = 20 }; /* a peer that is down is tried again */
-        if (qr_now_ns(NULL) >= end)
-            return qr_fail(message, QUIRE_E_SYSTEM, "peer %s:%u: %s", peer->target.address.host,
-                           peer->target.address.port, peer->why[0] != 0 ? peer->why : "no reply");
-        qr_peer_turn(peer, NULL, -1, MOST_MS);
-    }
-    return QUIRE_OK;
-}
 
 static void get_caps(void *self, quire_tier_caps *caps)
 {
@@ -167,51 +136,22 @@ static int set_identity(void *self, const unsigned char *fingerprint)
     return QUIRE_OK;
 }
 
-static void begin_job(void *self, quire_tier_ends *ends, quire_tier_job *job)
-{
-    quire_tier_peer *peer = self;
-    peer->net.ends = ends;
-    peer->net.now_ns = qr_now_ns(&peer->net.hooks);
-    if (peer->has_next_fingerprint) {
-        peer->has_next_fingerprint = false;
-        memcpy(peer->fingerprint, peer->next_fingerprint, sizeof peer->fingerprint);
-        for (uint32_t i = 0; i < peer->num_links; i++)
-            qr_peer_link_close(peer, &peer->links[i]);
-        peer->retry_at_ns = 0;
-        peer->backoff_ns = peer->retry_ns;
-    }
-    qr_peer_batch_begin(peer, job);
-}
-
-static void turn_peer(void *self, quire_tier_ends *ends, int wake_fd, int timeout_ms)
-{
-    qr_peer_turn(self, ends, wake_fd, timeout_ms);
-}
-
-static void cancel_job(void *self, quire_tier_ends *ends, quire_tier_job *job)
-{
-    quire_tier_peer *peer = self;
-    peer->net.ends = ends;
-    peer->net.now_ns = qr_now_ns(&peer->net.hooks);
-    qr_peer_batch_cancel(peer, job);
-}
-
 static const quire_tier_ops ops = {.abi = 1,
                                    .size = sizeof(quire_tier_ops),
                                    .name = "peer",
                                    .medium = "PEER",
-                                   .open = open_peer,
+                                   .open = qr_net_await,
                                    .close = close_peer,
                                    .caps = get_caps,
                                    .prepare = prepare_job,
-                                   .finish = qr_net_finish_job,
-                                   .slots = qr_net_get_slots,
+                                   .finish = qr_known_finish_job,
+                                   .slots = qr_known_get_slots,
                                    .usage = get_usage,
                                    .lookup = lookup_keys,
                                    .set_identity = set_identity,
-                                   .begin = begin_job,
-                                   .turn = turn_peer,
-                                   .cancel = cancel_job};
+                                   .begin = qr_net_begin_job,
+                                   .turn = qr_net_turn,
+                                   .cancel = qr_net_cancel_job};
 static const qr_tier_kind kind = {.ops = &ops,
                                   .config_bytes = sizeof(quire_tier_peer_config),
                                   .self_bytes = sizeof(quire_tier_peer),

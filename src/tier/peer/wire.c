@@ -9,57 +9,46 @@
 
 static const unsigned char MAGIC[8] = {'Q', 'U', 'I', 'R', 'E', 'P', 'E', 'R'};
 
-static void put_u32(unsigned char *at, uint32_t v)
-{
-    memcpy(at, &v, sizeof v);
-}
-
-static uint32_t get_u32(const unsigned char *at)
-{
-    uint32_t v;
-    memcpy(&v, at, sizeof v);
-    return v;
-}
-
 void qr_peer_put_head(unsigned char *at, uint32_t type, uint32_t id, uint32_t a, uint32_t b)
 {
-    put_u32(at, type);
-    put_u32(at + 4, id);
-    put_u32(at + 8, a);
-    put_u32(at + 12, b);
+    qr_store_u32(at, type);
+    qr_store_u32(at + 4, id);
+    qr_store_u32(at + 8, a);
+    qr_store_u32(at + 12, b);
 }
 
 qr_peer_head qr_peer_get_head(const unsigned char *at)
 {
-    return (qr_peer_head){get_u32(at), get_u32(at + 4), get_u32(at + 8), get_u32(at + 12)};
+    return (qr_peer_head){qr_load_u32(at), qr_load_u32(at + 4), qr_load_u32(at + 8),
+                          qr_load_u32(at + 12)};
 }
 
 void qr_peer_put_key(unsigned char *at, const quire_tier_key *key)
 {
     memcpy(at, key->hash, QUIRE_TIER_HASH_BYTES);
-    put_u32(at + QUIRE_TIER_HASH_BYTES, key->group);
-    put_u32(at + QUIRE_TIER_HASH_BYTES + 4, key->rank);
+    qr_store_u32(at + QUIRE_TIER_HASH_BYTES, key->group);
+    qr_store_u32(at + QUIRE_TIER_HASH_BYTES + 4, key->rank);
 }
 
 void qr_peer_get_key(const unsigned char *at, quire_tier_key *key)
 {
     memcpy(key->hash, at, QUIRE_TIER_HASH_BYTES);
-    key->group = get_u32(at + QUIRE_TIER_HASH_BYTES);
-    key->rank = get_u32(at + QUIRE_TIER_HASH_BYTES + 4);
+    key->group = qr_load_u32(at + QUIRE_TIER_HASH_BYTES);
+    key->rank = qr_load_u32(at + QUIRE_TIER_HASH_BYTES + 4);
 }
 
 void qr_peer_put_greeting(unsigned char *at, qr_peer_status status, const unsigned char *random)
 {
     memcpy(at, MAGIC, sizeof MAGIC);
-    put_u32(at + 8, QR_PEER_VERSION);
-    put_u32(at + 12, status);
+    qr_store_u32(at + 8, QR_PEER_VERSION);
+    qr_store_u32(at + 12, status);
     memcpy(at + 16, random, QR_PEER_RANDOM);
 }
 
 bool qr_peer_get_greeting(const unsigned char *at, uint32_t *version, uint32_t *status)
 {
-    *version = get_u32(at + 8);
-    *status = get_u32(at + 12);
+    *version = qr_load_u32(at + 8);
+    *status = qr_load_u32(at + 12);
     return memcmp(at, MAGIC, sizeof MAGIC) == 0 && *version > 0 &&
            (*status == QR_PEER_OK || *status == QR_PEER_UNKNOWN);
 }
@@ -67,15 +56,15 @@ bool qr_peer_get_greeting(const unsigned char *at, uint32_t *version, uint32_t *
 void qr_peer_put_welcome(unsigned char *at, qr_peer_status status, uint32_t max_block_bytes)
 {
     memset(at, 0, QR_PEER_WELCOME);
-    put_u32(at, status);
-    put_u32(at + 4, max_block_bytes);
+    qr_store_u32(at, status);
+    qr_store_u32(at + 4, max_block_bytes);
 }
 
 bool qr_peer_get_welcome(const unsigned char *at, uint32_t *status, uint32_t *max_block_bytes)
 {
-    *status = get_u32(at);
-    *max_block_bytes = get_u32(at + 4);
-    return get_u32(at + 8) == 0 && get_u32(at + 12) == 0 &&
+    *status = qr_load_u32(at);
+    *max_block_bytes = qr_load_u32(at + 4);
+    return qr_load_u32(at + 8) == 0 && qr_load_u32(at + 12) == 0 &&
            (*status == QR_PEER_OK || *status == QR_PEER_SECRET || *status == QR_PEER_IDENTITY);
 }
 

@@ -39,11 +39,12 @@ void qr_call_end(quire_tier_redis *redis, qr_call *call, quire_tier_status statu
         qr_net_end_io(&redis->net, batch, io, status);
 }
 
-static void write_command(quire_tier_redis *redis, qr_call *call, quire_tier_op op)
+static void write_command(quire_tier_redis *redis, qr_call *call, quire_tier_op op,
+                          const quire_tier_io *io)
 {
     memcpy(call->text, ASKING, QR_REDIS_ASKING);
     call->head = call->text + QR_REDIS_ASKING;
-    call->head_bytes = qr_redis_command_write(&redis->space, op, qr_call_io(call), redis->has_ttl,
+    call->head_bytes = qr_redis_command_write(&redis->space, op, io, redis->has_ttl,
                                               call->text + QR_REDIS_ASKING, &call->slot);
 }
 
@@ -57,7 +58,7 @@ static qr_call *make_call(quire_tier_redis *redis, qr_net_batch *batch, uint32_t
     call->batch = batch;
     call->io = i;
     call->kind = is_store ? QR_CALL_CHECK : (qr_call_kind)batch->op;
-    write_command(redis, call, is_store ? QUIRE_TIER_FIND : batch->op);
+    write_command(redis, call, is_store ? QUIRE_TIER_FIND : batch->op, &batch->ios[i]);
     if (batch->op == QUIRE_TIER_LOAD)
         call->answer_bytes = QR_REDIS_HEADER + batch->ios[i].bytes;
     if (is_store || batch->op == QUIRE_TIER_LOAD)
@@ -72,7 +73,7 @@ void qr_call_send_store(quire_tier_redis *redis, qr_call *call)
     call->num_skipped = 0;
     call->body = io->memory;
     call->body_bytes = io->bytes;
-    write_command(redis, call, QUIRE_TIER_STORE);
+    write_command(redis, call, QUIRE_TIER_STORE, io);
     qr_call_route(redis, call, NULL);
 }
 
@@ -87,7 +88,7 @@ void qr_call_route(quire_tier_redis *redis, qr_call *call, qr_node *node)
     } else if (qr_node_is_open(node)) {
         qr_call_end(redis, call, QUIRE_TIER_REFUSED);
     } else {
-        qr_node_push(redis, node, call);
+        qr_node_push(node, call);
     }
 }
 
@@ -96,12 +97,8 @@ void qr_call_drop_key(quire_tier_redis *redis, const qr_call *load)
     qr_call *call = qr_call_take(redis, false);
     if (call == NULL)
         return; /* the next load finds it wrong again */
-    quire_tier_io io = *qr_call_io(load);
     call->kind = QR_CALL_REMOVE;
-    memcpy(call->text, ASKING, QR_REDIS_ASKING);
-    call->head = call->text + QR_REDIS_ASKING;
-    call->head_bytes = qr_redis_command_write(&redis->space, QUIRE_TIER_REMOVE, &io, false,
-                                              call->text + QR_REDIS_ASKING, &call->slot);
+    write_command(redis, call, QUIRE_TIER_REMOVE, qr_call_io(load));
     call->due_ns = redis->net.now_ns + redis->drop_ns;
     qr_call_route(redis, call, NULL);
 }
@@ -180,24 +177,6 @@ void qr_batch_route_all(quire_tier_redis *redis)
 
 /* ---- users that do not wait any longer ------------------------------------- */
 
-/* Calls of the batch that wait at the node end. */
-static void forget_waiting(quire_tier_redis *redis, qr_node *node, const qr_net_batch *batch,
-                           quire_tier_status status)
-{
-    qr_call *call = node->waiting;
-    node->waiting = NULL;
-    node->waiting_last = NULL;
-    while (call != NULL) {
-        qr_call *next = call->next;
-        node->num_calls--;
-        if (call->batch == batch)
-            qr_call_end(redis, call, status);
-        else
-            qr_node_push(redis, node, call);
-        call = next;
-    }
-}
-
 /* The batch's user is gone; what cannot be left alone is closed first. The batch is released with
  * its last io; a hold on it keeps it valid here until all nodes were looked at. */
 static void leave_batch(quire_tier_redis *redis, qr_net_batch *batch, quire_tier_status status,
@@ -210,12 +189,12 @@ static void leave_batch(quire_tier_redis *redis, qr_net_batch *batch, quire_tier
         uint32_t num_gone = 0;
         if (!node->is_used || node->num_calls == 0)
             continue;
-        forget_waiting(redis, node, batch, status);
+        qr_node_end_waiting(redis, node, batch, status);
         for (uint32_t i = 0; i < redis->num_links; i++)
             if (!qr_link_forget(redis, &node->links[i], batch, status, keeps_stores, &num_gone))
                 qr_link_close(redis, &node->links[i], false);
         if (strikes && num_gone > 0 && !qr_node_is_open(node)) {
-            qr_node_say(node, "timeout: no reply");
+            qr_say(qr_net_why(&node->target), "timeout: no reply");
             qr_node_strike(redis, node, false);
         }
     }
@@ -242,11 +221,9 @@ void qr_batch_expire(quire_tier_redis *redis)
 }
 
 /* A store that is half sent goes on, but not for long. */
-void qr_batch_cancel(quire_tier_redis *redis, const quire_tier_job *job)
+void qr_batch_cancel(qr_net_client *net, qr_net_batch *batch)
 {
-    qr_net_batch *batch = qr_net_find(&redis->net, job);
-    if (batch == NULL)
-        return;
+    quire_tier_redis *redis = (quire_tier_redis *)net;
     if (redis->net.now_ns >= batch->deadline_ns) {
         expire_batch(redis, batch);
         return;

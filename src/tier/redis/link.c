@@ -28,13 +28,8 @@ static const char PING[] = "*1\r\n$4\r\nPING\r\n";
 
 /* ---- opening and closing --------------------------------------------------- */
 
-bool qr_link_open(quire_tier_redis *redis, qr_link *link, const qr_endpoint *endpoint)
+void qr_link_begin(quire_tier_redis *redis, qr_link *link)
 {
-    if (qr_socket_connect(&link->socket, endpoint, redis->net.tls, link->node->target.address.host,
-                          redis->net.epoll_fd, &link->socket) != 0) {
-        qr_node_say(link->node, "%s", strerror(errno));
-        return false;
-    }
     link->state = QR_LINK_CONNECTING;
     link->until_ns = redis->net.now_ns + redis->net.connect_ns;
     link->resp = (qr_resp){0};
@@ -42,7 +37,6 @@ bool qr_link_open(quire_tier_redis *redis, qr_link *link, const qr_endpoint *end
     link->in_begin = 0;
     link->in_end = 0;
     qr_net_count(&redis->net, QR_NET_CONNECTIONS, 1);
-    return true;
 }
 
 void qr_link_close(quire_tier_redis *redis, qr_link *link, bool strikes)
@@ -50,11 +44,10 @@ void qr_link_close(quire_tier_redis *redis, qr_link *link, bool strikes)
     if (link->state == QR_LINK_CLOSED)
         return;
     bool was_ready = link->state == QR_LINK_READY;
-    qr_call *call = link->first;
+    qr_call *call = link->calls.first;
     qr_socket_close(&link->socket);
     link->state = QR_LINK_CLOSED;
-    link->first = NULL;
-    link->last = NULL;
+    link->calls = (qr_call_list){0};
     link->sending = NULL;
     link->sent = 0;
     link->num_calls = 0;
@@ -79,21 +72,20 @@ void qr_link_close(quire_tier_redis *redis, qr_link *link, bool strikes)
 /* A server may close a connection that nothing is asked on: that is no fault of it. */
 static void lose_link(quire_tier_redis *redis, qr_link *link, const char *why)
 {
-    qr_node_say(link->node, "%s", why);
-    qr_link_close(redis, link, link->state != QR_LINK_READY || link->first != NULL);
+    qr_say(qr_net_why(&link->node->target), "%s", why);
+    qr_link_close(redis, link, link->state != QR_LINK_READY || link->calls.first != NULL);
 }
 
 static void surprise(quire_tier_redis *redis, qr_link *link, const char *what)
 {
     qr_net_count(&redis->net, QR_NET_SURPRISES, 1);
-    qr_node_say(link->node, "%s", what);
+    qr_say(qr_net_why(&link->node->target), "%s", what);
     qr_link_close(redis, link, true);
 }
 
 /* ---- calls ----------------------------------------------------------------- */
 
-/* Our own questions take no room: no connection is made for them. */
-static uint64_t weight(const qr_call *call)
+uint64_t qr_call_weight(const qr_call *call)
 {
     if (call->kind >= QR_CALL_AUTH)
         return 0;
@@ -103,29 +95,22 @@ static uint64_t weight(const qr_call *call)
 /* The node has counted it already. */
 void qr_link_push(qr_link *link, qr_call *call)
 {
-    call->next = NULL;
-    if (link->last != NULL)
-        link->last->next = call;
-    else
-        link->first = call;
-    link->last = call;
+    qr_call_list_add(&link->calls, call);
     if (link->sending == NULL) {
         link->sending = call;
         link->sent = 0;
     }
     link->num_calls++;
-    link->bytes += weight(call);
+    link->bytes += qr_call_weight(call);
 }
 
 static qr_call *pop_call(qr_link *link)
 {
-    qr_call *call = link->first;
-    link->first = call->next;
-    if (link->first == NULL)
-        link->last = NULL;
+    qr_call *call = link->calls.first;
+    qr_call_list_drop_first(&link->calls);
     link->num_calls--;
     link->node->num_calls--;
-    link->bytes -= weight(call);
+    link->bytes -= qr_call_weight(call);
     return call;
 }
 
@@ -134,14 +119,14 @@ static void unlink_call(qr_link *link, qr_call *before, qr_call *call)
     if (before != NULL)
         before->next = call->next;
     else
-        link->first = call->next;
-    if (link->last == call)
-        link->last = before;
+        link->calls.first = call->next;
+    if (link->calls.last == call)
+        link->calls.last = before;
     if (link->sending == call)
         link->sending = call->next;
     link->num_calls--;
     link->node->num_calls--;
-    link->bytes -= weight(call);
+    link->bytes -= qr_call_weight(call);
 }
 
 /* Its answer goes nowhere. */
@@ -150,7 +135,7 @@ static void orphan_call(quire_tier_redis *redis, qr_link *link, qr_call *call,
 {
     qr_net_batch *batch = call->batch;
     uint32_t io = call->io;
-    if (call == link->first && link->mode == QR_MODE_VALUE)
+    if (call == link->calls.first && link->mode == QR_MODE_VALUE)
         link->mode = QR_MODE_DRAIN;
     call->batch = NULL;
     call->due_ns = redis->net.now_ns + redis->net.late_ns;
@@ -163,7 +148,7 @@ bool qr_link_forget(quire_tier_redis *redis, qr_link *link, qr_net_batch *batch,
     bool is_clean = true;
     bool is_sent = true; /* before sending, everything is */
     qr_call *before = NULL;
-    for (qr_call *call = link->first; call != NULL;) {
+    for (qr_call *call = link->calls.first; call != NULL;) {
         qr_call *next = call->next;
         bool is_half = call == link->sending && (link->sent > 0 || link->socket.is_promised);
         is_sent = is_sent && call != link->sending;
@@ -249,7 +234,7 @@ static void send_calls(quire_tier_redis *redis, qr_link *link)
 
 static unsigned char *memory_of(const qr_link *link)
 {
-    return qr_call_io(link->first)->memory;
+    return qr_call_io(link->calls.first)->memory;
 }
 
 /* Where the next bytes go. */
@@ -297,7 +282,7 @@ static void note_value(quire_tier_redis *redis, qr_link *link, uint64_t n)
     uint64_t from = link->value_at;
     link->value_at += n;
     if (from < QR_REDIS_HEADER && link->value_at >= QR_REDIS_HEADER) {
-        if (!qr_redis_header_check(&redis->space, qr_call_io(link->first), link->header,
+        if (!qr_redis_header_check(&redis->space, qr_call_io(link->calls.first), link->header,
                                    &link->expected_crc)) {
             link->mode = QR_MODE_DRAIN; /* not ours: no byte more of it */
             return;
@@ -333,7 +318,7 @@ static void copy_value(quire_tier_redis *redis, qr_link *link)
 
 static void begin_value(qr_link *link, uint64_t bytes)
 {
-    const qr_call *call = link->first;
+    const qr_call *call = link->calls.first;
     bool is_expected =
         call->batch != NULL && bytes == (uint64_t)QR_REDIS_HEADER + qr_call_io(call)->bytes;
     link->mode = is_expected ? QR_MODE_VALUE : QR_MODE_DRAIN;
@@ -351,7 +336,7 @@ static void drain_value(qr_link *link)
     uint64_t have = link->in_end - link->in_begin;
     uint64_t left = link->value_bytes - link->value_at;
     uint64_t n = have < left ? have : left;
-    if (link->first->kind == QR_CALL_INFO)
+    if (link->calls.first->kind == QR_CALL_INFO)
         qr_usage_scan(link, link->input + link->in_begin, n);
     link->in_begin += (uint32_t)n;
     link->value_at += n;
@@ -374,7 +359,7 @@ static void end_value(quire_tier_redis *redis, qr_link *link)
 /* One item of an answer; false: nothing can be taken now. */
 static bool take_reply(quire_tier_redis *redis, qr_link *link)
 {
-    qr_call *call = link->first;
+    qr_call *call = link->calls.first;
     qr_resp_item item;
     size_t used;
     if (call == NULL || (call == link->sending && call->num_skipped == 0)) {
@@ -458,8 +443,8 @@ static void receive_answers(quire_tier_redis *redis, qr_link *link)
 
 /* ---- both ------------------------------------------------------------------ */
 
-static bool push_greeting(quire_tier_redis *redis, qr_link *link, qr_call_kind kind,
-                          const char *text, uint32_t bytes)
+bool qr_link_ask(quire_tier_redis *redis, qr_link *link, qr_call_kind kind, const char *text,
+                 uint32_t bytes, uint64_t due_ns)
 {
     qr_call *call = qr_call_take(redis, true);
     if (call == NULL)
@@ -467,12 +452,13 @@ static bool push_greeting(quire_tier_redis *redis, qr_link *link, qr_call_kind k
     call->kind = kind;
     call->head = text;
     call->head_bytes = bytes;
-    call->due_ns = UINT64_MAX; /* the link has its own time for this */
+    call->due_ns = due_ns;
     link->node->num_calls++;
     qr_link_push(link, call);
     return true;
 }
 
+/* The link has its own time for these. */
 static void greet(quire_tier_redis *redis, qr_link *link)
 {
     bool is_pushed = true;
@@ -480,9 +466,10 @@ static void greet(quire_tier_redis *redis, qr_link *link)
     if (redis->auth != NULL) {
         char *auth = redis->auth + (size_t)(link - redis->links) * QR_SECRET_AUTH;
         uint32_t bytes = qr_secret_write_auth(&redis->net.secret, auth);
-        is_pushed = push_greeting(redis, link, QR_CALL_AUTH, auth, bytes);
+        is_pushed = qr_link_ask(redis, link, QR_CALL_AUTH, auth, bytes, UINT64_MAX);
     }
-    is_pushed = is_pushed && push_greeting(redis, link, QR_CALL_PING, PING, sizeof PING - 1);
+    is_pushed =
+        is_pushed && qr_link_ask(redis, link, QR_CALL_PING, PING, sizeof PING - 1, UINT64_MAX);
     if (!is_pushed)
         lose_link(redis, link, "too many new connections");
 }
@@ -507,8 +494,8 @@ static void check_time(quire_tier_redis *redis, qr_link *link)
     bool is_made = link->state == QR_LINK_READY;
     if (!is_made && redis->net.now_ns >= link->until_ns) {
         lose_link(redis, link, "timeout: no reply to a new connection");
-    } else if (is_made && link->first != NULL && link->first->batch == NULL &&
-               redis->net.now_ns >= link->first->due_ns) {
+    } else if (is_made && link->calls.first != NULL && link->calls.first->batch == NULL &&
+               redis->net.now_ns >= link->calls.first->due_ns) {
         lose_link(redis, link, "timeout: a reply is late");
     }
 }

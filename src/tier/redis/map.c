@@ -53,11 +53,11 @@ static qr_link *choose_asked(quire_tier_redis *redis)
     for (uint32_t n = 0; n < redis->max_nodes; n++) {
         uint32_t at = (redis->next_asked + n) % redis->max_nodes;
         qr_node *node = &redis->nodes[at];
-        for (uint32_t i = 0; node->is_used && i < redis->num_links; i++)
-            if (node->links[i].state == QR_LINK_READY) {
-                redis->next_asked = at + 1;
-                return &node->links[i];
-            }
+        qr_link *link = node->is_used ? qr_node_link(redis, node, QR_LINK_READY) : NULL;
+        if (link != NULL) {
+            redis->next_asked = at + 1;
+            return link;
+        }
     }
     return NULL;
 }
@@ -67,20 +67,15 @@ void qr_map_tend(quire_tier_redis *redis)
     if (!redis->wants_map || redis->reader.link != NULL || redis->net.now_ns < redis->map_after_ns)
         return;
     qr_link *link = choose_asked(redis);
-    qr_call *call = link == NULL ? NULL : qr_call_take(redis, true);
-    if (call == NULL)
+    uint64_t due_ns = redis->net.now_ns + redis->net.connect_ns + redis->net.late_ns;
+    if (link == NULL ||
+        !qr_link_ask(redis, link, QR_CALL_SLOTS, QUESTION, sizeof QUESTION - 1, due_ns))
         return;
-    call->kind = QR_CALL_SLOTS;
-    call->head = QUESTION;
-    call->head_bytes = sizeof QUESTION - 1;
-    call->due_ns = redis->net.now_ns + redis->net.connect_ns + redis->net.late_ns;
     redis->wants_map = false;
     redis->map_after_ns = redis->net.now_ns + redis->refresh_ns;
     redis->reader.link = link;
     redis->reader.is_failed = false;
     memset(redis->reader.owner, 0xff, sizeof redis->reader.owner);
-    link->node->num_calls++;
-    qr_link_push(link, call);
 }
 
 void qr_map_forget(quire_tier_redis *redis, const qr_link *link)

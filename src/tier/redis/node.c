@@ -7,11 +7,6 @@
 
 #include "base/hooks.h"
 
-#include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
 qr_node *qr_node_find(quire_tier_redis *redis, const qr_address *address)
 {
     qr_node *unused = NULL;
@@ -36,52 +31,43 @@ qr_node *qr_node_find(quire_tier_redis *redis, const qr_address *address)
     return unused;
 }
 
-void qr_node_say(qr_node *node, const char *format, ...)
+void qr_node_push(qr_node *node, qr_call *call)
 {
-    va_list values;
-    va_start(values, format);
-    (void)vsnprintf(node->why, sizeof node->why, format, values);
-    va_end(values);
-    for (char *c = node->why; *c != 0; c++) /* it may be a server's own words */
-        if (*c < ' ' || *c > '~')
-            *c = '?';
-}
-
-void qr_node_push(quire_tier_redis *redis, qr_node *node, qr_call *call)
-{
-    (void)redis;
-    call->next = NULL;
-    if (node->waiting_last != NULL)
-        node->waiting_last->next = call;
-    else
-        node->waiting = call;
-    node->waiting_last = call;
+    qr_call_list_add(&node->waiting, call);
     node->num_calls++;
 }
 
-/* ---- the breaker ----------------------------------------------------------- */
-
-static void fail_waiting(quire_tier_redis *redis, qr_node *node)
+void qr_node_end_waiting(quire_tier_redis *redis, qr_node *node, const qr_net_batch *batch,
+                         quire_tier_status status)
 {
-    qr_call *call = node->waiting;
-    node->waiting = NULL;
-    node->waiting_last = NULL;
+    qr_call *call = node->waiting.first;
+    node->waiting = (qr_call_list){0};
     while (call != NULL) {
         qr_call *next = call->next;
         node->num_calls--;
-        qr_call_end(redis, call, QUIRE_TIER_FAILED);
+        if (batch == NULL || call->batch == batch)
+            qr_call_end(redis, call, status);
+        else
+            qr_node_push(node, call);
         call = next;
     }
 }
 
+static void fail_waiting(quire_tier_redis *redis, qr_node *node)
+{
+    qr_node_end_waiting(redis, node, NULL, QUIRE_TIER_FAILED);
+}
+
+/* ---- the breaker ----------------------------------------------------------- */
+
 /* Its breaker has opened. */
 static void leave_alone(quire_tier_redis *redis, qr_node *node)
 {
-    if (!node->is_told)
+    if (!node->target.is_told)
         qr_log(&redis->net.hooks, QUIRE_LOG_WARNING, "redis %s:%u: %s; breaker open for %.1f s",
-               node->target.address.host, node->target.address.port, node->why,
+               node->target.address.host, node->target.address.port, node->target.why,
                (double)(node->breaker.until_ns - redis->net.now_ns) * 1e-9);
-    node->is_told = true;
+    node->target.is_told = true;
     redis->wants_map = true; /* its slots may be somebody else's by now */
     for (uint32_t i = 0; i < redis->num_links; i++)
         qr_link_close(redis, &node->links[i], false);
@@ -104,7 +90,7 @@ void qr_node_strike(quire_tier_redis *redis, qr_node *node, bool opens)
 void qr_node_good(qr_node *node)
 {
     node->breaker.strikes = 0;
-    node->is_told = false;
+    node->target.is_told = false;
 }
 
 void qr_node_ready(quire_tier_redis *redis, qr_node *node)
@@ -120,7 +106,7 @@ void qr_node_ready(quire_tier_redis *redis, qr_node *node)
 
 /* ---- connecting ------------------------------------------------------------ */
 
-static qr_link *find_link(quire_tier_redis *redis, qr_node *node, qr_link_state state)
+qr_link *qr_node_link(const quire_tier_redis *redis, const qr_node *node, qr_link_state state)
 {
     for (uint32_t i = 0; i < redis->num_links; i++)
         if (node->links[i].state == state)
@@ -138,10 +124,9 @@ static bool has_links(quire_tier_redis *redis, qr_node *node)
 
 static void connect_link(quire_tier_redis *redis, qr_node *node, qr_link *link)
 {
-    while (node->target.at_endpoint < node->target.num_endpoints) {
-        if (qr_link_open(redis, link, &node->target.endpoints[node->target.at_endpoint]))
-            return;
-        node->target.at_endpoint++;
+    if (qr_net_connect(&redis->net, &node->target, &link->socket)) {
+        qr_link_begin(redis, link);
+        return;
     }
     fail_waiting(redis, node);
     qr_node_strike(redis, node, false);
@@ -161,7 +146,7 @@ void qr_node_not_connected(quire_tier_redis *redis, qr_node *node)
 void qr_node_found(quire_tier_redis *redis, qr_node *node)
 {
     if (node->target.num_endpoints == 0)
-        qr_node_say(node, "name not found");
+        qr_say(qr_net_why(&node->target), "name not found");
     if (!has_links(redis, node))
         connect_link(redis, node, &node->links[0]);
 }
@@ -169,19 +154,14 @@ void qr_node_found(quire_tier_redis *redis, qr_node *node)
 /* Another connection where all that are ready have as much as they may. */
 static void add_link(quire_tier_redis *redis, qr_node *node)
 {
-    qr_link *link = find_link(redis, node, QR_LINK_CLOSED);
-    bool is_coming = find_link(redis, node, QR_LINK_CONNECTING) != NULL ||
-                     find_link(redis, node, QR_LINK_GREETING) != NULL;
+    qr_link *link = qr_node_link(redis, node, QR_LINK_CLOSED);
+    bool is_coming = qr_node_link(redis, node, QR_LINK_CONNECTING) != NULL ||
+                     qr_node_link(redis, node, QR_LINK_GREETING) != NULL;
     if (link != NULL && !is_coming && node->target.at_endpoint < node->target.num_endpoints)
         connect_link(redis, node, link);
 }
 
 /* ---- calls to links -------------------------------------------------------- */
-
-static uint64_t bytes_of(const qr_call *call)
-{
-    return (uint64_t)call->head_bytes + call->body_bytes + call->answer_bytes;
-}
 
 /* The ready link with the least to do, if it has room. */
 static qr_link *choose_link(quire_tier_redis *redis, qr_node *node, const qr_call *call)
@@ -196,20 +176,19 @@ static qr_link *choose_link(quire_tier_redis *redis, qr_node *node, const qr_cal
         return best;
     bool is_load = call->kind == QR_CALL_LOAD;
     uint64_t window = is_load ? redis->load_window_bytes : redis->window_bytes;
-    bool has_room = best->num_calls < QR_REDIS_LINK_CALLS && best->bytes + bytes_of(call) <= window;
+    bool has_room =
+        best->num_calls < QR_REDIS_LINK_CALLS && best->bytes + qr_call_weight(call) <= window;
     return has_room ? best : NULL;
 }
 
 static void hand_out(quire_tier_redis *redis, qr_node *node)
 {
-    while (node->waiting != NULL) {
-        qr_call *call = node->waiting;
+    while (node->waiting.first != NULL) {
+        qr_call *call = node->waiting.first;
         qr_link *link = choose_link(redis, node, call);
         if (link == NULL)
             return;
-        node->waiting = call->next;
-        if (node->waiting == NULL)
-            node->waiting_last = NULL;
+        qr_call_list_drop_first(&node->waiting);
         qr_link_push(link, call);
     }
 }
@@ -218,7 +197,7 @@ static void hand_out(quire_tier_redis *redis, qr_node *node)
 static void give_up_looking(quire_tier_redis *redis, qr_node *node)
 {
     node->target.is_looking = false;
-    qr_node_say(node, "timeout: name lookup");
+    qr_say(qr_net_why(&node->target), "timeout: name lookup");
     fail_waiting(redis, node);
     qr_node_strike(redis, node, false);
 }
@@ -226,7 +205,7 @@ static void give_up_looking(quire_tier_redis *redis, qr_node *node)
 /* A node that has slots is probed, and so is one that may tell where they are. */
 static bool is_wanted(const quire_tier_redis *redis, const qr_node *node)
 {
-    return node->waiting != NULL || node->breaker.health == QUIRE_TIER_PROBING ||
+    return node->waiting.first != NULL || node->breaker.health == QUIRE_TIER_PROBING ||
            (!redis->has_map && node->is_seed);
 }
 
@@ -242,7 +221,7 @@ void qr_node_tend(quire_tier_redis *redis, qr_node *node)
     if (!is_wanted(redis, node) || node->target.is_looking)
         return;
     if (has_links(redis, node)) {
-        if (node->waiting != NULL)
+        if (node->waiting.first != NULL)
             add_link(redis, node);
     } else if (qr_net_find_endpoints(&redis->net, &node->target)) { /* names are looked up anew */
         connect_link(redis, node, &node->links[0]);

@@ -59,8 +59,8 @@ static uint64_t next_time(qr_net_client *net)
             has_ready = has_ready || link->state == QR_LINK_READY;
             if (link->state == QR_LINK_CONNECTING || link->state == QR_LINK_GREETING)
                 qr_earlier(&when, link->until_ns);
-            else if (link->first != NULL && link->first->batch == NULL)
-                qr_earlier(&when, link->first->due_ns);
+            else if (link->calls.first != NULL && link->calls.first->batch == NULL)
+                qr_earlier(&when, link->calls.first->due_ns);
         }
     }
     if (redis->wants_map && has_ready && redis->reader.link == NULL)
@@ -74,8 +74,27 @@ static void name_found(qr_net_client *net, qr_net_target *target)
     qr_node_found((quire_tier_redis *)net, (qr_node *)target);
 }
 
-void qr_redis_turn(quire_tier_redis *redis, quire_tier_ends *ends, int wake_fd, int timeout_ms)
+static void begin(qr_net_client *net, quire_tier_job *job)
 {
-    static const qr_net_ops ops = {.work = work, .next_time = next_time, .name_found = name_found};
-    qr_net_turn(&redis->net, &ops, ends, wake_fd, timeout_ms);
+    qr_net_begin(net, job, true);
 }
+
+/* The first that has a failure to tell of. */
+static const qr_net_target *find_missing(const qr_net_client *net)
+{
+    const quire_tier_redis *redis = (const quire_tier_redis *)net;
+    if (redis->has_map)
+        return NULL;
+    for (uint32_t i = 0; i < redis->max_nodes; i++)
+        if (redis->nodes[i].is_used && redis->nodes[i].target.why[0] != 0)
+            return &redis->nodes[i].target;
+    return &redis->nodes[0].target;
+}
+
+const qr_net_ops qr_redis_net_ops = {.name = "redis",
+                                     .work = work,
+                                     .next_time = next_time,
+                                     .name_found = name_found,
+                                     .begin = begin,
+                                     .cancel = qr_batch_cancel,
+                                     .find_missing = find_missing};

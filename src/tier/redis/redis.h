@@ -38,8 +38,7 @@ enum {
     QR_REDIS_REDIRECTS = 5,     /* of one call */
     QR_REDIS_INPUT = 16 * 1024, /* of a link: holds any item that is not a value */
     QR_REDIS_ASKING = 16,       /* bytes of "ASKING" before a command */
-    QR_REDIS_WHY = 160,
-    QR_REDIS_INFO_LINE = 48 /* of INFO: longer lines are of no interest */
+    QR_REDIS_INFO_LINE = 48     /* of INFO: longer lines are of no interest */
 };
 
 /* The first four are quire_tier_op's. */
@@ -75,6 +74,29 @@ typedef struct qr_call {
     char text[QR_REDIS_ASKING + QR_REDIS_COMMAND];
 } qr_call;
 
+/* In the order in which they came. */
+typedef struct qr_call_list {
+    qr_call *first;
+    qr_call *last;
+} qr_call_list;
+
+static inline void qr_call_list_add(qr_call_list *list, qr_call *call)
+{
+    call->next = NULL;
+    if (list->last != NULL)
+        list->last->next = call;
+    else
+        list->first = call;
+    list->last = call;
+}
+
+static inline void qr_call_list_drop_first(qr_call_list *list)
+{
+    list->first = list->first->next;
+    if (list->first == NULL)
+        list->last = NULL;
+}
+
 typedef enum qr_link_state {
     QR_LINK_CLOSED = 0,
     QR_LINK_CONNECTING, /* and TLS */
@@ -103,10 +125,9 @@ typedef struct qr_link {
     qr_link_state state;
     uint64_t until_ns; /* to be ready */
 
-    qr_call *first; /* the oldest that is not answered */
-    qr_call *last;
-    qr_call *sending; /* the first that is not sent in full */
-    uint64_t sent;    /* bytes of it */
+    qr_call_list calls; /* that are not answered */
+    qr_call *sending;   /* the first that is not sent in full */
+    uint64_t sent;      /* bytes of it */
     uint32_t num_calls;
     uint64_t bytes; /* of all its calls, both ways */
 
@@ -131,11 +152,9 @@ struct qr_node {
     bool is_used;
     bool is_seed;
     bool is_mapped; /* has slots */
-    bool is_told;   /* what is wrong with it is in the log */
     bool is_forbidden_told;
     qr_breaker breaker;
-    qr_call *waiting;
-    qr_call *waiting_last;
+    qr_call_list waiting;
     uint32_t num_calls; /* waiting and on its links */
     qr_link *links;
     bool has_usage;
@@ -143,7 +162,6 @@ struct qr_node {
     uint64_t usage_after_ns; /* then it is asked how full it is */
     qr_redis_usage said;     /* in its answer so far */
     qr_redis_usage usage;    /* in its last whole answer */
-    char why[QR_REDIS_WHY];  /* the last failure */
 };
 
 /* X(count, field of the stats). */
@@ -223,7 +241,8 @@ struct quire_tier_redis {
 void qr_batch_route_all(quire_tier_redis *redis);
 /* Ends those whose time is over. */
 void qr_batch_expire(quire_tier_redis *redis);
-void qr_batch_cancel(quire_tier_redis *redis, const quire_tier_job *job);
+/* Of qr_net_ops. */
+void qr_batch_cancel(qr_net_client *net, qr_net_batch *batch);
 
 /* A call with nothing in it; NULL: none is free. */
 qr_call *qr_call_take(quire_tier_redis *redis, bool is_ours);
@@ -241,7 +260,12 @@ void qr_call_drop_key(quire_tier_redis *redis, const qr_call *load);
 
 /* NULL: there are as many as may be, or it may not be talked to. */
 qr_node *qr_node_find(quire_tier_redis *redis, const qr_address *address);
-void qr_node_push(quire_tier_redis *redis, qr_node *node, qr_call *call);
+void qr_node_push(qr_node *node, qr_call *call);
+/* Calls that wait for it end: those of a batch; NULL: all. */
+void qr_node_end_waiting(quire_tier_redis *redis, qr_node *node, const qr_net_batch *batch,
+                         quire_tier_status status);
+/* A link in this state; NULL: none is. */
+qr_link *qr_node_link(const quire_tier_redis *redis, const qr_node *node, qr_link_state state);
 /* Connects where somebody waits, and gives waiting calls to links. */
 void qr_node_tend(quire_tier_redis *redis, qr_node *node);
 /* Left alone, or tried with a connection alone. */
@@ -252,7 +276,6 @@ static inline bool qr_node_is_open(const qr_node *node)
 /* Something of it failed. opens: at once, without counting. */
 void qr_node_strike(quire_tier_redis *redis, qr_node *node, bool opens);
 void qr_node_good(qr_node *node);
-void qr_node_say(qr_node *node, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Its name's addresses are here. */
 void qr_node_found(quire_tier_redis *redis, qr_node *node);
 /* A link is ready: it answers. */
@@ -264,9 +287,16 @@ void qr_node_sweep(quire_tier_redis *redis);
 
 /* ---- link.c ---------------------------------------------------------- */
 
-/* false: not even begun; the node's why says it. */
-bool qr_link_open(quire_tier_redis *redis, qr_link *link, const qr_endpoint *endpoint);
+/* Its socket is being connected. */
+void qr_link_begin(quire_tier_redis *redis, qr_link *link);
+/* What a call takes of a link's room. Our own questions take none: no connection is made for
+ * them. */
+uint64_t qr_call_weight(const qr_call *call);
 void qr_link_push(qr_link *link, qr_call *call);
+/* A question of our own; the link is closed when there is no answer by due_ns. false: no call is
+ * free. */
+bool qr_link_ask(quire_tier_redis *redis, qr_link *link, qr_call_kind kind, const char *text,
+                 uint32_t bytes, uint64_t due_ns);
 /* Sends and receives what can be. */
 void qr_link_pump(quire_tier_redis *redis, qr_link *link);
 /* All its calls fail. strikes: the node gets one for it. */
@@ -307,6 +337,6 @@ void qr_reply_value(quire_tier_redis *redis, qr_link *link, qr_call *call);
 
 /* ---- redis.c --------------------------------------------------------------- */
 
-void qr_redis_turn(quire_tier_redis *redis, quire_tier_ends *ends, int wake_fd, int timeout_ms);
+extern const qr_net_ops qr_redis_net_ops;
 
 #endif

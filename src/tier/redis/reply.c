@@ -18,8 +18,11 @@
 
 static void say_error(qr_node *node, const qr_resp_item *item)
 {
-    int n = item->bytes < QR_REDIS_WHY ? (int)item->bytes : QR_REDIS_WHY - 1;
-    qr_node_say(node, "%.*s", n, item->text);
+    int n = item->bytes < QR_NET_WHY ? (int)item->bytes : QR_NET_WHY - 1;
+    qr_say(qr_net_why(&node->target), "%.*s", n, item->text);
+    for (char *c = node->target.why; *c != 0; c++) /* they are the server's own words */
+        if (*c < ' ' || *c > '~')
+            *c = '?';
 }
 
 /* ---- greeting -------------------------------------------------------------- */
@@ -42,7 +45,7 @@ static void take_greeting(quire_tier_redis *redis, qr_link *link, qr_call *call,
     } else if (item->kind != QR_RESP_STATUS || item->bytes != strlen(expected) ||
                memcmp(item->text, expected, item->bytes) != 0) {
         qr_net_count(&redis->net, QR_NET_SURPRISES, 1);
-        qr_node_say(link->node, "not a Redis server");
+        qr_say(qr_net_why(&link->node->target), "not a Redis server");
         qr_link_close(redis, link, true);
     } else if (is_ping) {
         link->state = QR_LINK_READY;
@@ -117,7 +120,7 @@ static void tell_forbidden(quire_tier_redis *redis, qr_node *node, const qr_resp
     node->is_forbidden_told = true;
     say_error(node, item);
     qr_log(&redis->net.hooks, QUIRE_LOG_WARNING, "redis %s:%u: %s", node->target.address.host,
-           node->target.address.port, node->why);
+           node->target.address.port, node->target.why);
 }
 
 static void take_error(quire_tier_redis *redis, qr_link *link, qr_call *call,
@@ -211,7 +214,7 @@ void qr_reply_take(quire_tier_redis *redis, qr_link *link, qr_call *call, const 
     quire_tier_status status = is_usage ? QUIRE_TIER_PENDING : judge(call, item);
     if (status == QUIRE_TIER_PENDING) {
         qr_net_count(&redis->net, QR_NET_SURPRISES, 1);
-        qr_node_say(link->node, "protocol error: unexpected reply");
+        qr_say(qr_net_why(&link->node->target), "protocol error: unexpected reply");
         qr_call_end(redis, call, QUIRE_TIER_FAILED);
         qr_link_close(redis, link, true);
         return;

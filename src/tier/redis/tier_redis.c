@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "tier/core/tier.h"
 #include "tier/redis/redis.h"
+#include "tier/slots/known.h"
 
 #include <openssl/crypto.h>
 #include <stdio.h>
@@ -28,26 +29,12 @@ enum {
 
 static qr_net_options options_of(const quire_tier_redis_config *c, uint32_t max_jobs)
 {
-    return (qr_net_options){.max_jobs = max_jobs,
-                            .event_keys = c->event_keys,
-                            .max_block_bytes = c->max_block_bytes,
-                            .connect_ns = c->connect_ns,
-                            .wait_ns = c->wait_ns,
-                            .late_ns = c->late_ns,
-                            .fingerprint = c->fingerprint,
-                            .has_tls = c->tls != 0,
-                            .trusts_network = c->trust_network != 0,
-                            .secret = {.field = "password",
-                                       .user = c->user,
-                                       .text = c->password,
-                                       .file = c->password_file,
-                                       .get = c->get_password,
-                                       .get_user = c->password_user},
-                            .tls = {.ca_file = c->tls_ca_file,
-                                    .cert_file = c->tls_cert_file,
-                                    .key_file = c->tls_key_file,
-                                    .server_name = c->tls_server_name,
-                                    .trusts_any = c->tls_trust_any != 0}};
+    return (qr_net_options){QR_NET_OPTIONS(c, max_jobs), .secret = {.field = "password",
+                                                                    .user = c->user,
+                                                                    .text = c->password,
+                                                                    .file = c->password_file,
+                                                                    .get = c->get_password,
+                                                                    .get_user = c->password_user}};
 }
 
 static bool is_prefix(const char *prefix)
@@ -208,7 +195,7 @@ static int init_redis(void *self, const void *config, uint32_t max_jobs, const q
     quire_tier_redis *redis = self;
     const quire_tier_redis_config *c = config;
     qr_net_options options = options_of(c, max_jobs);
-    int status = qr_net_open(&redis->net, &options, hooks, message);
+    int status = qr_net_open(&redis->net, &qr_redis_net_ops, &options, hooks, message);
     if (status != QUIRE_OK)
         return status;
     (void)snprintf(redis->prefix, sizeof redis->prefix, "%s",
@@ -222,34 +209,6 @@ static int init_redis(void *self, const void *config, uint32_t max_jobs, const q
 }
 
 /* ---- what a runner calls --------------------------------------------------- */
-
-/* The first failure that there is, for the message. */
-static const char *find_reason(const quire_tier_redis *redis)
-{
-    for (uint32_t i = 0; i < redis->max_nodes; i++)
-        if (redis->nodes[i].is_used && redis->nodes[i].why[0] != 0)
-            return redis->nodes[i].why;
-    return "no reply";
-}
-
-static int open_redis(void *self, const void *memory, size_t bytes, char *text, size_t text_bytes)
-{
-    qr_sentence message = {text, text_bytes};
-    quire_tier_redis *redis = self;
-    (void)memory; /* sockets need no memory to be registered */
-    (void)bytes;
-    uint64_t end =
-        qr_now_ns(NULL) + redis->net.wait_ns; /* a clock of the caller's may stand still */
-    while (redis->net.wait_ns > 0 && !redis->has_map) {
-        uint64_t now = qr_now_ns(NULL);
-        if (now >= end)
-            return qr_fail(message, QUIRE_E_SYSTEM, "redis %s:%u: %s",
-                           redis->nodes[0].target.address.host, redis->nodes[0].target.address.port,
-                           find_reason(redis));
-        qr_redis_turn(redis, NULL, -1, (int)((end - now) / 1000000 + 1));
-    }
-    return QUIRE_OK;
-}
 
 static void get_caps(void *self, quire_tier_caps *caps)
 {
@@ -286,42 +245,21 @@ static int set_identity(void *self, const unsigned char *fingerprint)
     return QUIRE_OK;
 }
 
-static void begin_job(void *self, quire_tier_ends *ends, quire_tier_job *job)
-{
-    quire_tier_redis *redis = self;
-    redis->net.ends = ends;
-    redis->net.now_ns = qr_now_ns(&redis->net.hooks);
-    qr_net_begin(&redis->net, job, true);
-}
-
-static void turn_redis(void *self, quire_tier_ends *ends, int wake_fd, int timeout_ms)
-{
-    qr_redis_turn(self, ends, wake_fd, timeout_ms);
-}
-
-static void cancel_job(void *self, quire_tier_ends *ends, quire_tier_job *job)
-{
-    quire_tier_redis *redis = self;
-    redis->net.ends = ends;
-    redis->net.now_ns = qr_now_ns(&redis->net.hooks);
-    qr_batch_cancel(redis, job);
-}
-
 static const quire_tier_ops ops = {.abi = 1,
                                    .size = sizeof(quire_tier_ops),
                                    .name = "redis",
-                                   .open = open_redis,
+                                   .open = qr_net_await,
                                    .close = close_redis,
                                    .caps = get_caps,
                                    .prepare = qr_net_prepare_job,
-                                   .finish = qr_net_finish_job,
-                                   .slots = qr_net_get_slots,
+                                   .finish = qr_known_finish_job,
+                                   .slots = qr_known_get_slots,
                                    .set_identity = set_identity,
                                    .usage = get_usage,
                                    .space = get_space,
-                                   .begin = begin_job,
-                                   .turn = turn_redis,
-                                   .cancel = cancel_job};
+                                   .begin = qr_net_begin_job,
+                                   .turn = qr_net_turn,
+                                   .cancel = qr_net_cancel_job};
 static const qr_tier_kind kind = {.ops = &ops,
                                   .config_bytes = sizeof(quire_tier_redis_config),
                                   .self_bytes = sizeof(quire_tier_redis),

@@ -19,31 +19,9 @@ static const char COUNT[] = "*1\r\n$6\r\nDBSIZE\r\n";
 
 /* ---- asking ---------------------------------------------------------------- */
 
-static qr_link *ready_link(const quire_tier_redis *redis, const qr_node *node)
-{
-    for (uint32_t i = 0; i < redis->num_links; i++)
-        if (node->links[i].state == QR_LINK_READY)
-            return &node->links[i];
-    return NULL;
-}
-
 static bool is_asked(const qr_node *node)
 {
     return node->is_used && node->is_mapped && !node->is_usage_refused;
-}
-
-static void ask(quire_tier_redis *redis, qr_link *link, qr_call_kind kind, const char *text,
-                uint32_t bytes)
-{
-    qr_call *call = qr_call_take(redis, true);
-    if (call == NULL)
-        return;
-    call->kind = kind;
-    call->head = text;
-    call->head_bytes = bytes;
-    call->due_ns = link->node->usage_after_ns;
-    link->node->num_calls++;
-    qr_link_push(link, call);
 }
 
 void qr_usage_tend(quire_tier_redis *redis)
@@ -52,15 +30,16 @@ void qr_usage_tend(quire_tier_redis *redis)
         qr_node *node = &redis->nodes[i];
         if (!is_asked(node) || redis->net.now_ns < node->usage_after_ns)
             continue;
-        qr_link *link = ready_link(redis, node);
+        qr_link *link = qr_node_link(redis, node, QR_LINK_READY);
         if (link == NULL)
             continue;
         node->said = (qr_redis_usage){0};
         node->usage_after_ns =
             redis->net.now_ns + PATIENCE * (redis->net.connect_ns + redis->net.late_ns);
         link->info_bytes = 0;
-        ask(redis, link, QR_CALL_INFO, INFO, sizeof INFO - 1);
-        ask(redis, link, QR_CALL_COUNT, COUNT, sizeof COUNT - 1);
+        uint64_t due_ns = node->usage_after_ns;
+        (void)qr_link_ask(redis, link, QR_CALL_INFO, INFO, sizeof INFO - 1, due_ns);
+        (void)qr_link_ask(redis, link, QR_CALL_COUNT, COUNT, sizeof COUNT - 1, due_ns);
     }
 }
 
@@ -69,7 +48,8 @@ uint64_t qr_usage_time(const quire_tier_redis *redis)
     uint64_t when = UINT64_MAX;
     for (uint32_t i = 0; i < redis->max_nodes; i++) {
         const qr_node *node = &redis->nodes[i];
-        if (is_asked(node) && node->usage_after_ns < when && ready_link(redis, node) != NULL)
+        if (is_asked(node) && node->usage_after_ns < when &&
+            qr_node_link(redis, node, QR_LINK_READY) != NULL)
             when = node->usage_after_ns;
     }
     return when;

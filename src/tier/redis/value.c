@@ -1,5 +1,6 @@
 #include "tier/redis/value.h"
 
+#include "base/bits.h"
 #include "base/hex.h"
 
 #include <string.h>
@@ -27,23 +28,6 @@ static char *write_number(char *at, uint64_t number)
     return at;
 }
 
-static void put_u32(unsigned char *at, uint32_t v)
-{
-    for (int i = 0; i < 4; i++)
-        at[i] = (unsigned char)(v >> 8 * i);
-}
-
-static void put_u64(unsigned char *at, uint64_t v)
-{
-    put_u32(at, (uint32_t)v);
-    put_u32(at + 4, (uint32_t)(v >> 32));
-}
-
-static uint32_t get_u32(const unsigned char *at)
-{
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
 void qr_redis_space_init(qr_redis_space *space, const char *prefix,
                          const unsigned char *fingerprint)
 {
@@ -67,7 +51,7 @@ uint32_t qr_redis_key_write(const qr_redis_space *space, const quire_tier_key *k
     at = write_number(at, key->rank);
     if (epoch != 0) {
         unsigned char bytes[8];
-        put_u64(bytes, epoch);
+        qr_store_u64(bytes, epoch);
         *at++ = ':';
         at = qr_hex_write(at, bytes, sizeof bytes);
     }
@@ -78,16 +62,16 @@ void qr_redis_header_write(const qr_redis_space *space, const quire_tier_io *io,
 {
     memset(at, 0, QR_REDIS_HEADER);
     memcpy(at, MAGIC, sizeof MAGIC);
-    put_u32(at + 8, VERSION);
-    put_u32(at + 12, QR_REDIS_HEADER);
+    qr_store_u32(at + 8, VERSION);
+    qr_store_u32(at + 12, QR_REDIS_HEADER);
     memcpy(at + 16, space->fingerprint, QUIRE_FINGERPRINT_BYTES);
     memcpy(at + 48, io->key.hash, QUIRE_TIER_HASH_BYTES);
-    put_u32(at + 80, io->key.group);
-    put_u32(at + 84, io->key.rank);
-    put_u64(at + 88, io->place);
-    put_u64(at + 96, io->bytes);
-    put_u32(at + 104, io->crc);
-    put_u32(at + HEADER_CRC_AT, quire_crc32c(0, at, HEADER_CRC_AT));
+    qr_store_u32(at + 80, io->key.group);
+    qr_store_u32(at + 84, io->key.rank);
+    qr_store_u64(at + 88, io->place);
+    qr_store_u64(at + 96, io->bytes);
+    qr_store_u32(at + 104, io->crc);
+    qr_store_u32(at + HEADER_CRC_AT, quire_crc32c(0, at, HEADER_CRC_AT));
 }
 
 /* The header that it should be, with the CRC that it has, is compared as a whole. */
@@ -96,7 +80,7 @@ bool qr_redis_header_check(const qr_redis_space *space, const quire_tier_io *io,
 {
     unsigned char expected[QR_REDIS_HEADER];
     quire_tier_io asked = *io;
-    *crc = get_u32(at + 104);
+    *crc = qr_load_u32(at + 104);
     asked.crc = *crc;
     qr_redis_header_write(space, &asked, expected);
     return memcmp(at, expected, QR_REDIS_HEADER) == 0;

@@ -33,3 +33,25 @@ void qr_known_finish(quire_slots *known, const quire_tier_job *job)
             (void)quire_slots_remove(known, &io->key);
     }
 }
+
+/* ---- of quire_tier_ops ------------------------------------------------------ */
+
+quire_slots *qr_known_get_slots(void *self)
+{
+    return *(quire_slots **)self;
+}
+
+void qr_known_finish_job(void *self, quire_tier_job *job)
+{
+    qr_known_finish(qr_known_get_slots(self), job);
+}
+
+void qr_known_touch_keys(void *self, const quire_tier_key *keys, uint32_t n)
+{
+    quire_slots_touch(qr_known_get_slots(self), keys, n);
+}
+
+quire_usage qr_known_get_usage(void *self)
+{
+    return quire_slots_usage(qr_known_get_slots(self));
+}

@@ -20,4 +20,10 @@ int qr_known_open(uint32_t num_keys, const quire_hooks *hooks, quire_slots **kno
 /* After a job has ended; NULL is fine. */
 void qr_known_finish(quire_slots *known, const quire_tier_job *job);
 
+/* Of quire_tier_ops: self begins with a quire_slots *, which may be NULL. */
+void qr_known_finish_job(void *self, quire_tier_job *job);
+void qr_known_touch_keys(void *self, const quire_tier_key *keys, uint32_t n);
+quire_usage qr_known_get_usage(void *self);
+quire_slots *qr_known_get_slots(void *self);
+
 #endif

@@ -146,7 +146,7 @@ static void begun_loads_are_sent(void **state)
             redis->net.now_ns = 2000;
             qr_batch_expire(redis);
         } else {
-            qr_batch_cancel(redis, &a.job);
+            qr_batch_cancel(&redis->net, qr_net_find(&redis->net, &a.job));
         }
         assert_int_not_equal(a.io.status, QUIRE_TIER_PENDING);
         pump(false);

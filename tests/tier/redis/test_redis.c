@@ -508,13 +508,12 @@ static void note_end(quire_tier_ends *ends, quire_tier_job *job, uint32_t io,
 static uint32_t answer_all(quire_tier_redis *redis, qr_node *node)
 {
     uint32_t n = 0;
-    for (; node->waiting != NULL; n++) {
-        qr_call *call = node->waiting;
-        node->waiting = call->next;
+    for (; node->waiting.first != NULL; n++) {
+        qr_call *call = node->waiting.first;
+        qr_call_list_drop_first(&node->waiting);
         node->num_calls--;
         qr_call_end(redis, call, QUIRE_TIER_MISSING);
     }
-    node->waiting_last = NULL;
     return n;
 }
 
