@@ -59,23 +59,16 @@ static void set_defaults(quire_tier_config *config)
 
 /* ---- memory ---------------------------------------------------------------- */
 
-static void carve_ring(qr_arena *arena, qr_spsc *ring, uint32_t max_jobs)
-{
-    ring->capacity = qr_runner_ring_size(max_jobs);
-    ring->numbers = qr_arena_take(arena, ring->capacity, sizeof *ring->numbers);
-}
-
 /* The struct itself was taken before. */
 static void carve_arrays(qr_arena *arena, quire_tier *tier, uint32_t max_jobs)
 {
     qr_runner *r = &tier->runner;
     r->max_jobs = max_jobs;
     r->flights = qr_arena_take(arena, max_jobs, sizeof *r->flights);
-    carve_ring(arena, &r->submitted, max_jobs);
-    carve_ring(arena, &r->ended, max_jobs);
-    carve_ring(arena, &tier->ready, max_jobs);
-    r->table_size = qr_runner_ring_size(max_jobs);
-    r->table = qr_arena_take(arena, r->table_size, sizeof *r->table);
+    qr_spsc_carve(&r->submitted, arena, max_jobs);
+    qr_spsc_carve(&r->ended, arena, max_jobs);
+    qr_spsc_carve(&tier->ready, arena, max_jobs);
+    qr_buckets_carve(&r->table, arena, max_jobs);
     r->ended_now = qr_arena_take(arena, max_jobs, sizeof *r->ended_now);
     r->part_ended = qr_arena_take(arena, max_jobs, sizeof *r->part_ended);
     tier->free_slots = qr_arena_take(arena, max_jobs, sizeof *tier->free_slots);

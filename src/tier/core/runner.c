@@ -12,48 +12,18 @@ enum { STOPPING_TURN_MS = 50, NS_IN_MS = 1000000 };
 
 /* ---- jobs under way -------------------------------------------------------- */
 
-uint32_t qr_runner_ring_size(uint32_t max_jobs)
+static uint32_t tag_of_job(const qr_runner *r, const quire_tier_job *job)
 {
-    return (uint32_t)qr_round_up_pow2(max_jobs < 2 ? 2 : 2 * (uint64_t)max_jobs);
-}
-
-static uint32_t place_of_job(const qr_runner *r, const quire_tier_job *job)
-{
-    uint64_t address = (uint64_t)(uintptr_t)job;
-    return (uint32_t)(address * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (r->table_size - 1);
-}
-
-static void add_to_table(qr_runner *r, uint32_t slot)
-{
-    uint32_t at = place_of_job(r, r->flights[slot].given);
-    while (r->table[at] != 0)
-        at = (at + 1) & (r->table_size - 1);
-    r->table[at] = slot + 1;
-}
-
-/* What stands behind it moves up, so that no search ends too early. */
-static void remove_from_table(qr_runner *r, uint32_t slot)
-{
-    uint32_t mask = r->table_size - 1;
-    uint32_t hole = place_of_job(r, r->flights[slot].given);
-    while (r->table[hole] != slot + 1)
-        hole = (hole + 1) & mask;
-    for (uint32_t at = (hole + 1) & mask; r->table[at] != 0; at = (at + 1) & mask) {
-        uint32_t home = place_of_job(r, r->flights[r->table[at] - 1].given);
-        if (((at - home) & mask) >= ((at - hole) & mask)) {
-            r->table[hole] = r->table[at];
-            hole = at;
-        }
-    }
-    r->table[hole] = 0;
+    return qr_buckets_tag(&r->table, (uintptr_t)job, 0);
 }
 
 static qr_flight *find_flight(qr_runner *r, const quire_tier_job *job)
 {
-    for (uint32_t at = place_of_job(r, job); r->table[at] != 0; at = (at + 1) & (r->table_size - 1))
-        if (r->flights[r->table[at] - 1].given == job)
-            return &r->flights[r->table[at] - 1];
-    return NULL;
+    qr_buckets_search search = qr_buckets_search_begin(&r->table, tag_of_job(r, job));
+    uint32_t id = qr_buckets_search_next(&search);
+    while (id != 0 && r->flights[id - 1].given != job)
+        id = qr_buckets_search_next(&search);
+    return id == 0 ? NULL : &r->flights[id - 1];
 }
 
 /* ---- ends ------------------------------------------------------------------ */
@@ -110,7 +80,7 @@ static void hand_back_ended(qr_runner *r)
 {
     for (uint32_t i = 0; i < r->num_ended_now; i++) {
         uint32_t slot = r->ended_now[i];
-        remove_from_table(r, slot);
+        qr_buckets_remove(&r->table, tag_of_job(r, r->flights[slot].given), slot + 1);
         r->flights[slot].is_under_way = false;
         r->num_under_way--;
         qr_spsc_put(&r->ended, slot);
@@ -212,7 +182,7 @@ static void begin_job(qr_runner *r, uint32_t slot)
         f->part.num_ios = 0;
         f->given = &f->part;
     }
-    add_to_table(r, slot);
+    qr_buckets_insert(&r->table, tag_of_job(r, f->given), slot + 1);
     f->is_under_way = true;
     f->is_told = false;
     r->num_under_way++;
@@ -344,6 +314,8 @@ void qr_runner_turn(qr_runner *runner)
 
 void qr_runner_init(qr_runner *runner)
 {
+    static const uint64_t MIX[2] = {UINT64_C(0xbf58476d1ce4e5b9), UINT64_C(0x9e3779b97f4a7c15)};
+    qr_buckets_init(&runner->table, runner->max_jobs, MIX);
     runner->ends.end = end_io;
     runner->wake_fd = -1;
     runner->gone_fd = -1;

@@ -26,6 +26,7 @@
 
 #include <quire/tier.h>
 
+#include "base/buckets.h"
 #include "tier/core/spsc.h"
 
 #include <pthread.h>
@@ -68,10 +69,9 @@ typedef struct qr_runner {
     int gone_fd;
     pthread_t thread;
     bool has_thread;
-    /* the thread's: slots under way by their jobs' addresses (slot + 1; 0: none), and those whose
-     * last io ended in the present call */
-    uint32_t *table;
-    uint32_t table_size;
+    /* the thread's: slots under way by their jobs' addresses (slot + 1), and those whose last io
+     * ended in the present call */
+    qr_buckets table;
     uint32_t num_under_way;
     uint32_t *ended_now; /* max_jobs */
     uint32_t num_ended_now;
@@ -79,10 +79,7 @@ typedef struct qr_runner {
     uint32_t num_part_ended;
 } qr_runner;
 
-/* What the arrays need: max_jobs of flights, ended_now and part_ended, and these. */
-uint32_t qr_runner_ring_size(uint32_t max_jobs); /* of submitted, of ended and of table */
-
-/* A zeroed runner. Without a start it has no thread. */
+/* A zeroed runner with its arrays. Without a start it has no thread. */
 void qr_runner_init(qr_runner *runner);
 /* QUIRE_OK or QUIRE_E_SYSTEM. Arrays, ops, self and caps have been set. */
 int qr_runner_start(qr_runner *runner);

@@ -12,8 +12,8 @@
 #ifndef QR_TIER_CORE_SPSC_H
 #define QR_TIER_CORE_SPSC_H
 
+#include "base/arena.h"
 #include "base/assert.h"
-#include "base/bits.h"
 
 #include <stdatomic.h>
 
@@ -23,6 +23,13 @@ typedef struct qr_spsc {
     _Alignas(64) _Atomic uint32_t put;
     _Alignas(64) _Atomic uint32_t taken;
 } qr_spsc;
+
+/* Room for so many. */
+static inline void qr_spsc_carve(qr_spsc *ring, qr_arena *arena, uint32_t most)
+{
+    ring->capacity = (uint32_t)qr_round_up_pow2(most);
+    ring->numbers = qr_arena_take(arena, ring->capacity, sizeof *ring->numbers);
+}
 
 /* seq_cst: whether the other side sleeps is looked at after this, and it looks here after it said
  * that it will; one of the two must see the other. */

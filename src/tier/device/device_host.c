@@ -334,19 +334,13 @@ static const char *what_is_wrong(const quire_device_host_config *config)
     return NULL;
 }
 
-static void carve_device_ring(qr_arena *arena, qr_spsc *ring, uint32_t most)
-{
-    ring->capacity = (uint32_t)qr_round_up_pow2(most);
-    ring->numbers = qr_arena_take(arena, ring->capacity, sizeof *ring->numbers);
-}
-
 static void carve_device(qr_arena *arena, host_device *d, const quire_device_host_config *config)
 {
     d->jobs = qr_arena_take(arena, config->max_jobs, sizeof(quire_device_job *));
     d->free_slots = qr_arena_take(arena, config->max_jobs, sizeof *d->free_slots);
-    carve_device_ring(arena, &d->submitted, config->max_jobs);
-    carve_device_ring(arena, &d->ended, config->max_jobs);
-    carve_device_ring(arena, &d->given, config->max_works);
+    qr_spsc_carve(&d->submitted, arena, config->max_jobs);
+    qr_spsc_carve(&d->ended, arena, config->max_jobs);
+    qr_spsc_carve(&d->given, arena, config->max_works);
     d->works = qr_arena_take(arena, d->given.capacity, sizeof *d->works);
 }
 

@@ -79,10 +79,9 @@ bool qr_file_swept_take(qr_file_swept *swept, quire_tier_key *key)
     return true;
 }
 
-/* ---- opening ------------------------------------------------------------ */
+/* ---- leaves ------------------------------------------------------------- */
 
-/* -1 with errno. */
-static int open_leaf(const qr_file_dir *dir, uint32_t leaf, bool may_make)
+int qr_file_dir_open_leaf(const qr_file_dir *dir, uint32_t leaf, bool may_make)
 {
     char name[3];
     unsigned char byte = (unsigned char)leaf;
@@ -241,11 +240,11 @@ static int write_block(qr_file_dir *dir, int fd, const quire_tier_io *io)
     return (uint64_t)done == (uint64_t)QR_FILE_PAGE + io->bytes ? 0 : ENOSPC;
 }
 
-quire_tier_status qr_file_dir_store(qr_file_dir *dir, const quire_tier_io *io)
+quire_tier_status qr_file_dir_store(qr_file_dir *dir, quire_tier_io *io)
 {
     char name[QR_FILE_NAME];
     char tmp[QR_FILE_NAME];
-    int leaf = open_leaf(dir, leaf_of(&io->key), true);
+    int leaf = qr_file_dir_open_leaf(dir, leaf_of(&io->key), true);
     if (leaf < 0)
         return errno == ENOENT ? QUIRE_TIER_FAILED : status_of(errno);
     name_key(&io->key, name);
@@ -306,7 +305,7 @@ static quire_tier_status read_block(qr_file_dir *dir, int fd, quire_tier_io *io)
 quire_tier_status qr_file_dir_load(qr_file_dir *dir, quire_tier_io *io)
 {
     char name[QR_FILE_NAME];
-    int leaf = open_leaf(dir, leaf_of(&io->key), false);
+    int leaf = qr_file_dir_open_leaf(dir, leaf_of(&io->key), false);
     if (leaf < 0)
         return status_of(errno);
     name_key(&io->key, name);
@@ -330,7 +329,7 @@ quire_tier_status qr_file_dir_find(qr_file_dir *dir, quire_tier_io *io)
 {
     char name[QR_FILE_NAME];
     struct stat info;
-    int leaf = open_leaf(dir, leaf_of(&io->key), false);
+    int leaf = qr_file_dir_open_leaf(dir, leaf_of(&io->key), false);
     if (leaf < 0)
         return status_of(errno);
     name_key(&io->key, name);
@@ -345,10 +344,10 @@ quire_tier_status qr_file_dir_find(qr_file_dir *dir, quire_tier_io *io)
     return QUIRE_TIER_DONE;
 }
 
-quire_tier_status qr_file_dir_remove(qr_file_dir *dir, const quire_tier_io *io)
+quire_tier_status qr_file_dir_remove(qr_file_dir *dir, quire_tier_io *io)
 {
     char name[QR_FILE_NAME];
-    int leaf = open_leaf(dir, leaf_of(&io->key), false);
+    int leaf = qr_file_dir_open_leaf(dir, leaf_of(&io->key), false);
     if (leaf < 0)
         return status_of(errno);
     name_key(&io->key, name);

@@ -65,14 +65,16 @@ void qr_file_dir_close(qr_file_dir *dir);
 int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint,
                             qr_sentence message);
 
+/* One of QR_FILE_LEAVES, which may be made; -1 with errno. */
+int qr_file_dir_open_leaf(const qr_file_dir *dir, uint32_t leaf, bool may_make);
 /* The key of a file of this name; false: it is no block's. */
 bool qr_file_dir_read_name(const char *name, quire_tier_key *key);
 void qr_file_swept_put(qr_file_swept *swept, const quire_tier_key *key);
 bool qr_file_swept_take(qr_file_swept *swept, quire_tier_key *key);
 
-quire_tier_status qr_file_dir_store(qr_file_dir *dir, const quire_tier_io *io);
+quire_tier_status qr_file_dir_store(qr_file_dir *dir, quire_tier_io *io);
 quire_tier_status qr_file_dir_load(qr_file_dir *dir, quire_tier_io *io); /* sets crc */
 quire_tier_status qr_file_dir_find(qr_file_dir *dir, quire_tier_io *io); /* sets bytes */
-quire_tier_status qr_file_dir_remove(qr_file_dir *dir, const quire_tier_io *io);
+quire_tier_status qr_file_dir_remove(qr_file_dir *dir, quire_tier_io *io);
 
 #endif

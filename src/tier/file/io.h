@@ -14,7 +14,10 @@
 
 #include "tier/file/workers.h"
 
+#include <quire/config.h>
+
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum qr_file_op_kind {
@@ -48,8 +51,16 @@ typedef struct qr_file_io {
     uint64_t num_strays; /* reports that fit no op */
 } qr_file_io;
 
-/* Does one op and waits for it; nothing else may be in flight. Its result; -ETIMEDOUT: it still is
- * in flight, and the io can only be closed. */
-int64_t qr_file_io_run(qr_file_io *io, qr_file_op *op, int timeout_ms);
+typedef struct qr_file_region {
+    const void *memory;
+    size_t bytes;
+} qr_file_region;
+
+/* uring.c, with the memory that will be used again and again. 0, or -errno: -ENOSYS when it was not
+ * built; then threads do. fd stays the caller's. */
+int qr_file_uring_open(int fd, uint32_t max_ops, const qr_file_region *regions,
+                       uint32_t num_regions, const quire_hooks *hooks, qr_file_io **io);
+/* pool.c: slower, and the same in all else. QUIRE_OK, QUIRE_E_NOMEM, QUIRE_E_SYSTEM. */
+int qr_file_pool_open(int fd, uint32_t num_threads, qr_file_io **io);
 
 #endif

@@ -1,4 +1,5 @@
-#include "tier/file/pool.h"
+/* tier/file/pool.c - a file read and written by threads, where io_uring is not allowed or built. */
+#include "tier/file/io.h"
 
 #include "base/memory.h"
 

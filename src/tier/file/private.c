@@ -3,8 +3,7 @@
 #include "base/config.h"
 #include "base/hooks.h"
 #include "base/memory.h"
-#include "tier/file/pool.h"
-#include "tier/file/uring.h"
+#include "tier/slots/known.h"
 
 #include <errno.h>
 #include <string.h>
@@ -258,30 +257,6 @@ static void private_caps(void *self, quire_tier_caps *caps)
                                                 file->slab.layout.block_bytes};
 }
 
-static void private_prepare(void *self, quire_tier_job *job)
-{
-    qr_file_private *file = self;
-    qr_file_slot_map_prepare(&file->map, job);
-}
-
-static void private_finish(void *self, quire_tier_job *job)
-{
-    qr_file_private *file = self;
-    qr_file_slot_map_finish(&file->map, job);
-}
-
-static void private_lookup(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found)
-{
-    qr_file_private *file = self;
-    qr_file_slot_map_lookup(&file->map, keys, n, found);
-}
-
-static void private_touch(void *self, const quire_tier_key *keys, uint32_t n)
-{
-    qr_file_private *file = self;
-    quire_slots_touch(file->map.slots, keys, n);
-}
-
 static void private_expect(void *self, uint64_t request, uint64_t order, const quire_tier_key *keys,
                            uint32_t n)
 {
@@ -316,18 +291,6 @@ static int private_is_settled(void *self)
         return 1;
     bool has_failed = atomic_load_explicit(&file->num_resets_failed, memory_order_acquire) == asked;
     return has_failed ? -1 : 0;
-}
-
-static quire_usage private_usage(void *self)
-{
-    const qr_file_private *file = self;
-    return quire_slots_usage(file->map.slots);
-}
-
-static quire_slots *private_slots(void *self)
-{
-    const qr_file_private *file = self;
-    return file->map.slots;
 }
 
 /* ---- closing ------------------------------------------------------------ */
@@ -389,16 +352,16 @@ const quire_tier_ops qr_file_private_ops = {.abi = 1,
                                             .open = private_open,
                                             .close = private_close,
                                             .caps = private_caps,
-                                            .prepare = private_prepare,
-                                            .finish = private_finish,
-                                            .lookup = private_lookup,
-                                            .touch = private_touch,
+                                            .prepare = qr_file_slot_map_prepare,
+                                            .finish = qr_file_slot_map_finish,
+                                            .lookup = qr_file_slot_map_lookup,
+                                            .touch = qr_known_touch_keys,
                                             .expect = private_expect,
                                             .reset = private_reset,
                                             .set_identity = private_set_identity,
                                             .is_settled = private_is_settled,
-                                            .usage = private_usage,
-                                            .slots = private_slots,
+                                            .usage = qr_known_get_usage,
+                                            .slots = qr_known_get_slots,
                                             .begin = private_begin,
                                             .turn = private_turn,
                                             .cancel = private_cancel};

@@ -15,13 +15,13 @@
 #include "tier/file/tasks.h"
 
 typedef struct qr_file_private {
+    qr_file_slot_map map; /* first: it is also the self of ops */
     quire_tier_file_config config;
     quire_hooks hooks;
     char *path;
     qr_file_handle handle;
     qr_file_io *io;
     qr_file_slab slab;
-    qr_file_slot_map map;
     qr_file_tasks tasks;
     qr_file_checkpoint checkpoint;
     qr_file_scan scan;
@@ -42,6 +42,7 @@ typedef struct qr_file_private {
 extern const quire_tier_ops qr_file_private_ops;
 
 extern const qr_tier_kind qr_file_private_kind;
+extern const qr_tier_kind qr_file_shared_kind; /* shared.c: a directory instead of the file */
 
 /* As qr_tier_kind has it. The path is copied. */
 int qr_file_private_init(void *self, const void *config, uint32_t max_jobs,

@@ -1,9 +1,14 @@
-#include "tier/file/shared.h"
-
+/* tier/file/shared.c - a shared directory as a tier.
+ *
+ *      scheduler's thread   known: keys that were seen here     FIND, LOAD, STORE, REMOVE
+ *      tier's thread        queue ─► tasks ─► workers ─► dir.h, sweep.h
+ *
+ * What this process has seen in the directory it knows without asking; what others stored it finds
+ * by FIND. What it knows may be gone: then a load is a miss, and it knows that. */
 #include "base/config.h"
 #include "base/hooks.h"
 #include "base/memory.h"
-#include "tier/file/open.h"
+#include "tier/file/private.h"
 #include "tier/file/queue.h"
 #include "tier/file/sweep.h"
 #include "tier/file/workers.h"
@@ -29,14 +34,14 @@ typedef struct shared_task {
     struct shared_task *next;
 } shared_task;
 
-struct qr_file_shared {
+typedef struct qr_file_shared {
+    quire_slots *known; /* first, see known.h: the scheduler's thread */
     quire_tier_file_config config;
     quire_hooks hooks;
     char *path;
     qr_file_dir dir;
     qr_file_workers *workers;
-    quire_slots *known; /* the scheduler's thread */
-    int next_fd;        /* the folder of the next identity; -1: none */
+    int next_fd; /* the folder of the next identity; -1: none */
     unsigned char next_fingerprint[QUIRE_FINGERPRINT_BYTES];
     _Atomic uint32_t num_identities;      /* asked for, */
     _Atomic uint32_t num_identities_done; /* and taken by the tier's thread */
@@ -49,7 +54,7 @@ struct qr_file_shared {
     bool is_sweeping;
     uint32_t num_swept_first;            /* groups, of the first round after opening */
     uint32_t num_stored[QR_FILE_LEAVES]; /* by group, since it was swept */
-};
+} qr_file_shared;
 
 /* ---- another identity ---------------------------------------------------- */
 
@@ -188,12 +193,6 @@ static void shared_lookup(void *self, const quire_tier_key *keys, uint32_t n, ui
         found[i] = found[i] ? 1 : 2;
 }
 
-static void shared_touch(void *self, const quire_tier_key *keys, uint32_t n)
-{
-    qr_file_shared *shared = self;
-    quire_slots_touch(shared->known, keys, n);
-}
-
 /* The blocks of the identity before stay: others may use them. */
 static int shared_set_identity(void *self, const unsigned char *fingerprint)
 {
@@ -220,39 +219,17 @@ static int shared_is_settled(void *self)
            atomic_load_explicit(&shared->num_identities, memory_order_relaxed);
 }
 
-static quire_usage shared_usage(void *self)
-{
-    const qr_file_shared *shared = self;
-    return quire_slots_usage(shared->known);
-}
-
-static quire_slots *shared_slots(void *self)
-{
-    const qr_file_shared *shared = self;
-    return shared->known;
-}
-
 /* ---- on a worker -------------------------------------------------------- */
 
 static void run_task(qr_file_work *work)
 {
+    static quire_tier_status (*const RUN[])(qr_file_dir * dir, quire_tier_io * io) = {
+        [QUIRE_TIER_LOAD] = qr_file_dir_load,
+        [QUIRE_TIER_STORE] = qr_file_dir_store,
+        [QUIRE_TIER_REMOVE] = qr_file_dir_remove,
+        [QUIRE_TIER_FIND] = qr_file_dir_find};
     shared_task *task = (shared_task *)(void *)work;
-    qr_file_dir *dir = &task->shared->dir;
-    quire_tier_io *io = &task->job->ios[task->io];
-    switch (task->job->op) {
-    case QUIRE_TIER_LOAD:
-        task->status = qr_file_dir_load(dir, io);
-        break;
-    case QUIRE_TIER_STORE:
-        task->status = qr_file_dir_store(dir, io);
-        break;
-    case QUIRE_TIER_REMOVE:
-        task->status = qr_file_dir_remove(dir, io);
-        break;
-    default:
-        task->status = qr_file_dir_find(dir, io);
-        break;
-    }
+    task->status = RUN[task->job->op](&task->shared->dir, &task->job->ios[task->io]);
 }
 
 static qr_file_shared *shared_of_sweep(qr_file_work *work)
@@ -369,11 +346,11 @@ static const quire_tier_ops ops = {.abi = 1,
                                    .caps = shared_caps,
                                    .finish = shared_finish,
                                    .lookup = shared_lookup,
-                                   .touch = shared_touch,
+                                   .touch = qr_known_touch_keys,
                                    .set_identity = shared_set_identity,
                                    .is_settled = shared_is_settled,
-                                   .usage = shared_usage,
-                                   .slots = shared_slots,
+                                   .usage = qr_known_get_usage,
+                                   .slots = qr_known_get_slots,
                                    .begin = shared_begin,
                                    .turn = shared_turn,
                                    .cancel = shared_cancel};

@@ -10,6 +10,22 @@
 
 /* ---- one op at a time --------------------------------------------------- */
 
+/* Nothing else is in flight. The op's result; -ETIMEDOUT: it still is, and the io can only be
+ * closed. */
+static int64_t run_op(qr_file_slab *slab, int timeout_ms)
+{
+    uint64_t until_ns = qr_now_ns(NULL) + (uint64_t)timeout_ms * 1000000;
+    qr_file_op *ended = NULL;
+    slab->io->submit(slab->io, &slab->op);
+    while (slab->io->wait(slab->io, -1, timeout_ms, &ended, 1) == 0) {
+        uint64_t now_ns = qr_now_ns(NULL);
+        if (now_ns >= until_ns)
+            return -ETIMEDOUT;
+        timeout_ms = (int)((until_ns - now_ns) / 1000000) + 1;
+    }
+    return ended == &slab->op ? slab->op.result : -EIO;
+}
+
 /* Up to the end of the file; the rest of memory is zeros. */
 static int read_some(qr_file_slab *slab, uint64_t offset, uint32_t bytes, int timeout_ms)
 {
@@ -18,14 +34,14 @@ static int read_some(qr_file_slab *slab, uint64_t offset, uint32_t bytes, int ti
     slab->op.offset = offset;
     slab->op.memory = slab->staging;
     slab->op.bytes = bytes;
-    int64_t done = qr_file_io_run(slab->io, &slab->op, timeout_ms);
+    int64_t done = run_op(slab, timeout_ms);
     return done < 0 ? (int)-done : 0;
 }
 
 static int write_super(qr_file_slab *slab, int timeout_ms)
 {
     qr_file_slab_put_super(slab);
-    int64_t done = qr_file_io_run(slab->io, &slab->op, timeout_ms);
+    int64_t done = run_op(slab, timeout_ms);
     return done == QR_FILE_PAGE ? 0 : done < 0 ? (int)-done : EIO;
 }
 

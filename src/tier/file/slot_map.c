@@ -188,8 +188,9 @@ static quire_tier_status find_key(qr_file_slot_map *map, quire_tier_io *io)
     return QUIRE_TIER_DONE;
 }
 
-void qr_file_slot_map_prepare(qr_file_slot_map *map, quire_tier_job *job)
+void qr_file_slot_map_prepare(void *self, quire_tier_job *job)
 {
+    qr_file_slot_map *map = self;
     catch_up(map);
     for (uint32_t i = job->num_ios; i-- > 0;) { /* so that the end of a prompt is the oldest */
         quire_tier_io *io = &job->ios[i];
@@ -224,8 +225,9 @@ static void finish_use(qr_file_slot_map *map, const quire_tier_job *job, const q
         set_doomed(map, slot, false);
 }
 
-void qr_file_slot_map_finish(qr_file_slot_map *map, quire_tier_job *job)
+void qr_file_slot_map_finish(void *self, quire_tier_job *job)
 {
+    qr_file_slot_map *map = self;
     for (uint32_t i = 0; i < job->num_ios; i++) {
         quire_tier_io *io = &job->ios[i];
         uint32_t slot;
@@ -243,9 +245,9 @@ void qr_file_slot_map_finish(qr_file_slot_map *map, quire_tier_job *job)
 
 /* ---- looking ------------------------------------------------------------ */
 
-void qr_file_slot_map_lookup(qr_file_slot_map *map, const quire_tier_key *keys, uint32_t n,
-                             uint8_t *found)
+void qr_file_slot_map_lookup(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found)
 {
+    qr_file_slot_map *map = self;
     catch_up(map);
     quire_slots_lookup_each(map->slots, keys, n, found);
     for (uint32_t i = 0; i < n && map->num_doomed > 0; i++) {

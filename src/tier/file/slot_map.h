@@ -21,7 +21,7 @@
 #define QR_FILE_FORGET (UINT64_C(1) << 63)
 
 typedef struct qr_file_slot_map {
-    quire_slots *slots;
+    quire_slots *slots; /* first, see known.h */
     uint32_t num_slots;
     uint32_t *place_of; /* by slot */
     uint32_t *slot_at;  /* by place: slot_at[place_of[s]] == s */
@@ -44,11 +44,10 @@ void qr_file_slot_map_close(qr_file_slot_map *map);
  * order. */
 void qr_file_slot_map_take_index(qr_file_slot_map *map, qr_file_entry *entries, uint32_t *memory);
 
-/* As quire_tier_ops has them. */
-void qr_file_slot_map_prepare(qr_file_slot_map *map, quire_tier_job *job);
-void qr_file_slot_map_finish(qr_file_slot_map *map, quire_tier_job *job);
-void qr_file_slot_map_lookup(qr_file_slot_map *map, const quire_tier_key *keys, uint32_t n,
-                             uint8_t *found);
+/* As quire_tier_ops has them: self begins with the map. */
+void qr_file_slot_map_prepare(void *self, quire_tier_job *job);
+void qr_file_slot_map_finish(void *self, quire_tier_job *job);
+void qr_file_slot_map_lookup(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found);
 void qr_file_slot_map_reset(qr_file_slot_map *map);
 
 #endif

@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,13 +22,6 @@ typedef struct sweep_state {
 static int64_t time_of(const struct stat *info)
 {
     return (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
-}
-
-static int open_for_sweep(const qr_file_dir *dir, uint32_t leaf)
-{
-    char name[8];
-    (void)snprintf(name, sizeof name, "%02x", leaf % QR_FILE_LEAVES);
-    return openat(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
 /* Ages are told by the clock that gives files their times, which may be another machine's. */
@@ -120,7 +112,7 @@ static void look_at_file(sweep_state *sweep, int folder, uint32_t leaf, const ch
 static void list_leaf(sweep_state *sweep, uint32_t leaf)
 {
     _Alignas(struct dirent64) char buffer[LIST_BYTES];
-    int fd = open_for_sweep(sweep->dir, leaf);
+    int fd = qr_file_dir_open_leaf(sweep->dir, leaf, false);
     if (fd < 0)
         return;
     for (ssize_t n = getdents64(fd, buffer, sizeof buffer); n > 0;
@@ -151,7 +143,7 @@ static uint32_t remove_oldest(sweep_state *sweep, uint64_t most_bytes)
     uint32_t num_removed = 0;
     sort_aged(sweep->dir->aged, sweep->num_aged);
     for (uint32_t i = 0; i < sweep->num_aged && sweep->bytes > most_bytes; i++) {
-        int fd = open_for_sweep(sweep->dir, aged[i].leaf);
+        int fd = qr_file_dir_open_leaf(sweep->dir, aged[i].leaf, false);
         bool is_gone = (fd >= 0 && unlinkat(fd, aged[i].name, 0) == 0) || errno == ENOENT;
         if (fd >= 0)
             close(fd);

@@ -3,7 +3,6 @@
 #include "base/config.h"
 #include "base/hooks.h"
 #include "tier/file/private.h"
-#include "tier/file/shared.h"
 
 enum { MOST_THREADS = 64, MOST_DEPTH = 1024, MOST_BLOCK = 1 << 30 };
 

@@ -1,4 +1,9 @@
-#include "tier/file/uring.h"
+/* tier/file/uring.c - a file read and written through io_uring.
+ *
+ * The file is registered, and so is the memory that is known to be used again and again: the system
+ * then neither looks it up nor pins it for each op. Where it refuses to register (a limit on locked
+ * memory), the ring works without. */
+#include "tier/file/io.h"
 
 #include <errno.h>
 #include <sys/uio.h>
