@@ -45,13 +45,12 @@ static int take_device_memory(quire_cuda_arena *arena, qr_sentence message)
     char what[128];
     if (qr_gpu_enter(arena->cuda) != QUIRE_OK)
         return qr_fail(message, QUIRE_E_SYSTEM, "the GPU is broken: %s", arena->cuda->info.what);
-    qr_cu_result result = calls->cuMemAlloc(&arena->view.base, bytes);
+    qr_cu_result result = qr_gpu_alloc(arena->cuda, bytes, &arena->view.base);
     if (result == QR_CU_SUCCESS) {
         result = calls->cuMemsetD8Async(arena->view.base, 0, bytes, arena->cuda->stream);
         if (result == QR_CU_SUCCESS)
             result = calls->cuStreamSynchronize(arena->cuda->stream);
     } else {
-        arena->view.base = 0;
         (void)calls->cuMemGetInfo(&free_bytes, &total);
     }
     qr_gpu_leave(arena->cuda);

@@ -25,7 +25,6 @@ typedef struct qr_cuda_queue {
 
 typedef struct qr_cuda_device {
     quire_cuda *cuda;
-    quire_hooks hooks;
     qr_cuda_map map;
     qr_cuda_copier copier;
     qr_cuda_stage stage; /* of the method STAGED */

@@ -58,7 +58,6 @@ static qr_cuda_device *create_cuda_device(const quire_device_cuda_config *config
     carve_cuda_device(&arena, d, config);
     d->owner = owner;
     d->cuda = config->cuda;
-    d->hooks = config->hooks;
     d->num_slots = config->num_slots;
     d->max_jobs = config->max_jobs;
     d->max_copies = config->max_copies;
@@ -165,19 +164,13 @@ static int pin_slots(qr_cuda_device *d, const quire_device_cuda_config *config, 
 
 static int take_pinned(qr_cuda_device *d, qr_sentence message)
 {
-    const qr_cuda_calls *calls = &d->cuda->driver.calls;
     size_t pairs = (size_t)d->max_jobs * d->max_copies;
     size_t areas = (size_t)QR_NUM_AREAS * d->max_copies;
     size_t bytes = (pairs + areas) * sizeof(qr_block_pair);
     d->crc_parts = qr_cuda_crc_parts(&d->map);
     bytes += d->crc == QUIRE_CUDA_CRC_GPU ? pairs * d->crc_parts * sizeof(uint32_t) : 0;
     qr_cu_address address = 0;
-    qr_cu_result result =
-        calls->cuMemHostAlloc(&d->pinned, bytes, QR_CU_HOST_PORTABLE | QR_CU_HOST_DEVICEMAP);
-    if (result != QR_CU_SUCCESS)
-        d->pinned = NULL;
-    else
-        result = calls->cuMemHostGetDevicePointer(&address, d->pinned, 0);
+    qr_cu_result result = qr_gpu_alloc_pinned(d->cuda, bytes, &d->pinned, &address);
     if (result != QR_CU_SUCCESS)
         return qr_gpu_explain(d->cuda, result, "out of pinned memory for the lists of jobs",
                               message);
@@ -190,35 +183,19 @@ static int take_pinned(qr_cuda_device *d, qr_sentence message)
     return QUIRE_OK;
 }
 
-static qr_cu_result make_events(const qr_cuda_calls *calls, qr_cu_event *events, uint32_t n)
-{
-    qr_cu_result result = QR_CU_SUCCESS;
-    for (uint32_t i = 0; i < n && result == QR_CU_SUCCESS; i++) {
-        result = calls->cuEventCreate(&events[i], QR_CU_EVENT_DISABLE_TIMING);
-        if (result != QR_CU_SUCCESS)
-            events[i] = NULL;
-    }
-    return result;
-}
-
 static qr_cu_result make_streams(qr_cuda_device *d)
 {
-    const qr_cuda_calls *calls = &d->cuda->driver.calls;
     qr_cu_result result = QR_CU_SUCCESS;
-    for (int i = 0; i < QR_NUM_STREAMS && result == QR_CU_SUCCESS; i++) {
-        result = calls->cuStreamCreateWithPriority(&d->streams[i], QR_CU_STREAM_NON_BLOCKING,
-                                                   d->cuda->low_priority);
-        if (result != QR_CU_SUCCESS)
-            d->streams[i] = NULL;
-    }
+    for (int i = 0; i < QR_NUM_STREAMS && result == QR_CU_SUCCESS; i++)
+        result = qr_gpu_make_stream(d->cuda, &d->streams[i]);
     if (result == QR_CU_SUCCESS)
-        result = make_events(calls, d->marks, QR_NUM_MARKS);
+        result = qr_gpu_make_events(d->cuda, d->marks, QR_NUM_MARKS);
     if (result == QR_CU_SUCCESS)
-        result = make_events(calls, d->area_done, QR_NUM_AREAS);
+        result = qr_gpu_make_events(d->cuda, d->area_done, QR_NUM_AREAS);
     if (result == QR_CU_SUCCESS)
-        result = make_events(calls, &d->crc_done, 1);
+        result = qr_gpu_make_events(d->cuda, &d->crc_done, 1);
     if (result == QR_CU_SUCCESS)
-        result = make_events(calls, d->done, d->max_jobs);
+        result = qr_gpu_make_events(d->cuda, d->done, d->max_jobs);
     return result;
 }
 
@@ -246,28 +223,18 @@ static int set_up_device(qr_cuda_device *d, const quire_device_cuda_config *conf
     return QUIRE_OK;
 }
 
-static void drop_events(const qr_cuda_calls *calls, const qr_cu_event *events, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (events[i] != NULL)
-            (void)calls->cuEventDestroy(events[i]);
-}
-
 void qr_cuda_device_release(qr_cuda_device *d)
 {
     const qr_cuda_calls *calls = &d->cuda->driver.calls;
     if (qr_gpu_enter(d->cuda) == QUIRE_OK) {
         for (int i = 0; i < QR_NUM_STREAMS; i++)
-            if (d->streams[i] != NULL) {
-                (void)calls->cuStreamSynchronize(d->streams[i]);
-                (void)calls->cuStreamDestroy(d->streams[i]);
-            }
+            qr_gpu_drop_stream(d->cuda, d->streams[i]);
         if (d->areas != NULL) /* copies between blocks still read them */
             (void)calls->cuStreamSynchronize(d->cuda->stream);
-        drop_events(calls, d->marks, QR_NUM_MARKS);
-        drop_events(calls, d->area_done, QR_NUM_AREAS);
-        drop_events(calls, &d->crc_done, 1);
-        drop_events(calls, d->done, d->max_jobs);
+        qr_gpu_drop_events(d->cuda, d->marks, QR_NUM_MARKS);
+        qr_gpu_drop_events(d->cuda, d->area_done, QR_NUM_AREAS);
+        qr_gpu_drop_events(d->cuda, &d->crc_done, 1);
+        qr_gpu_drop_events(d->cuda, d->done, d->max_jobs);
         qr_cuda_stage_release(&d->stage, d->cuda);
         qr_cuda_map_release(&d->map, d->cuda);
         if (d->pinned != NULL)

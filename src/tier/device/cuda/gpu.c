@@ -64,6 +64,69 @@ qr_cu_result qr_gpu_launch(quire_cuda *cuda, qr_kernel kernel, uint32_t num_ctas
                                              1, 0, stream, pointers, NULL);
 }
 
+/* ---- memory, streams, events ----------------------------------------------- */
+
+qr_cu_result qr_gpu_alloc(const quire_cuda *cuda, size_t bytes, qr_cu_address *address)
+{
+    qr_cu_result result = cuda->driver.calls.cuMemAlloc(address, bytes);
+    if (result != QR_CU_SUCCESS)
+        *address = 0;
+    return result;
+}
+
+void qr_gpu_free(const quire_cuda *cuda, qr_cu_address address)
+{
+    if (address != 0)
+        (void)cuda->driver.calls.cuMemFree(address);
+}
+
+qr_cu_result qr_gpu_alloc_pinned(const quire_cuda *cuda, size_t bytes, void **memory,
+                                 qr_cu_address *address)
+{
+    const qr_cuda_calls *calls = &cuda->driver.calls;
+    qr_cu_result result =
+        calls->cuMemHostAlloc(memory, bytes, QR_CU_HOST_PORTABLE | QR_CU_HOST_DEVICEMAP);
+    if (result == QR_CU_SUCCESS)
+        return calls->cuMemHostGetDevicePointer(address, *memory, 0);
+    *memory = NULL;
+    return result;
+}
+
+qr_cu_result qr_gpu_make_stream(const quire_cuda *cuda, qr_cu_stream *stream)
+{
+    qr_cu_result result = cuda->driver.calls.cuStreamCreateWithPriority(
+        stream, QR_CU_STREAM_NON_BLOCKING, cuda->low_priority);
+    if (result != QR_CU_SUCCESS)
+        *stream = NULL;
+    return result;
+}
+
+void qr_gpu_drop_stream(const quire_cuda *cuda, qr_cu_stream stream)
+{
+    if (stream == NULL)
+        return;
+    (void)cuda->driver.calls.cuStreamSynchronize(stream);
+    (void)cuda->driver.calls.cuStreamDestroy(stream);
+}
+
+qr_cu_result qr_gpu_make_events(const quire_cuda *cuda, qr_cu_event *events, uint32_t n)
+{
+    qr_cu_result result = QR_CU_SUCCESS;
+    for (uint32_t i = 0; i < n && result == QR_CU_SUCCESS; i++) {
+        result = cuda->driver.calls.cuEventCreate(&events[i], QR_CU_EVENT_DISABLE_TIMING);
+        if (result != QR_CU_SUCCESS)
+            events[i] = NULL;
+    }
+    return result;
+}
+
+void qr_gpu_drop_events(const quire_cuda *cuda, const qr_cu_event *events, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (events[i] != NULL)
+            (void)cuda->driver.calls.cuEventDestroy(events[i]);
+}
+
 /* ---- opening --------------------------------------------------------------- */
 
 /* Kernels are not needed for everything: where they cannot be had, `what` says why. */

@@ -52,6 +52,19 @@ static inline bool qr_gpu_is_not_known(qr_cu_result result)
     return result == QR_CU_NOT_READY || result == QR_CU_CAPTURE_UNSUPPORTED;
 }
 
+/* Each in the GPU's context; what failed is NULL or 0, which the others pass over. */
+qr_cu_result qr_gpu_alloc(const quire_cuda *cuda, size_t bytes, qr_cu_address *address);
+void qr_gpu_free(const quire_cuda *cuda, qr_cu_address address);
+/* Pinned host memory, and where the GPU sees it. */
+qr_cu_result qr_gpu_alloc_pinned(const quire_cuda *cuda, size_t bytes, void **memory,
+                                 qr_cu_address *address);
+/* Copies are less urgent than the engine's own work. */
+qr_cu_result qr_gpu_make_stream(const quire_cuda *cuda, qr_cu_stream *stream);
+/* Waits for what is in it. */
+void qr_gpu_drop_stream(const quire_cuda *cuda, qr_cu_stream stream);
+qr_cu_result qr_gpu_make_events(const quire_cuda *cuda, qr_cu_event *events, uint32_t n);
+void qr_gpu_drop_events(const quire_cuda *cuda, const qr_cu_event *events, uint32_t n);
+
 /* A kernel in a stream. */
 qr_cu_result qr_gpu_launch(quire_cuda *cuda, qr_kernel kernel, uint32_t num_ctas,
                            uint32_t num_threads, qr_cu_stream stream, const void *arguments);

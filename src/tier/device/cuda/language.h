@@ -22,19 +22,9 @@
 #define QR_SPECIAL(name, reads)                                                                    \
     struct qr_##name##_t {                                                                         \
         __declspec(property(get = get_x)) unsigned x;                                              \
-        __declspec(property(get = get_y)) unsigned y;                                              \
-        __declspec(property(get = get_z)) unsigned z;                                              \
         static inline __device__ unsigned get_x(void)                                              \
         {                                                                                          \
             return (unsigned)__nvvm_read_ptx_sreg_##reads##_x();                                   \
-        }                                                                                          \
-        static inline __device__ unsigned get_y(void)                                              \
-        {                                                                                          \
-            return (unsigned)__nvvm_read_ptx_sreg_##reads##_y();                                   \
-        }                                                                                          \
-        static inline __device__ unsigned get_z(void)                                              \
-        {                                                                                          \
-            return (unsigned)__nvvm_read_ptx_sreg_##reads##_z();                                   \
         }                                                                                          \
     };                                                                                             \
     extern const __device__ qr_##name##_t name

@@ -111,13 +111,10 @@ qr_cu_result qr_cuda_map_upload(qr_cuda_map *map, quire_cuda *cuda)
         return QR_CU_OUT_OF_MEMORY;
     fill_chunks(map, (qr_chunk *)(void *)all);
     qr_gpu_crc_fill((uint32_t *)(void *)(all + chunk_bytes));
-    qr_cu_result result = calls->cuMemAlloc(&map->chunks, bytes);
-    if (result == QR_CU_SUCCESS) {
-        map->crc_numbers = map->chunks + chunk_bytes;
+    qr_cu_result result = qr_gpu_alloc(cuda, bytes, &map->chunks);
+    map->crc_numbers = map->chunks + chunk_bytes;
+    if (result == QR_CU_SUCCESS)
         result = calls->cuMemcpyHtoDAsync(map->chunks, all, bytes, cuda->stream);
-    } else {
-        map->chunks = 0;
-    }
     if (result == QR_CU_SUCCESS)
         result = calls->cuStreamSynchronize(cuda->stream);
     if (result != QR_CU_SUCCESS)
@@ -128,7 +125,6 @@ qr_cu_result qr_cuda_map_upload(qr_cuda_map *map, quire_cuda *cuda)
 
 void qr_cuda_map_release(qr_cuda_map *map, quire_cuda *cuda)
 {
-    if (map->chunks != 0)
-        (void)cuda->driver.calls.cuMemFree(map->chunks);
+    qr_gpu_free(cuda, map->chunks);
     map->chunks = 0;
 }

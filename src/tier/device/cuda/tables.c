@@ -196,20 +196,16 @@ static quire_cuda_tables *create_tables(const quire_cuda_tables_config *config,
 }
 
 /* numbers and ids share max_entries words; ids may need all of them, and so may numbers. */
-static qr_cu_result take_steps(quire_cuda_tables *t, const qr_cuda_calls *calls)
+static qr_cu_result take_steps(quire_cuda_tables *t)
 {
+    const quire_cuda *cuda = t->config.cuda;
     size_t change_bytes = t->config.max_changes * sizeof(qr_table_change);
     size_t number_bytes = (size_t)(t->config.max_entries / 2 + 1) * sizeof(int64_t);
     size_t id_bytes = ((size_t)t->config.max_entries + 1) / 2 * 2 * sizeof(int32_t);
     size_t step_bytes = change_bytes + number_bytes + id_bytes;
     qr_cu_address address = 0;
-    qr_cu_result result = calls->cuMemHostAlloc(&t->pinned, step_bytes * t->config.depth,
-                                                QR_CU_HOST_PORTABLE | QR_CU_HOST_DEVICEMAP);
-    if (result != QR_CU_SUCCESS) {
-        t->pinned = NULL;
-        return result;
-    }
-    result = calls->cuMemHostGetDevicePointer(&address, t->pinned, 0);
+    qr_cu_result result =
+        qr_gpu_alloc_pinned(cuda, step_bytes * t->config.depth, &t->pinned, &address);
     for (uint32_t i = 0; i < t->config.depth && result == QR_CU_SUCCESS; i++) {
         table_step *step = &t->steps[i];
         unsigned char *base = (unsigned char *)t->pinned + i * step_bytes;
@@ -219,9 +215,7 @@ static qr_cu_result take_steps(quire_cuda_tables *t, const qr_cuda_calls *calls)
         step->changes_address = address + i * step_bytes;
         step->numbers_address = step->changes_address + change_bytes;
         step->ids_address = step->numbers_address + number_bytes;
-        result = calls->cuEventCreate(&step->done, QR_CU_EVENT_DISABLE_TIMING);
-        if (result != QR_CU_SUCCESS)
-            step->done = NULL;
+        result = qr_gpu_make_events(cuda, &step->done, 1);
     }
     return result;
 }
@@ -233,16 +227,14 @@ static qr_cu_result take_tables(quire_cuda_tables *t)
     size_t entry_bytes = (size_t)t->config.num_rows * t->config.row_stride * sizeof(int32_t);
     entry_bytes = (entry_bytes + 15) / 16 * 16;
     size_t slot_bytes = (size_t)t->config.num_slots * sizeof(int64_t);
-    qr_cu_result result = calls->cuMemAlloc(&t->memory, entry_bytes + slot_bytes);
-    if (result != QR_CU_SUCCESS) {
-        t->memory = 0;
+    qr_cu_result result = qr_gpu_alloc(cuda, entry_bytes + slot_bytes, &t->memory);
+    if (result != QR_CU_SUCCESS)
         return result;
-    }
     t->slots = t->memory + entry_bytes;
     result = calls->cuMemsetD8Async(t->memory, 0, entry_bytes, cuda->stream);
     if (result == QR_CU_SUCCESS && slot_bytes > 0)
         result = calls->cuMemsetD8Async(t->slots, 255, slot_bytes, cuda->stream);
-    return result == QR_CU_SUCCESS ? take_steps(t, calls) : result;
+    return result == QR_CU_SUCCESS ? take_steps(t) : result;
 }
 
 QUIRE_API int quire_cuda_tables_open(const quire_cuda_tables_config *callers,
@@ -291,12 +283,10 @@ QUIRE_API void quire_cuda_tables_close(quire_cuda_tables *t)
     if (qr_gpu_enter(t->config.cuda) == QUIRE_OK) {
         (void)calls->cuStreamSynchronize(t->config.cuda->stream);
         for (uint32_t i = 0; i < t->config.depth; i++)
-            if (t->steps[i].done != NULL)
-                (void)calls->cuEventDestroy(t->steps[i].done);
+            qr_gpu_drop_events(t->config.cuda, &t->steps[i].done, 1);
         if (t->pinned != NULL)
             (void)calls->cuMemFreeHost(t->pinned);
-        if (t->memory != 0)
-            (void)calls->cuMemFree(t->memory);
+        qr_gpu_free(t->config.cuda, t->memory);
         qr_gpu_leave(t->config.cuda);
     }
     qr_owner_release(&t->owner);
