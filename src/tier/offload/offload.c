@@ -96,7 +96,7 @@ static int on_finished(void *user, quire_req req, const quire_block_span *blocks
     if (r == NULL)
         return 0;
     if (!o->is_lazy && can_store(o) && r->load_state == QR_LOAD_NONE)
-        qr_store_last_blocks(o, r);
+        qr_store_of_one(o, r, UINT32_MAX);
     if (!qr_load_abandon(o, r))
         qr_offload_leave(o, r);
     return 0;

@@ -434,8 +434,8 @@ uint32_t qr_round_take_missing(quire_offload *o, const quire_block *gpu, uint32_
 void qr_store_note_alloc(quire_offload *o, quire_req req, const quire_block_span *blocks);
 /* Chooses the stores of a step, and puts them into the meta. */
 void qr_store_build(quire_offload *o, const quire_step *step);
-/* The request ends: its last full blocks. */
-void qr_store_last_blocks(quire_offload *o, qr_offload_req *r);
+/* Chooses among the full blocks of one request, with at most so many stores more. */
+void qr_store_of_one(quire_offload *o, qr_offload_req *r, uint32_t most);
 /* The request loses its blocks, and comes back: all full blocks of its first num_tokens tokens that
  * the CPU pool lacks; none if the request has more blocks than half of that pool. is_urgent: half
  * of its blocks at least are free at once. Returns how many of its first tokens are in the CPU

@@ -35,12 +35,6 @@ static void plan_cpu_cache(qr_offload_plan *plan)
     plan->cpu = cpu;
 }
 
-static bool is_full_kind(quire_layer_kind kind)
-{
-    return kind == QUIRE_LAYER_FULL || kind == QUIRE_LAYER_TQ_FULL || kind == QUIRE_LAYER_MLA ||
-           kind == QUIRE_LAYER_SINK_FULL;
-}
-
 static bool is_config_valid(const qr_offload_plan *plan)
 {
     const quire_offload_config *c = &plan->config;
@@ -87,14 +81,6 @@ int qr_offload_read_plan(qr_offload_plan *plan, const quire_offload_config *call
 
 /* ---- making ---------------------------------------------------------------- */
 
-/* A block has positions of all ranks of context parallelism. */
-static uint32_t num_ranks(const quire_cache_config *cache)
-{
-    uint32_t dcp = cache->dcp_world_size > 0 ? cache->dcp_world_size : 1;
-    uint32_t pcp = cache->pcp_world_size > 0 ? cache->pcp_world_size : 1;
-    return dcp * pcp;
-}
-
 static void set_groups(quire_offload *o, const qr_offload_plan *plan)
 {
     const quire_cache_config *cache = plan->sched.cache;
@@ -105,7 +91,7 @@ static void set_groups(quire_offload *o, const qr_offload_plan *plan)
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         const quire_layer_spec *spec = &cache->groups[g].spec;
         uint32_t tokens = plan->sched.max_num_batched_tokens;
-        uint32_t size = spec->block_size * num_ranks(cache);
+        uint32_t size = (uint32_t)qr_block_tokens(cache, g);
         bool is_window = spec->kind == QUIRE_LAYER_SLIDING_WINDOW ||
                          spec->kind == QUIRE_LAYER_SLIDING_WINDOW_MLA;
         o->groups[g] = (qr_offload_group){.block_size = size,
@@ -114,9 +100,9 @@ static void set_groups(quire_offload *o, const qr_offload_plan *plan)
         if (spec->kind == QUIRE_LAYER_CHUNKED_LOCAL)
             o->groups[g].chunk_tokens = spec->attention_chunk_size;
         o->row_blocks += o->groups[g].max_blocks;
-        o->has_windows |= !is_full_kind(spec->kind);
+        o->has_windows |= !qr_is_full_kind(spec->kind);
         o->has_pins |= spec->kind == QUIRE_LAYER_SINK_FULL;
-        if (o->fa_group == QR_NIL && is_full_kind(spec->kind))
+        if (o->fa_group == QR_NIL && qr_is_full_kind(spec->kind))
             o->fa_group = g;
         if (spec->kind == QUIRE_LAYER_MAMBA)
             target += 2;

@@ -22,10 +22,10 @@ void qr_share_init(qr_share *share, const quire_offload_config *config, quire_po
                         .rank = config->rank};
 }
 
-void qr_share_offer_blocks(const qr_share *share, const quire_block *blocks, const uint32_t *crcs,
-                           uint32_t n)
+void qr_share_offer(const qr_share *share, const quire_block *blocks, const uint32_t *crcs,
+                    uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; share->server != NULL && i < n; i++) {
         quire_block_info named;
         quire_tier_key key;
         if (blocks[i] == QUIRE_NULL_BLOCK || blocks[i] >= share->num_blocks ||
@@ -39,9 +39,9 @@ void qr_share_offer_blocks(const qr_share *share, const quire_block *blocks, con
     }
 }
 
-void qr_share_withdraw_blocks(const qr_share *share, const quire_block *blocks, uint32_t n)
+void qr_share_withdraw(const qr_share *share, const quire_block *blocks, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; share->server != NULL && i < n; i++)
         (void)quire_peer_server_withdraw(share->server, blocks[i]);
 }
 

@@ -28,22 +28,10 @@ typedef struct qr_share {
 bool qr_share_fits(const quire_offload_config *config);
 void qr_share_init(qr_share *share, const quire_offload_config *config, quire_pool *pool);
 
-void qr_share_offer_blocks(const qr_share *share, const quire_block *blocks, const uint32_t *crcs,
-                           uint32_t n);
-void qr_share_withdraw_blocks(const qr_share *share, const quire_block *blocks, uint32_t n);
+/* These have their content and their keys; crcs: NULL, not known. */
+void qr_share_offer(const qr_share *share, const quire_block *blocks, const uint32_t *crcs,
+                    uint32_t n);
+void qr_share_withdraw(const qr_share *share, const quire_block *blocks, uint32_t n);
 void qr_share_withdraw_all(const qr_share *share);
-
-static inline void qr_share_offer(const qr_share *share, const quire_block *blocks,
-                                  const uint32_t *crcs, uint32_t n)
-{
-    if (share->server != NULL)
-        qr_share_offer_blocks(share, blocks, crcs, n);
-}
-
-static inline void qr_share_withdraw(const qr_share *share, const quire_block *blocks, uint32_t n)
-{
-    if (share->server != NULL)
-        qr_share_withdraw_blocks(share, blocks, n);
-}
 
 #endif

@@ -178,8 +178,7 @@ void qr_store_build(quire_offload *o, const quire_step *step)
         make_event(o, &round);
 }
 
-/* Chooses among the blocks of one request, with at most so many stores more. */
-static void choose_of_one(quire_offload *o, qr_offload_req *r, uint32_t most)
+void qr_store_of_one(quire_offload *o, qr_offload_req *r, uint32_t most)
 {
     uint32_t num_left = num_stores_left(o);
     qr_store_round round = {.gpu = o->scratch,
@@ -192,11 +191,6 @@ static void choose_of_one(quire_offload *o, qr_offload_req *r, uint32_t most)
     for (uint32_t i = 0; o->is_lazy && i < round.count; i++)
         qr_bit_set(o->is_used, round.gpu[i]); /* a request had them: they are not cold */
     qr_transfers_add(o, &o->kept_first, &o->kept_last, round.gpu, round.cpu, round.count);
-}
-
-void qr_store_last_blocks(quire_offload *o, qr_offload_req *r)
-{
-    choose_of_one(o, r, UINT32_MAX);
 }
 
 /* Adds a user to each CPU block that holds one of these GPU blocks, so that nothing evicts it, and
@@ -238,7 +232,7 @@ uint32_t qr_store_preempted(quire_offload *o, qr_offload_req *r, const quire_blo
         num_kept = keep_found(o, blocks[g].ids, blocks[g].count, num_kept);
     }
     r->loaded_from = r->loaded_to = 0;
-    choose_of_one(o, r, is_urgent ? num_blocks / 2 : UINT32_MAX);
+    qr_store_of_one(o, r, is_urgent ? num_blocks / 2 : UINT32_MAX);
     leave_found(o, num_kept);
     o->has_saved = o->has_saved || o->kept_first != QR_NIL;
     for (uint32_t g = 0; g < o->num_groups; g++) {

@@ -4,8 +4,7 @@
 
 void qr_promote_count_refs(const qr_promote *promote, uint32_t *refs)
 {
-    uint32_t per_tier = QR_LOWER_JOBS + QR_LOWER_FIND_JOBS;
-    for (uint32_t i = 0; i < per_tier * promote->num_tiers; i++) {
+    for (uint32_t i = 0; i < QR_LOWER_ALL_JOBS * promote->num_tiers; i++) {
         const qr_promote_job *job = &promote->jobs[i];
         for (uint32_t k = 0; job->has_blocks && k < job->job.num_ios; k++)
             refs[job->blocks[k]]++;
@@ -31,8 +30,7 @@ static uint32_t count_moves(const qr_promote *promote, bool *is_good)
             *is_good = *is_good && n == queue->count;
             count += n;
         }
-    uint32_t per_tier = QR_LOWER_JOBS + QR_LOWER_FIND_JOBS;
-    for (uint32_t i = 0; i < per_tier * promote->num_tiers; i++) {
+    for (uint32_t i = 0; i < QR_LOWER_ALL_JOBS * promote->num_tiers; i++) {
         const qr_promote_job *job = &promote->jobs[i];
         if (!job->is_out && promote->tiers[job->tier].stalled != i)
             continue;

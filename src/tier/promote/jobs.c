@@ -11,19 +11,14 @@
 #include "base/hooks.h"
 #include "tier/core/tier.h"
 
-static uint32_t num_tier_jobs(void)
-{
-    return QR_LOWER_JOBS + QR_LOWER_FIND_JOBS;
-}
-
 void qr_promote_jobs_init(qr_promote *promote)
 {
     for (uint32_t t = 0; t < promote->num_tiers; t++) {
         qr_promote_tier *tier = &promote->tiers[t];
-        uint32_t first = t * num_tier_jobs();
-        for (uint32_t i = 0; i < num_tier_jobs(); i++) {
+        uint32_t first = t * QR_LOWER_ALL_JOBS;
+        for (uint32_t i = 0; i < QR_LOWER_ALL_JOBS; i++) {
             qr_promote_job *job = &promote->jobs[first + i];
-            bool is_last = i + 1 == QR_LOWER_JOBS || i + 1 == num_tier_jobs();
+            bool is_last = i + 1 == QR_LOWER_JOBS || i + 1 == QR_LOWER_ALL_JOBS;
             job->tier = (uint8_t)t;
             job->link.next = is_last ? QR_NIL : first + i + 1;
         }
@@ -45,7 +40,7 @@ static uint32_t id_of(const qr_promote *promote, const qr_promote_job *job)
 static uint32_t *free_list_of(qr_promote *promote, const qr_promote_job *job)
 {
     qr_promote_tier *tier = &promote->tiers[job->tier];
-    bool is_find = id_of(promote, job) % num_tier_jobs() >= QR_LOWER_JOBS;
+    bool is_find = id_of(promote, job) % QR_LOWER_ALL_JOBS >= QR_LOWER_JOBS;
     return is_find ? &tier->free_find : &tier->free_job;
 }
 
@@ -324,7 +319,7 @@ static qr_promote_job *make_store(qr_promote *promote, uint32_t t)
 static void unmake_store(qr_promote *promote, qr_promote_job *job)
 {
     for (uint32_t i = job->job.num_ios; i-- > 0;)
-        qr_promote_queue_push_first(promote, job->moves[i], QR_QUEUE_STORE);
+        qr_promote_queue_push(promote, job->moves[i], QR_QUEUE_STORE, true);
     give_back_job(promote, job);
 }
 
@@ -364,11 +359,12 @@ static bool submit(qr_promote *promote, qr_promote_job *job)
     return true;
 }
 
-static bool is_waiting(const qr_promote_tier *tier)
+bool qr_promote_is_waiting(const qr_promote_tier *tier)
 {
-    return tier->stalled != QR_NIL || tier->queues[QR_QUEUE_FIND].count > 0 ||
-           tier->queues[QR_QUEUE_LOAD].count > 0 || tier->queues[QR_QUEUE_AHEAD].count > 0 ||
-           tier->queues[QR_QUEUE_STORE].count > 0;
+    uint32_t count = 0;
+    for (uint32_t q = 0; q < QR_QUEUE_COUNT; q++)
+        count += tier->queues[q].count;
+    return count > 0 || tier->stalled != QR_NIL;
 }
 
 void qr_promote_jobs_pump(qr_promote *promote, uint32_t t)
@@ -393,7 +389,7 @@ void qr_promote_jobs_pump(qr_promote *promote, uint32_t t)
             return;
     }
     /* With nothing out nothing will change. */
-    if (tier->num_on_time == 0 && is_waiting(tier)) {
+    if (tier->num_on_time == 0 && qr_promote_is_waiting(tier)) {
         tier->is_stuck = tier->num_late > 0;
         fail_queues(promote, t, qr_promote_move_fail);
     }
@@ -553,8 +549,8 @@ void qr_promote_jobs_poll(qr_promote *promote, uint32_t t)
 void qr_promote_jobs_drop(qr_promote *promote, uint32_t t)
 {
     fail_queues(promote, t, end_move);
-    for (uint32_t i = 0; i < num_tier_jobs(); i++) {
-        qr_promote_job *job = &promote->jobs[t * num_tier_jobs() + i];
+    for (uint32_t i = 0; i < QR_LOWER_ALL_JOBS; i++) {
+        qr_promote_job *job = &promote->jobs[t * QR_LOWER_ALL_JOBS + i];
         if (!job->is_out)
             continue;
         promote->tiers[t].num_stale += job->job.op == QUIRE_TIER_STORE && !job->is_stale ? 1 : 0;

@@ -87,16 +87,21 @@ bool qr_promote_move_await(qr_promote *promote, uint32_t move, uint32_t record, 
     return true;
 }
 
+/* The record of the first waiter that still needs it; NULL: none does. */
+static qr_record *first_record(const qr_promote *promote, const qr_move *m)
+{
+    for (uint32_t i = m->first_waiter; i != QR_NIL; i = promote->waiters[i].next) {
+        const qr_waiter *w = &promote->waiters[i];
+        qr_record *r = &promote->records[w->record];
+        if (r->epoch == w->epoch && w->start < r->limit)
+            return r;
+    }
+    return NULL;
+}
+
 bool qr_promote_move_is_wanted(const qr_promote *promote, uint32_t move)
 {
-    for (uint32_t i = promote->moves[move].first_waiter; i != QR_NIL;) {
-        const qr_waiter *w = &promote->waiters[i];
-        const qr_record *r = &promote->records[w->record];
-        if (r->epoch == w->epoch && w->start < r->limit)
-            return true;
-        i = w->next;
-    }
-    return false;
+    return first_record(promote, &promote->moves[move]) != NULL;
 }
 
 static void tell_waiters(qr_promote *promote, qr_move *m, bool has_failed)
@@ -139,18 +144,6 @@ void qr_promote_move_end(qr_promote *promote, uint32_t move, bool has_failed)
 
 /* ---- from tier to tier ----------------------------------------------------- */
 
-/* The record of the first waiter that still needs it; NULL: none does. */
-static qr_record *first_record(const qr_promote *promote, const qr_move *m)
-{
-    for (uint32_t i = m->first_waiter; i != QR_NIL; i = promote->waiters[i].next) {
-        const qr_waiter *w = &promote->waiters[i];
-        qr_record *r = &promote->records[w->record];
-        if (r->epoch == w->epoch && w->start < r->limit)
-            return r;
-    }
-    return NULL;
-}
-
 /* The record begins to wait for one more tier, unless that is slower than computing. */
 static bool await_tier(qr_promote *promote, qr_record *r, uint32_t t)
 {
@@ -175,11 +168,6 @@ static bool await_tier(qr_promote *promote, qr_record *r, uint32_t t)
     return true;
 }
 
-static bool is_usable(const qr_promote_tier *tier)
-{
-    return !tier->is_stuck && !qr_promote_is_out(tier);
-}
-
 /* Into the queue of the next tier; false: no other tier may have it, or nobody needs it. */
 static bool pass_on(qr_promote *promote, uint32_t move)
 {
@@ -188,7 +176,7 @@ static bool pass_on(qr_promote *promote, uint32_t move)
     for (uint32_t i = 1; r != NULL && i < promote->num_tiers; i++) {
         uint32_t t = (m->tier + i) % promote->num_tiers;
         uint8_t found = 0;
-        if ((m->asked >> t & 1) != 0 || !is_usable(&promote->tiers[t]) ||
+        if ((m->asked >> t & 1) != 0 || !qr_promote_is_usable(&promote->tiers[t]) ||
             quire_tier_lookup(promote->tiers[t].tier, &m->key, 1, &found) != QUIRE_OK ||
             found == 0 || !await_tier(promote, r, t))
             continue;
@@ -196,7 +184,7 @@ static bool pass_on(qr_promote *promote, uint32_t move)
         if (found == 1)
             qr_promote_move_load(promote, move);
         else
-            qr_promote_queue_push(promote, move, QR_QUEUE_FIND);
+            qr_promote_queue_push(promote, move, QR_QUEUE_FIND, false);
         return true;
     }
     return false;
@@ -207,7 +195,7 @@ void qr_promote_move_load(qr_promote *promote, uint32_t move)
     const qr_move *m = &promote->moves[move];
     for (uint32_t i = m->first_waiter; i != QR_NIL; i = promote->waiters[i].next)
         promote->records[promote->waiters[i].record].load_tiers |= (uint8_t)(1u << m->tier);
-    qr_promote_queue_push(promote, move, m->is_ahead ? QR_QUEUE_AHEAD : QR_QUEUE_LOAD);
+    qr_promote_queue_push(promote, move, m->is_ahead ? QR_QUEUE_AHEAD : QR_QUEUE_LOAD, false);
 }
 
 void qr_promote_move_skip(qr_promote *promote, uint32_t move)
@@ -227,7 +215,8 @@ void qr_promote_move_fail(qr_promote *promote, uint32_t move)
 
 /* ---- queues ---------------------------------------------------------------- */
 
-static void push(qr_promote *promote, uint32_t move, qr_promote_queue_id queue, bool is_first)
+void qr_promote_queue_push(qr_promote *promote, uint32_t move, qr_promote_queue_id queue,
+                           bool is_first)
 {
     qr_move *m = &promote->moves[move];
     qr_promote_queue *q = &promote->tiers[m->tier].queues[queue];
@@ -235,16 +224,6 @@ static void push(qr_promote *promote, uint32_t move, qr_promote_queue_id queue, 
     m->queue = (uint8_t)queue;
     qr_chain_insert(&q->chain, &promote->moves->link, sizeof *m, where, move);
     q->count++;
-}
-
-void qr_promote_queue_push(qr_promote *promote, uint32_t move, qr_promote_queue_id queue)
-{
-    push(promote, move, queue, false);
-}
-
-void qr_promote_queue_push_first(qr_promote *promote, uint32_t move, qr_promote_queue_id queue)
-{
-    push(promote, move, queue, true);
 }
 
 void qr_promote_queue_remove(qr_promote *promote, uint32_t move)

@@ -42,6 +42,7 @@ enum {
     QR_LOWER_JOBS = 256, /* loads and stores of one tier, as many as a tier takes by default */
     QR_LOWER_STORE_JOBS = 192, /* of those: loads find a free one */
     QR_LOWER_FIND_JOBS = 32,   /* each for one request */
+    QR_LOWER_ALL_JOBS = QR_LOWER_JOBS + QR_LOWER_FIND_JOBS,
     QR_LOWER_FIND_IOS = QR_AT_A_TIME(512, 2)
 };
 
@@ -122,16 +123,22 @@ typedef struct qr_promote_job {
     bool is_stale; /* from before a reset */
 } qr_promote_job;
 
+/* X(count, also of the stats). */
+#define QR_PROMOTE_COUNTS(X)                                                                       \
+    X(hit_tokens)                                                                                  \
+    X(promoted_blocks)                                                                             \
+    X(stored_blocks)                                                                               \
+    X(failed_blocks)                                                                               \
+    X(late_blocks)                                                                                 \
+    X(skipped_tokens)                                                                              \
+    X(not_admitted)                                                                                \
+    X(dropped_blocks)                                                                              \
+    X(in_flight)
+
 typedef struct qr_promote_counters {
-    _Atomic uint64_t hit_tokens;
-    _Atomic uint64_t promoted_blocks;
-    _Atomic uint64_t stored_blocks;
-    _Atomic uint64_t failed_blocks;
-    _Atomic uint64_t late_blocks;
-    _Atomic uint64_t skipped_tokens;
-    _Atomic uint64_t not_admitted;
-    _Atomic uint64_t dropped_blocks;
-    _Atomic uint64_t in_flight;
+#define QR_X(name) _Atomic uint64_t name;
+    QR_PROMOTE_COUNTS(QR_X)
+#undef QR_X
     _Atomic double bytes_per_s;
     _Atomic double latency_ns;
 } qr_promote_counters;
@@ -254,6 +261,12 @@ static inline bool qr_promote_is_out(const qr_promote_tier *tier)
     return tier->num_stale > 0 || tier->is_void;
 }
 
+/* Whether it may be asked. */
+static inline bool qr_promote_is_usable(const qr_promote_tier *tier)
+{
+    return !tier->is_stuck && !qr_promote_is_out(tier);
+}
+
 /* ---- moves.c ---------------------------------------------------------- */
 
 void qr_promote_moves_init(qr_promote *promote);
@@ -281,8 +294,9 @@ void qr_promote_move_load(qr_promote *promote, uint32_t move);
 bool qr_promote_move_await(qr_promote *promote, uint32_t move, uint32_t record, uint32_t start);
 bool qr_promote_move_is_wanted(const qr_promote *promote, uint32_t move);
 
-void qr_promote_queue_push(qr_promote *promote, uint32_t move, qr_promote_queue_id queue);
-void qr_promote_queue_push_first(qr_promote *promote, uint32_t move, qr_promote_queue_id queue);
+/* At its end, or before all others. */
+void qr_promote_queue_push(qr_promote *promote, uint32_t move, qr_promote_queue_id queue,
+                           bool is_first);
 void qr_promote_queue_remove(qr_promote *promote, uint32_t move);
 
 /* ---- plan.c ------------------------------------------------------------ */
@@ -302,6 +316,8 @@ void qr_promote_plan_hurry(qr_promote *promote, const qr_promote_request *reques
 /* ---- jobs.c ------------------------------------------------------------ */
 
 void qr_promote_jobs_init(qr_promote *promote);
+/* Whether something is queued for it. */
+bool qr_promote_is_waiting(const qr_promote_tier *tier);
 /* Gives the tier what is queued for it, as far as it takes it. */
 void qr_promote_jobs_pump(qr_promote *promote, uint32_t tier);
 /* Ends of the tier's jobs, and those that are late. */

@@ -89,7 +89,7 @@ static void look(qr_promote *promote, const qr_promote_request *request, uint32_
             qr_promote_move_find_tag(promote, tags[i], &b.keys[i]) != QR_NIL)
             b.sources[i] = SOURCE_MOVE;
     for (uint32_t t = 0; t < promote->num_tiers; t++)
-        if (!promote->tiers[t].is_stuck && !qr_promote_is_out(&promote->tiers[t]))
+        if (qr_promote_is_usable(&promote->tiers[t]))
             ask_tier(promote, &b, t);
 }
 
@@ -262,7 +262,8 @@ static bool fetch_block(qr_promote *promote, const qr_promote_request *request, 
         qr_promote_queue_push(promote, move,
                               source >= SOURCE_MAYBE ? QR_QUEUE_FIND
                               : r->is_urgent         ? QR_QUEUE_LOAD
-                                                     : QR_QUEUE_AHEAD);
+                                                     : QR_QUEUE_AHEAD,
+                              false);
         r->num_taken++;
     }
     if (!qr_promote_move_await(promote, move, record, block * g->block_size))
@@ -383,7 +384,7 @@ void qr_promote_plan_hurry(qr_promote *promote, const qr_promote_request *reques
             if (promote->moves[move].queue != QR_QUEUE_AHEAD)
                 continue;
             qr_promote_queue_remove(promote, move);
-            qr_promote_queue_push(promote, move, QR_QUEUE_LOAD);
+            qr_promote_queue_push(promote, move, QR_QUEUE_LOAD, false);
         }
     }
 }

@@ -18,17 +18,14 @@ static const uint64_t DEFAULT_WAIT_NS = UINT64_C(5000000000);
 static bool read_group(qr_promote *promote, const quire_cache_config *cache, uint32_t g)
 {
     const quire_layer_spec *spec = &cache->groups[g].spec;
-    uint32_t dcp = cache->dcp_world_size > 0 ? cache->dcp_world_size : 1;
-    uint32_t pcp = cache->pcp_world_size > 0 ? cache->pcp_world_size : 1;
-    uint64_t size = (uint64_t)spec->block_size * dcp * pcp;
+    uint64_t size = qr_block_tokens(cache, g);
     qr_promote_group *group = &promote->groups[g];
     if (size == 0 || size > UINT32_MAX || cache->max_model_len == 0)
         return false;
     group->kind = spec->kind;
     group->block_size = (uint32_t)size;
     group->max_blocks = cache->max_model_len / group->block_size;
-    group->is_full = spec->kind == QUIRE_LAYER_FULL || spec->kind == QUIRE_LAYER_TQ_FULL ||
-                     spec->kind == QUIRE_LAYER_MLA || spec->kind == QUIRE_LAYER_SINK_FULL;
+    group->is_full = qr_is_full_kind(spec->kind);
     if (spec->kind == QUIRE_LAYER_CHUNKED_LOCAL)
         group->chunk_tokens = spec->attention_chunk_size;
     if (spec->kind == QUIRE_LAYER_SLIDING_WINDOW || spec->kind == QUIRE_LAYER_SLIDING_WINDOW_MLA) {
@@ -166,8 +163,7 @@ static bool read_config(qr_promote *promote, const quire_offload_config *config)
 
 static void carve_jobs(qr_promote *promote, qr_arena *arena)
 {
-    uint32_t per_tier = QR_LOWER_JOBS + QR_LOWER_FIND_JOBS;
-    size_t num_jobs = (size_t)per_tier * promote->num_tiers;
+    size_t num_jobs = (size_t)QR_LOWER_ALL_JOBS * promote->num_tiers;
     size_t tier_ios =
         (size_t)QR_LOWER_JOBS * promote->job_ios + (size_t)QR_LOWER_FIND_JOBS * QR_LOWER_FIND_IOS;
     promote->jobs = qr_arena_take(arena, num_jobs, sizeof *promote->jobs);
@@ -182,7 +178,7 @@ static void carve_jobs(qr_promote *promote, qr_arena *arena)
         job->job.ios = ios + at;
         job->moves = moves + at;
         job->blocks = blocks + at;
-        at += i % per_tier < QR_LOWER_JOBS ? promote->job_ios : QR_LOWER_FIND_IOS;
+        at += i % QR_LOWER_ALL_JOBS < QR_LOWER_JOBS ? promote->job_ios : QR_LOWER_FIND_IOS;
     }
 }
 
@@ -413,20 +409,12 @@ static bool has_jobs(const qr_promote_tier *tier)
     return tier->num_on_time + tier->num_late > 0;
 }
 
-static bool has_queued(const qr_promote_tier *tier)
-{
-    uint32_t count = 0;
-    for (uint32_t q = 0; q < QR_QUEUE_COUNT; q++)
-        count += tier->queues[q].count;
-    return count > 0 || tier->stalled != QR_NIL;
-}
-
 void qr_promote_poll(qr_promote *promote)
 {
     for (uint32_t t = 0; t < promote->num_tiers; t++) {
         if (has_jobs(&promote->tiers[t]))
             qr_promote_jobs_poll(promote, t);
-        if (has_queued(&promote->tiers[t]))
+        if (qr_promote_is_waiting(&promote->tiers[t]))
             qr_promote_jobs_pump(promote, t);
     }
 }
@@ -489,7 +477,7 @@ int qr_promote_set_identity(qr_promote *promote, const unsigned char *fingerprin
 bool qr_promote_has_pending(const qr_promote *promote)
 {
     for (uint32_t t = 0; t < promote->num_tiers; t++)
-        if (promote->tiers[t].num_on_time > 0 || has_queued(&promote->tiers[t]))
+        if (promote->tiers[t].num_on_time > 0 || qr_promote_is_waiting(&promote->tiers[t]))
             return true;
     return false;
 }
@@ -506,15 +494,9 @@ void qr_promote_add_stats(const qr_promote *promote, quire_offload_stats *stats)
 {
     for (uint32_t t = 0; t < promote->num_tiers; t++) {
         const qr_promote_counters *c = &promote->tiers[t].counters;
-        stats->tiers[t].hit_tokens += qr_count_get(&c->hit_tokens);
-        stats->tiers[t].promoted_blocks += qr_count_get(&c->promoted_blocks);
-        stats->tiers[t].stored_blocks += qr_count_get(&c->stored_blocks);
-        stats->tiers[t].failed_blocks += qr_count_get(&c->failed_blocks);
-        stats->tiers[t].late_blocks += qr_count_get(&c->late_blocks);
-        stats->tiers[t].skipped_tokens += qr_count_get(&c->skipped_tokens);
-        stats->tiers[t].not_admitted += qr_count_get(&c->not_admitted);
-        stats->tiers[t].dropped_blocks += qr_count_get(&c->dropped_blocks);
-        stats->tiers[t].in_flight += qr_count_get(&c->in_flight);
+#define QR_X(name) stats->tiers[t].name += qr_count_get(&c->name);
+        QR_PROMOTE_COUNTS(QR_X)
+#undef QR_X
         stats->tiers[t].bytes_per_s = atomic_load_explicit(&c->bytes_per_s, memory_order_relaxed);
         stats->tiers[t].latency_ns = atomic_load_explicit(&c->latency_ns, memory_order_relaxed);
     }

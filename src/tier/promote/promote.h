@@ -25,6 +25,21 @@
 
 typedef struct qr_promote qr_promote;
 
+/* Whether a hit of a group needs all blocks from the first on. */
+static inline bool qr_is_full_kind(quire_layer_kind kind)
+{
+    return kind == QUIRE_LAYER_FULL || kind == QUIRE_LAYER_TQ_FULL || kind == QUIRE_LAYER_MLA ||
+           kind == QUIRE_LAYER_SINK_FULL;
+}
+
+/* Tokens of a group's block, which has positions of all ranks of context parallelism. */
+static inline uint64_t qr_block_tokens(const quire_cache_config *cache, uint32_t group)
+{
+    uint64_t dcp = cache->dcp_world_size > 0 ? cache->dcp_world_size : 1;
+    uint64_t pcp = cache->pcp_world_size > 0 ? cache->pcp_world_size : 1;
+    return cache->groups[group].spec.block_size * dcp * pcp;
+}
+
 /* 0: not a config for this, or a tier cannot take its blocks. Of it matter the tiers, memory,
  * block_bytes, rank, num_cpu_blocks, recompute_token_ns, the hooks, and of its sched the cache and
  * max_requests. */

@@ -68,7 +68,7 @@ static void queue_store(qr_promote *promote, const offer *o, uint32_t i, uint32_
     m->crc = o->crcs[i];
     m->content = promote->contents[m->block];
     note_offered(promote, m->block, t);
-    qr_promote_queue_push(promote, move, QR_QUEUE_STORE);
+    qr_promote_queue_push(promote, move, QR_QUEUE_STORE, false);
 }
 
 /* Which of them the tier shall have, by their places in the offer. */

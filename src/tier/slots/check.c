@@ -1,4 +1,8 @@
-#include "tier/slots/check.h"
+/* tier/slots/check.c - walks everything that slots have: index, nodes, lists, slots, counts.
+ *
+ * O(nodes), and takes no memory: every list is walked, every node looked up by its key, and the
+ * numbers compared with those that are kept. */
+#include "tier/slots/slots.h"
 
 static bool list_is_valid(const quire_slots *slots, uint32_t which)
 {

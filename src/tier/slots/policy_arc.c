@@ -87,16 +87,6 @@ static bool arc_can_evict(const quire_slots *slots, uint32_t n)
     return true;
 }
 
-static void arc_remember(quire_slots *slots, uint32_t ghosts, uint32_t node)
-{
-    qr_slots_list_add(slots, ghosts, node);
-    if (slots->lists[ghosts].count <= slots->num_slots)
-        return;
-    uint32_t oldest = slots->lists[ghosts].chain.first;
-    qr_slots_list_remove(slots, oldest);
-    qr_slots_forget(slots, oldest);
-}
-
 static void arc_evict(quire_slots *slots, uint32_t n)
 {
     uint32_t at[2] = {slots->lists[T1].chain.first, slots->lists[T2].chain.first};
@@ -107,7 +97,7 @@ static void arc_evict(quire_slots *slots, uint32_t n)
         at[from] = slots->nodes[node].link.next;
         qr_slots_list_remove(slots, node);
         qr_slots_vacate(slots, node);
-        arc_remember(slots, from == T1 ? B1 : B2, node);
+        qr_slots_remember(slots, from == T1 ? B1 : B2, slots->num_slots, node);
     }
 }
 

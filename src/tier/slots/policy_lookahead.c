@@ -55,14 +55,10 @@ static void ahead_remove(quire_slots *slots, uint32_t node)
 
 static void ahead_evict(quire_slots *slots, uint32_t n)
 {
-    uint32_t at = slots->lists[UNEXPECTED].chain.first;
-    for (; n > 0 && slots->lists[UNEXPECTED].num_idle > 0; n--) {
-        uint32_t node = qr_slots_next_idle(slots, at);
-        at = slots->nodes[node].link.next;
-        qr_slots_list_remove(slots, node);
-        qr_slots_vacate(slots, node);
-        qr_slots_forget(slots, node);
-    }
+    uint32_t num_idle = slots->lists[UNEXPECTED].num_idle;
+    uint32_t unexpected = n < num_idle ? n : num_idle;
+    qr_slots_evict_oldest(slots, UNEXPECTED, unexpected);
+    n -= unexpected;
     for (; n > 0; n--) {
         uint32_t node = qr_expect_top(&slots->expect);
         ahead_remove(slots, node);

@@ -18,14 +18,7 @@ static bool lru_can_evict(const quire_slots *slots, uint32_t n)
 
 static void lru_evict(quire_slots *slots, uint32_t n)
 {
-    uint32_t at = slots->lists[0].chain.first;
-    for (; n > 0; n--) {
-        uint32_t node = qr_slots_next_idle(slots, at);
-        at = slots->nodes[node].link.next;
-        qr_slots_list_remove(slots, node);
-        qr_slots_vacate(slots, node);
-        qr_slots_forget(slots, node);
-    }
+    qr_slots_evict_oldest(slots, 0, n);
 }
 
 static bool lru_is_valid(const quire_slots *slots)

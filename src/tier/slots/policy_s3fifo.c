@@ -49,16 +49,6 @@ static bool s3_can_evict(const quire_slots *slots, uint32_t n)
     return (uint64_t)slots->lists[SMALL].num_idle + slots->lists[MAIN].num_idle >= n;
 }
 
-static void s3_remember(quire_slots *slots, uint32_t node)
-{
-    qr_slots_list_add(slots, GHOSTS, node);
-    if (slots->lists[GHOSTS].count <= slots->num_nodes - slots->num_slots)
-        return;
-    uint32_t oldest = slots->lists[GHOSTS].chain.first;
-    qr_slots_list_remove(slots, oldest);
-    qr_slots_forget(slots, oldest);
-}
-
 /* The oldest newcomer goes to the main queue, to the end of its own, or away. */
 static bool s3_turn_small(quire_slots *slots)
 {
@@ -75,7 +65,7 @@ static bool s3_turn_small(quire_slots *slots)
         return false;
     }
     qr_slots_vacate(slots, node);
-    s3_remember(slots, node);
+    qr_slots_remember(slots, GHOSTS, slots->num_nodes - slots->num_slots, node);
     return true;
 }
 

@@ -1,7 +1,6 @@
 #include "tier/slots/slots.h"
 
 #include "base/hooks.h"
-#include "tier/slots/check.h"
 #include "tier/slots/keys.h"
 
 #include "base/config.h"

@@ -117,6 +117,8 @@ uint32_t qr_slots_know(quire_slots *slots, const quire_tier_key *key);
 void qr_slots_vacate(quire_slots *slots, uint32_t node);
 /* A node without slot, in no list: its key is not known any more, unless it is expected. */
 void qr_slots_forget(quire_slots *slots, uint32_t id);
+/* Walks everything: check.c. */
+bool qr_slots_is_valid(const quire_slots *slots);
 
 /* ---- lists ----------------------------------------------------------------- */
 
@@ -149,6 +151,17 @@ static inline void qr_slots_list_renew(quire_slots *slots, uint32_t id)
     qr_slots_list_add(slots, which, id);
 }
 
+/* A node without a slot stays known in a list of at most so many: the oldest there is forgotten. */
+static inline void qr_slots_remember(quire_slots *slots, uint32_t which, uint32_t most, uint32_t id)
+{
+    qr_slots_list_add(slots, which, id);
+    if (slots->lists[which].count <= most)
+        return;
+    uint32_t oldest = slots->lists[which].chain.first;
+    qr_slots_list_remove(slots, oldest);
+    qr_slots_forget(slots, oldest);
+}
+
 /* From a node on, the first that can be evicted. There is one. What the one behind it needs when it
  * goes is asked for already. */
 static inline uint32_t qr_slots_next_idle(const quire_slots *slots, uint32_t id)
@@ -159,6 +172,19 @@ static inline uint32_t qr_slots_next_idle(const quire_slots *slots, uint32_t id)
     if (next != QR_NIL)
         qr_prefetch_write(qr_slots_index_home(&slots->index, slots->nodes[next].tag));
     return id;
+}
+
+/* The n oldest of a list that can be evicted go, and are not remembered. There are so many. */
+static inline void qr_slots_evict_oldest(quire_slots *slots, uint32_t which, uint32_t n)
+{
+    uint32_t at = slots->lists[which].chain.first;
+    for (; n > 0; n--) {
+        uint32_t node = qr_slots_next_idle(slots, at);
+        at = slots->nodes[node].link.next;
+        qr_slots_list_remove(slots, node);
+        qr_slots_vacate(slots, node);
+        qr_slots_forget(slots, node);
+    }
 }
 
 #endif
