@@ -48,8 +48,8 @@ static uint32_t find_next_ready(const quire_offload *o, uint32_t index)
 
 /* ---- many requests together ---------------------------------------- */
 
-/* The blocks of a step's requests in one row, so that what one waits for, memory, comes while others
- * are at their turn; where a group has a window, those of one request.
+/* The blocks of a step's requests in one row, so that what one waits for, memory, comes while
+ * others are at their turn; where a group has a window, those of one request.
  *
  *      blocks   | of request 7 | of 12 | 12 | of 3 ..      parts: without what a request has loaded
  */

@@ -34,8 +34,8 @@ void qr_cuda_stage_release(qr_cuda_stage *stage, quire_cuda *cuda)
 
 /* ---- copies ---------------------------------------------------------------- */
 
-/* What one stage has room for. A store is gathered by the kernel, then moved to slots by the engine;
- * a load goes the other way, engine first. */
+/* What one stage has room for. A store is gathered by the kernel, then moved to slots by the copy
+ * engine; a load goes the other way. */
 static qr_cu_result copy_stage(qr_cuda_stage *stage, qr_cuda_copier *copier, quire_device_op op,
                                const qr_block_pair *pairs, qr_cu_address pairs_address,
                                uint32_t num_pairs, qr_cu_stream engine)
