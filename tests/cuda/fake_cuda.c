@@ -401,17 +401,17 @@ CALL(cuMemcpyBatchAsync,
 
 CALL(cuMemcpy2DAsync_v2, (const qr_cu_copy_2d *copy, void *stream))
 {
-    bool is_store = copy->source_type == QR_CU_MEMORY_DEVICE;
+    bool is_store = copy->source.type == QR_CU_MEMORY_DEVICE;
     BEGIN();
-    if (copy->source_pitch < copy->width || copy->target_pitch < copy->width ||
-        copy->source_pitch > QR_CU_MOST_PITCH || copy->target_pitch > QR_CU_MOST_PITCH ||
-        copy->source_type + copy->target_type != QR_CU_MEMORY_DEVICE + QR_CU_MEMORY_HOST)
+    if (copy->source.pitch < copy->width || copy->target.pitch < copy->width ||
+        copy->source.pitch > QR_CU_MOST_PITCH || copy->target.pitch > QR_CU_MOST_PITCH ||
+        copy->source.type + copy->target.type != QR_CU_MEMORY_DEVICE + QR_CU_MEMORY_HOST)
         return QR_CU_INVALID_VALUE;
-    uint64_t from = is_store ? copy->source_device : (uintptr_t)copy->source_host;
-    uint64_t to = is_store ? (uintptr_t)copy->target_host : copy->target_device;
+    uint64_t from = is_store ? copy->source.device : (uintptr_t)copy->source.host;
+    uint64_t to = is_store ? (uintptr_t)copy->target.host : copy->target.device;
     for (size_t i = 0; i < copy->height; i++) {
-        fake_touch(from + i * copy->source_pitch, copy->width);
-        (void)add_copy(to + i * copy->target_pitch, from + i * copy->source_pitch, copy->width,
+        fake_touch(from + i * copy->source.pitch, copy->width);
+        (void)add_copy(to + i * copy->target.pitch, from + i * copy->source.pitch, copy->width,
                        stream);
     }
     return 0;

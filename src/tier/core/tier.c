@@ -314,11 +314,6 @@ QUIRE_API int quire_tier_expect(quire_tier *tier, uint64_t request, uint64_t ord
 
 /* ---- another identity ------------------------------------------------------ */
 
-static bool is_others_too(const quire_tier *tier)
-{
-    return tier->runner.caps.is_shared != 0 && tier->runner.caps.is_persistent != 0;
-}
-
 /* In true time: a clock of the caller's may stand still meanwhile. */
 static int await_settled(quire_tier *tier)
 {
@@ -351,8 +346,8 @@ QUIRE_API int quire_tier_reset(quire_tier *tier)
         return QUIRE_E_ARGUMENT;
     if (qr_fork_guard_is_child(&tier->guard))
         return QUIRE_E_SYSTEM;
-    if (is_others_too(tier))
-        return QUIRE_E_IDENTITY;
+    if (tier->runner.caps.is_shared != 0 && tier->runner.caps.is_persistent != 0)
+        return QUIRE_E_IDENTITY; /* it is others' too */
     int status = qr_tier_forget(tier);
     return status == QUIRE_OK ? await_settled(tier) : status;
 }

@@ -53,13 +53,6 @@ bool qr_file_dir_read_name(const char *name, quire_tier_key *key)
 
 /* ---- what was swept ----------------------------------------------------- */
 
-static int open_swept(qr_file_swept *swept, uint32_t num_keys)
-{
-    swept->capacity = (uint32_t)qr_round_up_pow2(num_keys < LEAST_SWEPT ? LEAST_SWEPT : num_keys);
-    swept->keys = qr_alloc(swept->capacity, sizeof *swept->keys);
-    return swept->keys == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
-}
-
 void qr_file_swept_put(qr_file_swept *swept, const quire_tier_key *key)
 {
     uint32_t put = atomic_load_explicit(&swept->put, memory_order_relaxed);
@@ -158,8 +151,11 @@ int qr_file_dir_open(qr_file_dir *dir, const char *path, qr_sentence message)
 {
     dir->fd = -1;
     plan_groups(dir);
+    uint32_t num_swept = 4 * dir->max_aged < LEAST_SWEPT ? LEAST_SWEPT : 4 * dir->max_aged;
+    dir->swept.capacity = (uint32_t)qr_round_up_pow2(num_swept);
+    dir->swept.keys = qr_alloc(dir->swept.capacity, sizeof *dir->swept.keys);
     dir->aged = qr_alloc(dir->max_aged, sizeof(qr_file_aged));
-    if (dir->aged == NULL || open_swept(&dir->swept, 4 * dir->max_aged) != QUIRE_OK)
+    if (dir->aged == NULL || dir->swept.keys == NULL)
         return QUIRE_E_NOMEM;
     if (qr_random_bytes(dir->hooks, dir->token, sizeof dir->token) != 0)
         return QUIRE_E_RANDOM;

@@ -22,28 +22,16 @@ static qr_file_op *op_of(qr_file_work *work)
     return (qr_file_op *)(void *)((char *)work - offsetof(qr_file_op, work));
 }
 
-static int64_t result_of(ssize_t done)
-{
-    return done < 0 ? -errno : done;
-}
-
-static void run_read(qr_file_work *work)
-{
-    qr_file_op *op = op_of(work);
-    op->result = result_of(pread((int)op->result, op->memory, op->bytes, (off_t)op->offset));
-}
-
-static void run_write(qr_file_work *work)
-{
-    qr_file_op *op = op_of(work);
-    op->result = result_of(pwrite((int)op->result, op->memory, op->bytes, (off_t)op->offset));
-}
-
-static void run_synced(qr_file_work *work)
+/* Until it is done, the descriptor is in result. */
+static void run_op(qr_file_work *work)
 {
     qr_file_op *op = op_of(work);
     struct iovec part = {.iov_base = op->memory, .iov_len = op->bytes};
-    op->result = result_of(pwritev2((int)op->result, &part, 1, (off_t)op->offset, RWF_DSYNC));
+    int fd = (int)op->result;
+    int flags = op->kind == QR_FILE_SYNCED ? RWF_DSYNC : 0;
+    ssize_t done = op->kind == QR_FILE_READ ? preadv2(fd, &part, 1, (off_t)op->offset, 0)
+                                            : pwritev2(fd, &part, 1, (off_t)op->offset, flags);
+    op->result = done < 0 ? -errno : done;
 }
 
 static void pool_submit(qr_file_io *io, qr_file_op *op)
@@ -52,9 +40,7 @@ static void pool_submit(qr_file_io *io, qr_file_op *op)
     op->result = pool->fd; /* until it is done: all that a thread must know is in the op */
     op->is_in_flight = true;
     op->generation++;
-    op->work.run = op->kind == QR_FILE_READ    ? run_read
-                   : op->kind == QR_FILE_WRITE ? run_write
-                                               : run_synced;
+    op->work.run = run_op;
     io->num_in_flight++;
     qr_file_workers_give(pool->workers, &op->work);
 }

@@ -172,7 +172,7 @@ static void do_resets(qr_file_private *file)
     atomic_store_explicit(&file->num_resets_done, asked, memory_order_release);
     file->num_failed_before = file->checkpoint.num_failed;
     file->tasks.stamp = asked + 1;
-    qr_file_scan_stop(&file->scan);
+    file->scan.is_stopped = true;
     file->slab.super.owner.epoch++;
     memcpy(file->slab.super.owner.fingerprint, file->next_fingerprint, QUIRE_FINGERPRINT_BYTES);
     memset(file->slab.entries, 0, (size_t)file->slab.layout.num_slots * sizeof(qr_file_entry));
@@ -188,13 +188,6 @@ static void note_saved(qr_file_private *file)
         atomic_store_explicit(&file->num_resets_saved, done, memory_order_release);
     else if (file->checkpoint.num_failed != file->num_failed_before)
         atomic_store_explicit(&file->num_resets_failed, done, memory_order_release);
-}
-
-/* Until a scan is over an index would know less than the heads do. */
-static void turn_checkpoint(qr_file_private *file, uint64_t now_ns)
-{
-    if (qr_file_scan_is_over(&file->scan, &file->slab) && file->scan.num_left == 0)
-        qr_file_checkpoint_turn(&file->checkpoint, &file->slab, now_ns);
 }
 
 static int wait_ms(const qr_file_private *file, int timeout_ms, uint64_t now_ns)
@@ -223,7 +216,9 @@ static void private_turn(void *self, quire_tier_ends *ends, int wake_fd, int tim
     qr_file_op *ended[ENDED_AT_ONCE];
     uint64_t now_ns = qr_now_ns(&file->hooks);
     do_resets(file);
-    turn_checkpoint(file, now_ns);
+    /* Until a scan is over an index would know less than the heads do. */
+    if (qr_file_scan_is_over(&file->scan, &file->slab) && file->scan.num_left == 0)
+        qr_file_checkpoint_turn(&file->checkpoint, &file->slab, now_ns);
     qr_file_scan_turn(&file->scan, &file->slab);
     qr_file_tasks_pump(&file->tasks, ends);
     int ms = wait_ms(file, timeout_ms, now_ns);
@@ -318,7 +313,7 @@ static bool settle(qr_file_private *file)
     do_resets(file);
     bool is_whole = file->scan.found == NULL || file->scan.is_stopped ||
                     atomic_load(&file->scan.num_found) == file->slab.layout.num_slots;
-    qr_file_scan_stop(&file->scan);
+    file->scan.is_stopped = true;
     drain(file);
     if (is_whole && file->io->num_in_flight == 0)
         qr_file_checkpoint_turn(&file->checkpoint, &file->slab, UINT64_MAX);

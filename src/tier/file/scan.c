@@ -33,11 +33,6 @@ void qr_file_scan_close(qr_file_scan *scan)
     scan->found = NULL;
 }
 
-void qr_file_scan_stop(qr_file_scan *scan)
-{
-    scan->is_stopped = true;
-}
-
 bool qr_file_scan_is_over(const qr_file_scan *scan, const qr_file_slab *slab)
 {
     return scan->found == NULL || scan->is_stopped || scan->next >= slab->layout.num_slots;

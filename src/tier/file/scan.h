@@ -27,7 +27,7 @@ typedef struct qr_file_scan {
     uint32_t num_left; /* ops of the batch that have not ended */
     uint32_t num_blocks;
     uint32_t num_told; /* quarters, in the log */
-    bool is_stopped;
+    bool is_stopped;   /* nothing is found any more: the file was reset */
     unsigned char *pages;
     qr_file_op ops[QR_FILE_SCAN_OPS];
 } qr_file_scan;
@@ -39,8 +39,6 @@ void qr_file_scan_close(qr_file_scan *scan);
 void qr_file_scan_turn(qr_file_scan *scan, qr_file_slab *slab);
 /* One of its ops has ended. */
 void qr_file_scan_ended(qr_file_scan *scan, qr_file_slab *slab, qr_file_op *op);
-/* Nothing is found any more: the file was reset. */
-void qr_file_scan_stop(qr_file_scan *scan);
 bool qr_file_scan_is_over(const qr_file_scan *scan, const qr_file_slab *slab);
 
 #endif

@@ -232,14 +232,9 @@ static void run_task(qr_file_work *work)
     task->status = RUN[task->job->op](&task->shared->dir, &task->job->ios[task->io]);
 }
 
-static qr_file_shared *shared_of_sweep(qr_file_work *work)
-{
-    return (qr_file_shared *)(void *)((char *)work - offsetof(qr_file_shared, sweep));
-}
-
 static void run_sweep(qr_file_work *work)
 {
-    qr_file_shared *shared = shared_of_sweep(work);
+    qr_file_shared *shared = (void *)((char *)work - offsetof(qr_file_shared, sweep));
     (void)qr_file_dir_sweep(&shared->dir, shared->sweep_group);
 }
 

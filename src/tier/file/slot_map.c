@@ -205,13 +205,6 @@ void qr_file_slot_map_prepare(void *self, quire_tier_job *job)
     }
 }
 
-static void finish_store(qr_file_slot_map *map, const quire_tier_io *io, uint32_t slot)
-{
-    uint32_t is_good = io->status == QUIRE_TIER_DONE && !map->is_doomed[slot];
-    quire_slots_end_store(map->slots, &slot, 1, is_good);
-    set_doomed(map, slot, false);
-}
-
 static void finish_use(qr_file_slot_map *map, const quire_tier_job *job, const quire_tier_io *io,
                        uint32_t slot)
 {
@@ -236,10 +229,13 @@ void qr_file_slot_map_finish(void *self, quire_tier_job *job)
             quire_slots_find(map->slots, &io->key, &slot, &is_ready) != QUIRE_OK)
             continue;
         io->generation = 0;
-        if (job->op == QUIRE_TIER_STORE)
-            finish_store(map, io, slot);
-        else
+        if (job->op != QUIRE_TIER_STORE) {
             finish_use(map, job, io, slot);
+            continue;
+        }
+        bool is_good = io->status == QUIRE_TIER_DONE && !map->is_doomed[slot];
+        quire_slots_end_store(map->slots, &slot, 1, is_good);
+        set_doomed(map, slot, false);
     }
 }
 

@@ -175,20 +175,10 @@ void qr_file_tasks_cancel(qr_file_tasks *tasks, quire_tier_ends *ends, quire_tie
 
 /* ---- ending ------------------------------------------------------------- */
 
-static qr_file_task *task_of(qr_file_tasks *tasks, const qr_file_op *op)
-{
-    return &tasks->tasks[(op->tag - QR_FILE_TAG_TASK) / 2];
-}
-
-static bool is_passing(int64_t result)
-{
-    return result == -EINTR || result == -EAGAIN;
-}
-
 void qr_file_tasks_ended(qr_file_tasks *tasks, qr_file_op *op)
 {
-    qr_file_task *task = task_of(tasks, op);
-    if (is_passing(op->result) && task->num_tries < MAX_TRIES) {
+    qr_file_task *task = &tasks->tasks[(op->tag - QR_FILE_TAG_TASK) / 2];
+    if ((op->result == -EINTR || op->result == -EAGAIN) && task->num_tries < MAX_TRIES) {
         task->num_tries++;
         tasks->slab->io->submit(tasks->slab->io, op);
         return;

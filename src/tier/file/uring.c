@@ -207,13 +207,6 @@ static uint32_t uring_wait(qr_file_io *io, int wake_fd, int timeout_ms, qr_file_
 
 /* ---- opening and closing ------------------------------------------------ */
 
-static void free_uring(file_uring *uring)
-{
-    io_uring_queue_exit(&uring->ring);
-    qr_free(uring->ops);
-    qr_free(uring);
-}
-
 static bool uring_close(qr_file_io *io, int timeout_ms)
 {
     file_uring *uring = (file_uring *)(void *)io;
@@ -224,7 +217,9 @@ static bool uring_close(qr_file_io *io, int timeout_ms)
         if (io->num_in_flight > 0 && qr_now_ns(NULL) >= until_ns)
             return false;
     }
-    free_uring(uring);
+    io_uring_queue_exit(&uring->ring);
+    qr_free(uring->ops);
+    qr_free(uring);
     return true;
 }
 

@@ -3,7 +3,7 @@
 #include "base/hooks.h"
 #include "base/memory.h"
 
-#ifdef QUIRE_TLS
+#ifndef QUIRE_NO_TLS
 
 #include <errno.h>
 #include <limits.h>
@@ -287,52 +287,6 @@ int qr_tls_open(const qr_tls_options *options, qr_tls **out, qr_sentence message
     (void)options;
     (void)out;
     return qr_fail(message, QUIRE_E_CONFIG, "tls: this library was built without libssl");
-}
-
-void qr_tls_close(qr_tls *tls)
-{
-    (void)tls;
-}
-
-void *qr_tls_attach(qr_tls *tls, int fd, const char *host)
-{
-    (void)tls;
-    (void)fd;
-    (void)host;
-    return NULL;
-}
-
-void qr_tls_detach(void *session)
-{
-    (void)session;
-}
-
-int qr_tls_greet(void *session)
-{
-    (void)session;
-    return -1;
-}
-
-ssize_t qr_tls_send(void *session, const void *bytes, size_t n)
-{
-    (void)session;
-    (void)bytes;
-    (void)n;
-    return -1;
-}
-
-ssize_t qr_tls_receive(void *session, void *bytes, size_t n)
-{
-    (void)session;
-    (void)bytes;
-    (void)n;
-    return -1;
-}
-
-const char *qr_tls_reason(void *session)
-{
-    (void)session;
-    return NULL;
 }
 
 #endif

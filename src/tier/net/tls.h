@@ -42,4 +42,14 @@ ssize_t qr_tls_receive(void *session, void *bytes, size_t n);
  * the reason. */
 const char *qr_tls_reason(void *session);
 
+#if defined QUIRE_NO_TLS
+#define qr_tls_close(tls)                 ((void)(tls))
+#define qr_tls_attach(tls, fd, host)      ((void)(tls), (void)(host), NULL)
+#define qr_tls_detach(session)            ((void)(session))
+#define qr_tls_greet(session)             (-1)
+#define qr_tls_send(session, bytes, n)    (-1)
+#define qr_tls_receive(session, bytes, n) (-1)
+#define qr_tls_reason(session)            (NULL)
+#endif
+
 #endif

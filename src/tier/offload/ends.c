@@ -35,16 +35,6 @@ static uint32_t free_gpu_blocks(quire_offload *o, const quire_block *gpu, uint32
     return num_cold;
 }
 
-/* Returns how many cold GPU blocks are in o->refs, still held. */
-static uint32_t leave_gpu_blocks(quire_offload *o, const quire_block *gpu, uint32_t n,
-                                 uint32_t num_cold)
-{
-    if (o->is_lazy)
-        return free_gpu_blocks(o, gpu, n, num_cold);
-    quire_pool_let_go(o->gpu, gpu, n, 0);
-    return num_cold;
-}
-
 /* From the first on, however they are freed: where a tier has not room for all, their head is worth
  * more. */
 static void offer_transfers(quire_offload *o, const qr_offload_event *event)
@@ -76,7 +66,10 @@ static uint32_t drop_transfer(quire_offload *o, const qr_transfer_batch *batch, 
         qr_promote_forget_content(o->promote, batch->cpu, batch->count);
     quire_pool_evict_blocks(o->cpu, batch->cpu, batch->count);
     quire_pool_let_go(o->cpu, batch->cpu, batch->count, 1);
-    return leave_gpu_blocks(o, batch->gpu, batch->count, num_cold);
+    if (o->is_lazy)
+        return free_gpu_blocks(o, batch->gpu, batch->count, num_cold);
+    quire_pool_let_go(o->gpu, batch->gpu, batch->count, 0);
+    return num_cold;
 }
 
 /* Of the usual stores the last block first: it is the first to go. Returns how many cold GPU blocks

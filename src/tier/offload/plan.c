@@ -178,21 +178,17 @@ static void carve_stores(quire_offload *o, qr_arena *arena)
 static void carve_loads(quire_offload *o, qr_arena *arena)
 {
     uint32_t n = o->max_requests;
+    /* A GPU block is in one load at most, a CPU block in one store; and of each load, of each event
+     * and of what is kept one batch need not be full. */
+    uint64_t full = (uint64_t)o->num_gpu / QR_TRANSFER_PAIRS + o->num_cpu / QR_TRANSFER_PAIRS;
+    o->num_transfers = (uint32_t)(full + n + o->num_places + 1);
+    o->transfers = qr_arena_take(arena, o->num_transfers, sizeof *o->transfers);
     o->reqs = qr_arena_take(arena, n, sizeof *o->reqs);
     o->new_loads = qr_arena_take(arena, n, sizeof *o->new_loads);
     o->ended_loads = qr_arena_take(arena, n, sizeof *o->ended_loads);
     o->sending = qr_arena_take(arena, n, sizeof *o->sending);
     o->told_reqs = qr_arena_take(arena, n, sizeof *o->told_reqs);
     o->invalid_blocks = qr_arena_take(arena, o->num_gpu, sizeof *o->invalid_blocks);
-}
-
-/* A GPU block is in one load at most, a CPU block in one store; and of each load, of each event and
- * of what is kept one batch need not be full. */
-static void carve_transfers(quire_offload *o, qr_arena *arena)
-{
-    uint64_t full = (uint64_t)o->num_gpu / QR_TRANSFER_PAIRS + o->num_cpu / QR_TRANSFER_PAIRS;
-    o->num_transfers = (uint32_t)(full + o->max_requests + o->num_places + 1);
-    o->transfers = qr_arena_take(arena, o->num_transfers, sizeof *o->transfers);
 }
 
 static void carve_rest(quire_offload *o, qr_arena *arena)
@@ -221,7 +217,6 @@ quire_offload *qr_offload_carve(qr_arena *arena, const qr_offload_plan *plan, qu
     set_numbers(o, plan);
     quire_offload *made = qr_arena_take(arena, 1, sizeof *made);
     carve_stores(o, arena);
-    carve_transfers(o, arena);
     carve_loads(o, arena);
     carve_rest(o, arena);
     *cpu = qr_arena_take(arena, plan->cpu_bytes, 1);

@@ -74,14 +74,6 @@ static void note_used(quire_offload *o, const quire_block_span *spans, uint32_t 
                 qr_bit_set(o->is_used, spans[k].ids[i]);
 }
 
-/* The same of blocks that the step fills by copies on write. */
-static void note_copied(quire_offload *o, const quire_step *step)
-{
-    for (uint32_t i = 0; i < step->num_copies; i++)
-        if (qr_bit_get(o->is_storing, step->copies[i].to))
-            qr_bit_set(o->is_used, step->copies[i].to);
-}
-
 void qr_store_note_alloc(quire_offload *o, quire_req req, const quire_block_span *blocks)
 {
     uint32_t index = quire_req_index(req);
@@ -168,7 +160,10 @@ void qr_store_build(quire_offload *o, const quire_step *step)
         add_kept(o, &round);
     if (o->is_lazy && o->num_events > 0) {
         note_used(o, step->blocks, step->num_reqs * o->num_groups);
-        note_copied(o, step);
+        for (uint32_t i = 0; i < step->num_copies; i++) { /* that are filled on a write */
+            quire_block_span copied = {&step->copies[i].to, 1};
+            note_used(o, &copied, 1);
+        }
     }
     if (!o->is_lazy)
         qr_eager_choose(o, step, has_place, &round);
@@ -209,13 +204,6 @@ static uint32_t keep_found(quire_offload *o, const quire_block *gpu, uint32_t n,
     return num_kept;
 }
 
-/* The kept blocks become the most recently used; the head of the prompt is evicted last. */
-static void leave_found(quire_offload *o, uint32_t num_kept)
-{
-    while (num_kept > 0)
-        quire_pool_free_blocks(o->cpu, &o->refs[--num_kept], 1);
-}
-
 uint32_t qr_store_preempted(quire_offload *o, qr_offload_req *r, const quire_block_span *blocks,
                             uint32_t num_tokens, bool is_urgent)
 {
@@ -233,7 +221,8 @@ uint32_t qr_store_preempted(quire_offload *o, qr_offload_req *r, const quire_blo
     }
     r->loaded_from = r->loaded_to = 0;
     qr_store_of_one(o, r, is_urgent ? num_blocks / 2 : UINT32_MAX);
-    leave_found(o, num_kept);
+    while (num_kept > 0) /* most recently used from now on; the head of the prompt goes last */
+        quire_pool_free_blocks(o->cpu, &o->refs[--num_kept], 1);
     o->has_saved = o->has_saved || o->kept_first != QR_NIL;
     for (uint32_t g = 0; g < o->num_groups; g++) {
         uint32_t tokens = num_stored[g] * o->groups[g].block_size;

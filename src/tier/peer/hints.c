@@ -1,5 +1,6 @@
 #include "tier/peer/hints.h"
 
+#include "base/count.h"
 #include "base/memory.h"
 #include "tier/core/key.h"
 
@@ -25,14 +26,9 @@ void qr_peer_hints_close(qr_peer_hints *hints)
 
 /* ---- the table --------------------------------------------------------------- */
 
-static uint64_t read_entry(const qr_peer_hints *h, uint32_t at)
-{
-    return atomic_load_explicit(&h->entries[at], memory_order_relaxed);
-}
-
 static void write_entry(qr_peer_hints *h, uint32_t at, uint64_t tag, uint64_t count)
 {
-    atomic_store_explicit(&h->entries[at], tag << COUNT_BITS | count, memory_order_relaxed);
+    qr_count_set(&h->entries[at], tag << COUNT_BITS | count);
 }
 
 /* Events do not tell groups of host blocks, and a rank is the same on both sides: neither counts.
@@ -55,7 +51,7 @@ static uint32_t find(const qr_peer_hints *h, uint64_t tag)
 {
     uint32_t at = home_of(h, tag);
     for (uint32_t n = 0; n <= h->mask; n++, at = (at + 1) & h->mask) {
-        uint64_t entry = read_entry(h, at);
+        uint64_t entry = qr_count_get(&h->entries[at]);
         if (entry == 0 || entry >> COUNT_BITS == tag)
             break;
     }
@@ -75,7 +71,7 @@ int qr_peer_hints_add(qr_peer_hints *hints, quire_bytes hash)
 {
     uint64_t tag = tag_of_hash(hints, hash);
     uint32_t at = find(hints, tag);
-    uint64_t entry = read_entry(hints, at);
+    uint64_t entry = qr_count_get(&hints->entries[at]);
     if (entry == 0) {
         if (hints->num == hints->most) {
             qr_peer_hints_set_whole(hints, false);
@@ -91,8 +87,9 @@ int qr_peer_hints_add(qr_peer_hints *hints, quire_bytes hash)
 /* What stands behind the place moves up, so that no look ends too early. */
 static void free_place(qr_peer_hints *h, uint32_t hole)
 {
-    for (uint32_t at = (hole + 1) & h->mask; read_entry(h, at) != 0; at = (at + 1) & h->mask) {
-        uint64_t entry = read_entry(h, at);
+    for (uint32_t at = (hole + 1) & h->mask; qr_count_get(&h->entries[at]) != 0;
+         at = (at + 1) & h->mask) {
+        uint64_t entry = qr_count_get(&h->entries[at]);
         uint32_t home = home_of(h, entry >> COUNT_BITS);
         if (((at - home) & h->mask) < ((at - hole) & h->mask))
             continue;
@@ -106,7 +103,7 @@ void qr_peer_hints_remove(qr_peer_hints *hints, quire_bytes hash)
 {
     uint64_t tag = tag_of_hash(hints, hash);
     uint32_t at = find(hints, tag);
-    uint64_t count = read_entry(hints, at) & COUNT_MAX;
+    uint64_t count = qr_count_get(&hints->entries[at]) & COUNT_MAX;
     if (count > 1) {
         write_entry(hints, at, tag, count - 1);
     } else if (count == 1) {
@@ -134,7 +131,7 @@ uint32_t qr_peer_hints_lookup(const qr_peer_hints *hints, const quire_tier_key *
         return 0;
     }
     for (uint32_t i = 0; i < n; i++) {
-        bool is_there = read_entry(hints, find(hints, tag_of(hints, &keys[i]))) != 0;
+        bool is_there = qr_count_get(&hints->entries[find(hints, tag_of(hints, &keys[i]))]) != 0;
         found[i] = is_there ? THERE : ABSENT;
         num_known += !is_there;
     }

@@ -1,5 +1,6 @@
 #include "tier/peer/table.h"
 
+#include "base/count.h"
 #include "base/hooks.h"
 #include "base/memory.h"
 #include "tier/core/key.h"
@@ -37,24 +38,14 @@ void qr_peer_table_close(qr_peer_table *table)
 
 /* ---- the owner's ------------------------------------------------------------- */
 
-static void set_word(_Atomic uint64_t *word, uint64_t value)
-{
-    atomic_store_explicit(word, value, memory_order_relaxed);
-}
-
-static uint64_t get_word(const _Atomic uint64_t *word)
-{
-    return atomic_load_explicit(word, memory_order_relaxed);
-}
-
 void qr_peer_table_withdraw(qr_peer_table *table, uint32_t slot)
 {
     qr_peer_entry *e = &table->entries[slot];
-    uint64_t generation = get_word(&e->generation);
+    uint64_t generation = qr_count_get(&e->generation);
     if (generation % 2 == 0)
         return;
-    set_word(&e->generation, generation + 1);
-    set_word(&table->num_offered, get_word(&table->num_offered) - 1);
+    qr_count_set(&e->generation, generation + 1);
+    qr_count_set(&table->num_offered, qr_count_get(&table->num_offered) - 1);
     /* Whoever sees a later write to the memory or the entry sees this generation too. */
     atomic_thread_fence(memory_order_seq_cst);
 }
@@ -65,26 +56,26 @@ void qr_peer_table_offer(qr_peer_table *table, uint32_t slot, const quire_tier_k
     qr_peer_entry *e = &table->entries[slot];
     qr_peer_table_withdraw(table, slot);
     for (int i = 0; i < QR_PEER_KEY_WORDS; i++)
-        set_word(&e->key[i], qr_load_u64((const unsigned char *)key + 8 * i));
+        qr_count_set(&e->key[i], qr_load_u64((const unsigned char *)key + 8 * i));
     atomic_store_explicit(&e->memory, (uintptr_t)memory, memory_order_relaxed);
-    set_word(&e->sums, bytes | (uint64_t)(crc == NULL ? 0 : *crc) << 32);
-    set_word(&e->epoch, get_word(&table->epoch));
+    qr_count_set(&e->sums, bytes | (uint64_t)(crc == NULL ? 0 : *crc) << 32);
+    qr_count_set(&e->epoch, qr_count_get(&table->epoch));
     atomic_store_explicit(&e->has_crc, crc != NULL, memory_order_relaxed);
-    set_word(&table->num_offered, get_word(&table->num_offered) + 1);
-    atomic_store_explicit(&e->generation, get_word(&e->generation) + 1, memory_order_release);
+    qr_count_set(&table->num_offered, qr_count_get(&table->num_offered) + 1);
+    atomic_store_explicit(&e->generation, qr_count_get(&e->generation) + 1, memory_order_release);
     if (!atomic_exchange_explicit(&e->is_queued, true, memory_order_acq_rel))
         qr_spsc_put(&table->ring, slot);
 }
 
 void qr_peer_table_set_identity(qr_peer_table *table, const unsigned char *fingerprint)
 {
-    set_word(&table->epoch, get_word(&table->epoch) + 1);
+    qr_count_set(&table->epoch, qr_count_get(&table->epoch) + 1);
     atomic_thread_fence(memory_order_seq_cst);
     for (uint32_t slot = 0; slot < table->max_slots; slot++)
         qr_peer_table_withdraw(table, slot);
     for (int i = 0; i < QR_PEER_PRINT_WORDS; i++)
-        set_word(&table->fingerprint[i], qr_load_u64(fingerprint + 8 * i));
-    atomic_store_explicit(&table->epoch, get_word(&table->epoch) + 1, memory_order_release);
+        qr_count_set(&table->fingerprint[i], qr_load_u64(fingerprint + 8 * i));
+    atomic_store_explicit(&table->epoch, qr_count_get(&table->epoch) + 1, memory_order_release);
 }
 
 /* ---- the server's ------------------------------------------------------------ */
@@ -100,16 +91,16 @@ bool qr_peer_table_is_same(const qr_peer_table *table, const unsigned char *fing
     uint64_t before = qr_peer_table_epoch(table);
     bool is_same = before % 2 == 0;
     for (int i = 0; i < QR_PEER_PRINT_WORDS; i++)
-        is_same &= get_word(&table->fingerprint[i]) == qr_load_u64(fingerprint + 8 * i);
+        is_same &= qr_count_get(&table->fingerprint[i]) == qr_load_u64(fingerprint + 8 * i);
     atomic_thread_fence(memory_order_acquire);
     *epoch = before;
-    return is_same && get_word(&table->epoch) == before;
+    return is_same && qr_count_get(&table->epoch) == before;
 }
 
 bool qr_peer_table_is_standing(const qr_peer_table *table, const qr_peer_offer *offer)
 {
     atomic_thread_fence(memory_order_seq_cst); /* after all that was read of the memory */
-    return get_word(&table->entries[offer->slot].generation) == offer->generation;
+    return qr_count_get(&table->entries[offer->slot].generation) == offer->generation;
 }
 
 static bool read_entry(const qr_peer_table *table, uint32_t slot, qr_peer_offer *offer)
@@ -119,13 +110,13 @@ static bool read_entry(const qr_peer_table *table, uint32_t slot, qr_peer_offer 
     offer->slot = slot;
     offer->generation = atomic_load_explicit(&e->generation, memory_order_acquire);
     for (int i = 0; i < QR_PEER_KEY_WORDS; i++)
-        words[i] = get_word(&e->key[i]);
+        words[i] = qr_count_get(&e->key[i]);
     memcpy(&offer->key, words, sizeof offer->key);
     offer->memory = (const unsigned char *)atomic_load_explicit(&e->memory, memory_order_relaxed);
-    uint64_t sums = get_word(&e->sums);
+    uint64_t sums = qr_count_get(&e->sums);
     offer->bytes = (uint32_t)sums;
     offer->crc = (uint32_t)(sums >> 32);
-    offer->epoch = get_word(&e->epoch);
+    offer->epoch = qr_count_get(&e->epoch);
     offer->has_crc = atomic_load_explicit(&e->has_crc, memory_order_relaxed);
     return offer->generation % 2 == 1 && qr_peer_table_is_standing(table, offer);
 }

@@ -37,16 +37,11 @@ static uint32_t id_of(const qr_promote *promote, const qr_promote_job *job)
     return (uint32_t)(job - promote->jobs);
 }
 
-static uint32_t *free_list_of(qr_promote *promote, const qr_promote_job *job)
+static void give_back_job(qr_promote *promote, qr_promote_job *job)
 {
     qr_promote_tier *tier = &promote->tiers[job->tier];
     bool is_find = id_of(promote, job) % QR_LOWER_ALL_JOBS >= QR_LOWER_JOBS;
-    return is_find ? &tier->free_find : &tier->free_job;
-}
-
-static void give_back_job(qr_promote *promote, qr_promote_job *job)
-{
-    uint32_t *list = free_list_of(promote, job);
+    uint32_t *list = is_find ? &tier->free_find : &tier->free_job;
     job->link.next = *list;
     *list = id_of(promote, job);
 }
@@ -316,13 +311,6 @@ static qr_promote_job *make_store(qr_promote *promote, uint32_t t)
 /* ---- giving them to the tier ----------------------------------------------- */
 
 /* Blocks of stores have no user before the tier has them: they can be evicted still. */
-static void unmake_store(qr_promote *promote, qr_promote_job *job)
-{
-    for (uint32_t i = job->job.num_ios; i-- > 0;)
-        qr_promote_queue_push(promote, job->moves[i], QR_QUEUE_STORE, true);
-    give_back_job(promote, job);
-}
-
 static void wait_for_room(qr_promote *promote, qr_promote_job *job)
 {
     qr_promote_tier *tier = &promote->tiers[job->tier];
@@ -331,7 +319,9 @@ static void wait_for_room(qr_promote *promote, qr_promote_job *job)
         return;
     }
     tier->most_store_bytes = tier->bytes_out / 4 * 3;
-    unmake_store(promote, job);
+    for (uint32_t i = job->job.num_ios; i-- > 0;)
+        qr_promote_queue_push(promote, job->moves[i], QR_QUEUE_STORE, true);
+    give_back_job(promote, job);
 }
 
 /* false: the tier takes no more now. */

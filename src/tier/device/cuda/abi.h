@@ -60,89 +60,78 @@ typedef struct qr_cu_copy_attributes {
 } qr_cu_copy_attributes;
 
 /* Rows at equal distances; one side is host memory, the other the device's. */
+typedef struct qr_cu_side {
+    size_t x;
+    size_t y;
+    int type;
+    void *host;
+    qr_cu_address device;
+    void *array;
+    size_t pitch;
+} qr_cu_side;
+
 typedef struct qr_cu_copy_2d {
-    size_t source_x;
-    size_t source_y;
-    int source_type;
-    const void *source_host;
-    qr_cu_address source_device;
-    void *source_array;
-    size_t source_pitch;
-    size_t target_x;
-    size_t target_y;
-    int target_type;
-    void *target_host;
-    qr_cu_address target_device;
-    void *target_array;
-    size_t target_pitch;
+    qr_cu_side source;
+    qr_cu_side target;
     size_t width;
     size_t height;
 } qr_cu_copy_2d;
 
 enum { QR_CU_MOST_PITCH = INT32_MAX };
 
-/* X(name here, name that the driver exports, arguments). */
+/* X(name, what the driver adds to it in the name that it exports, arguments). */
 #define QR_CUDA_CALLS(X)                                                                           \
-    X(cuInit, cuInit, (unsigned flags))                                                            \
-    X(cuDriverGetVersion, cuDriverGetVersion, (int *version))                                      \
-    X(cuGetErrorName, cuGetErrorName, (qr_cu_result result, const char **name))                    \
-    X(cuGetErrorString, cuGetErrorString, (qr_cu_result result, const char **text))                \
-    X(cuDeviceGetCount, cuDeviceGetCount, (int *count))                                            \
-    X(cuDeviceGet, cuDeviceGet, (qr_cu_device * device, int ordinal))                              \
-    X(cuDeviceGetName, cuDeviceGetName, (char *name, int bytes, qr_cu_device device))              \
-    X(cuDeviceGetAttribute, cuDeviceGetAttribute, (int *value, int which, qr_cu_device device))    \
-    X(cuDeviceTotalMem, cuDeviceTotalMem_v2, (size_t * bytes, qr_cu_device device))                \
-    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain,                                          \
-      (qr_cu_context * context, qr_cu_device device))                                              \
-    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, (qr_cu_device device))              \
-    X(cuCtxPushCurrent, cuCtxPushCurrent_v2, (qr_cu_context context))                              \
-    X(cuCtxPopCurrent, cuCtxPopCurrent_v2, (qr_cu_context * context))                              \
-    X(cuCtxGetDevice, cuCtxGetDevice, (qr_cu_device * device))                                     \
-    X(cuCtxSynchronize, cuCtxSynchronize, (void))                                                  \
-    X(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange, (int *least, int *greatest))       \
-    X(cuMemAlloc, cuMemAlloc_v2, (qr_cu_address * address, size_t bytes))                          \
-    X(cuMemFree, cuMemFree_v2, (qr_cu_address address))                                            \
-    X(cuMemGetInfo, cuMemGetInfo_v2, (size_t * free_bytes, size_t * total_bytes))                  \
-    X(cuMemHostAlloc, cuMemHostAlloc, (void **memory, size_t bytes, unsigned flags))               \
-    X(cuMemFreeHost, cuMemFreeHost, (void *memory))                                                \
-    X(cuMemHostRegister, cuMemHostRegister_v2, (void *memory, size_t bytes, unsigned flags))       \
-    X(cuMemHostUnregister, cuMemHostUnregister, (void *memory))                                    \
-    X(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2,                                     \
-      (qr_cu_address * address, void *memory, unsigned flags))                                     \
-    X(cuPointerGetAttribute, cuPointerGetAttribute,                                                \
-      (void *value, int which, qr_cu_address address))                                             \
-    X(cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2,                                                     \
+    X(cuInit, , (unsigned flags))                                                                  \
+    X(cuDriverGetVersion, , (int *version))                                                        \
+    X(cuGetErrorName, , (qr_cu_result result, const char **name))                                  \
+    X(cuGetErrorString, , (qr_cu_result result, const char **text))                                \
+    X(cuDeviceGetCount, , (int *count))                                                            \
+    X(cuDeviceGet, , (qr_cu_device * device, int ordinal))                                         \
+    X(cuDeviceGetName, , (char *name, int bytes, qr_cu_device device))                             \
+    X(cuDeviceGetAttribute, , (int *value, int which, qr_cu_device device))                        \
+    X(cuDeviceTotalMem, _v2, (size_t * bytes, qr_cu_device device))                                \
+    X(cuDevicePrimaryCtxRetain, , (qr_cu_context * context, qr_cu_device device))                  \
+    X(cuDevicePrimaryCtxRelease, _v2, (qr_cu_device device))                                       \
+    X(cuCtxPushCurrent, _v2, (qr_cu_context context))                                              \
+    X(cuCtxPopCurrent, _v2, (qr_cu_context * context))                                             \
+    X(cuCtxGetDevice, , (qr_cu_device * device))                                                   \
+    X(cuCtxSynchronize, , (void))                                                                  \
+    X(cuCtxGetStreamPriorityRange, , (int *least, int *greatest))                                  \
+    X(cuMemAlloc, _v2, (qr_cu_address * address, size_t bytes))                                    \
+    X(cuMemFree, _v2, (qr_cu_address address))                                                     \
+    X(cuMemGetInfo, _v2, (size_t * free_bytes, size_t * total_bytes))                              \
+    X(cuMemHostAlloc, , (void **memory, size_t bytes, unsigned flags))                             \
+    X(cuMemFreeHost, , (void *memory))                                                             \
+    X(cuMemHostRegister, _v2, (void *memory, size_t bytes, unsigned flags))                        \
+    X(cuMemHostUnregister, , (void *memory))                                                       \
+    X(cuMemHostGetDevicePointer, _v2, (qr_cu_address * address, void *memory, unsigned flags))     \
+    X(cuPointerGetAttribute, , (void *value, int which, qr_cu_address address))                    \
+    X(cuMemcpyHtoDAsync, _v2,                                                                      \
       (qr_cu_address to, const void *from, size_t bytes, qr_cu_stream stream))                     \
-    X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2,                                                     \
-      (void *to, qr_cu_address from, size_t bytes, qr_cu_stream stream))                           \
-    X(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2,                                                     \
+    X(cuMemcpyDtoHAsync, _v2, (void *to, qr_cu_address from, size_t bytes, qr_cu_stream stream))   \
+    X(cuMemcpyDtoDAsync, _v2,                                                                      \
       (qr_cu_address to, qr_cu_address from, size_t bytes, qr_cu_stream stream))                   \
-    X(cuMemcpy2DAsync, cuMemcpy2DAsync_v2, (const qr_cu_copy_2d *copy, qr_cu_stream stream))       \
-    X(cuMemsetD8Async, cuMemsetD8Async,                                                            \
+    X(cuMemcpy2DAsync, _v2, (const qr_cu_copy_2d *copy, qr_cu_stream stream))                      \
+    X(cuMemsetD8Async, ,                                                                           \
       (qr_cu_address to, unsigned char value, size_t bytes, qr_cu_stream stream))                  \
-    X(cuMemsetD32Async, cuMemsetD32Async,                                                          \
-      (qr_cu_address to, unsigned value, size_t count, qr_cu_stream stream))                       \
-    X(cuStreamCreateWithPriority, cuStreamCreateWithPriority,                                      \
-      (qr_cu_stream * stream, unsigned flags, int priority))                                       \
-    X(cuStreamDestroy, cuStreamDestroy_v2, (qr_cu_stream stream))                                  \
-    X(cuStreamSynchronize, cuStreamSynchronize, (qr_cu_stream stream))                             \
-    X(cuStreamQuery, cuStreamQuery, (qr_cu_stream stream))                                         \
-    X(cuStreamWaitEvent, cuStreamWaitEvent,                                                        \
-      (qr_cu_stream stream, qr_cu_event event, unsigned flags))                                    \
-    X(cuEventCreate, cuEventCreate, (qr_cu_event * event, unsigned flags))                         \
-    X(cuEventDestroy, cuEventDestroy_v2, (qr_cu_event event))                                      \
-    X(cuEventRecord, cuEventRecord, (qr_cu_event event, qr_cu_stream stream))                      \
-    X(cuEventQuery, cuEventQuery, (qr_cu_event event))                                             \
-    X(cuEventSynchronize, cuEventSynchronize, (qr_cu_event event))                                 \
-    X(cuEventElapsedTime, cuEventElapsedTime,                                                      \
-      (float *milliseconds, qr_cu_event first, qr_cu_event last))                                  \
-    X(cuModuleLoadDataEx, cuModuleLoadDataEx,                                                      \
+    X(cuMemsetD32Async, , (qr_cu_address to, unsigned value, size_t count, qr_cu_stream stream))   \
+    X(cuStreamCreateWithPriority, , (qr_cu_stream * stream, unsigned flags, int priority))         \
+    X(cuStreamDestroy, _v2, (qr_cu_stream stream))                                                 \
+    X(cuStreamSynchronize, , (qr_cu_stream stream))                                                \
+    X(cuStreamQuery, , (qr_cu_stream stream))                                                      \
+    X(cuStreamWaitEvent, , (qr_cu_stream stream, qr_cu_event event, unsigned flags))               \
+    X(cuEventCreate, , (qr_cu_event * event, unsigned flags))                                      \
+    X(cuEventDestroy, _v2, (qr_cu_event event))                                                    \
+    X(cuEventRecord, , (qr_cu_event event, qr_cu_stream stream))                                   \
+    X(cuEventQuery, , (qr_cu_event event))                                                         \
+    X(cuEventSynchronize, , (qr_cu_event event))                                                   \
+    X(cuEventElapsedTime, , (float *milliseconds, qr_cu_event first, qr_cu_event last))            \
+    X(cuModuleLoadDataEx, ,                                                                        \
       (qr_cu_module * module, const void *image, unsigned num_options, int *options,               \
        void **values))                                                                             \
-    X(cuModuleUnload, cuModuleUnload, (qr_cu_module module))                                       \
-    X(cuModuleGetFunction, cuModuleGetFunction,                                                    \
-      (qr_cu_function * function, qr_cu_module module, const char *name))                          \
-    X(cuLaunchKernel, cuLaunchKernel,                                                              \
+    X(cuModuleUnload, , (qr_cu_module module))                                                     \
+    X(cuModuleGetFunction, , (qr_cu_function * function, qr_cu_module module, const char *name))   \
+    X(cuLaunchKernel, ,                                                                            \
       (qr_cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,                 \
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,                \
        qr_cu_stream stream, void **arguments, void **extra))
@@ -150,13 +139,13 @@ enum { QR_CU_MOST_PITCH = INT32_MAX };
 /* Those that a driver may lack (NULL then): batches came with 12.8, and kept this form under this
  * name when 13.0 brought another as _v2. */
 #define QR_CUDA_OPTIONAL_CALLS(X)                                                                  \
-    X(cuMemcpyBatchAsync, cuMemcpyBatchAsync,                                                      \
+    X(cuMemcpyBatchAsync, ,                                                                        \
       (qr_cu_address * to, qr_cu_address * from, size_t * bytes, size_t count,                     \
        qr_cu_copy_attributes * attributes, size_t * attribute_starts, size_t num_attributes,       \
        size_t * failed, qr_cu_stream stream))
 
 typedef struct qr_cuda_calls {
-#define QR_X(name, symbol, arguments) qr_cu_result(*name) arguments;
+#define QR_X(name, version, arguments) qr_cu_result(*name) arguments;
     QR_CUDA_CALLS(QR_X)
     QR_CUDA_OPTIONAL_CALLS(QR_X)
 #undef QR_X

@@ -100,27 +100,33 @@ static qr_cu_result send_batch(qr_cuda_copier *copier, quire_device_op op, uint3
     return result;
 }
 
+/* One more piece; a batch that is full is sent. */
+static qr_cu_result add_piece(qr_cuda_copier *copier, quire_device_op op, qr_cu_address piece,
+                              const unsigned char *host, uint64_t bytes, uint32_t *n,
+                              qr_cu_stream stream)
+{
+    qr_cuda_batch *b = copier->batch;
+    b->to[*n] = op == QUIRE_DEVICE_STORE ? (uintptr_t)host : piece;
+    b->from[*n] = op == QUIRE_DEVICE_STORE ? piece : (uintptr_t)host;
+    b->bytes[*n] = (size_t)bytes;
+    if (++*n < QR_BATCH_MOST)
+        return QR_CU_SUCCESS;
+    *n = 0;
+    return send_batch(copier, op, QR_BATCH_MOST, stream);
+}
+
 static qr_cu_result copy_by_engine(qr_cuda_copier *copier, quire_device_op op,
                                    const qr_block_pair *pairs, uint32_t num_pairs,
                                    qr_cu_stream stream)
 {
     const qr_cuda_map *map = copier->map;
-    qr_cuda_batch *b = copier->batch;
     qr_cu_result result = QR_CU_SUCCESS;
     uint32_t n = 0;
     for (uint32_t i = 0; i < num_pairs && result == QR_CU_SUCCESS; i++) {
         const unsigned char *slot = copier->slots + pairs[i].other * map->block_bytes;
-        for (uint32_t r = 0; r < map->num_regions && result == QR_CU_SUCCESS; r++) {
-            qr_cu_address piece = qr_cuda_map_piece(map, r, pairs[i].block);
-            qr_cu_address host = (uintptr_t)(slot + map->offsets[r]);
-            b->to[n] = op == QUIRE_DEVICE_STORE ? host : piece;
-            b->from[n] = op == QUIRE_DEVICE_STORE ? piece : host;
-            b->bytes[n++] = (size_t)map->regions[r].bytes;
-            if (n == QR_BATCH_MOST) {
-                result = send_batch(copier, op, n, stream);
-                n = 0;
-            }
-        }
+        for (uint32_t r = 0; r < map->num_regions && result == QR_CU_SUCCESS; r++)
+            result = add_piece(copier, op, qr_cuda_map_piece(map, r, pairs[i].block),
+                               slot + map->offsets[r], map->regions[r].bytes, &n, stream);
     }
     return result == QR_CU_SUCCESS ? send_batch(copier, op, n, stream) : result;
 }
@@ -135,22 +141,13 @@ static qr_cu_result copy_run(qr_cuda_copier *copier, quire_device_op op, const q
     qr_cu_address piece = qr_cuda_map_piece(map, run->first, pair.block);
     if (run->count == 1)
         return copy_piece(copier, op, piece, host, bytes, stream);
-    qr_cu_copy_2d rows = {.width = bytes, .height = run->count};
-    if (op == QUIRE_DEVICE_STORE) {
-        rows.source_type = QR_CU_MEMORY_DEVICE;
-        rows.source_device = piece;
-        rows.source_pitch = (size_t)run->pitch;
-        rows.target_type = QR_CU_MEMORY_HOST;
-        rows.target_host = host;
-        rows.target_pitch = bytes;
-    } else {
-        rows.source_type = QR_CU_MEMORY_HOST;
-        rows.source_host = host;
-        rows.source_pitch = bytes;
-        rows.target_type = QR_CU_MEMORY_DEVICE;
-        rows.target_device = piece;
-        rows.target_pitch = (size_t)run->pitch;
-    }
+    qr_cu_side here = {.type = QR_CU_MEMORY_DEVICE, .device = piece, .pitch = (size_t)run->pitch};
+    qr_cu_side there = {.type = QR_CU_MEMORY_HOST, .host = host, .pitch = bytes};
+    bool is_store = op == QUIRE_DEVICE_STORE;
+    qr_cu_copy_2d rows = {.source = is_store ? here : there,
+                          .target = is_store ? there : here,
+                          .width = bytes,
+                          .height = run->count};
     return copier->cuda->driver.calls.cuMemcpy2DAsync(&rows, stream);
 }
 
@@ -171,20 +168,12 @@ qr_cu_result qr_cuda_copy_whole(qr_cuda_copier *copier, quire_device_op op,
                                 qr_cu_address memory, qr_cu_stream stream)
 {
     uint64_t bytes = copier->map->block_bytes;
-    qr_cuda_batch *b = copier->batch;
     qr_cu_result result = QR_CU_SUCCESS;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < num_pairs && result == QR_CU_SUCCESS; i++) {
-        qr_cu_address host = (uintptr_t)(copier->slots + pairs[i].other * bytes);
-        b->to[n] = op == QUIRE_DEVICE_STORE ? host : memory + i * bytes;
-        b->from[n] = op == QUIRE_DEVICE_STORE ? memory + i * bytes : host;
-        b->bytes[n++] = (size_t)bytes;
-        if (n == QR_BATCH_MOST || i + 1 == num_pairs) {
-            result = send_batch(copier, op, n, stream);
-            n = 0;
-        }
-    }
-    return result;
+    for (uint32_t i = 0; i < num_pairs && result == QR_CU_SUCCESS; i++)
+        result = add_piece(copier, op, memory + i * bytes, copier->slots + pairs[i].other * bytes,
+                           bytes, &n, stream);
+    return result == QR_CU_SUCCESS ? send_batch(copier, op, n, stream) : result;
 }
 
 /* ---- both ------------------------------------------------------------------ */

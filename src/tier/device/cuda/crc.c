@@ -3,23 +3,13 @@
 #define POLYNOMIAL UINT32_C(0x82F63B78)
 #define ONE        UINT32_C(0x80000000) /* x^0: bits stand in reverse */
 
-static uint32_t times_x(uint32_t a)
-{
-    return (a >> 1) ^ ((a & 1) != 0 ? POLYNOMIAL : 0);
-}
-
-static uint32_t divided_by_x(uint32_t a)
-{
-    return (a & ONE) != 0 ? ((a ^ POLYNOMIAL) << 1) | 1 : a << 1;
-}
-
 static uint32_t multiply_in_field(uint32_t a, uint32_t b)
 {
     uint32_t product = 0;
     for (int i = 0; i < 32; i++) {
         product ^= (a & ONE) != 0 ? b : 0;
         a <<= 1;
-        b = times_x(b);
+        b = (b >> 1) ^ ((b & 1) != 0 ? POLYNOMIAL : 0); /* times x */
     }
     return product;
 }
@@ -54,7 +44,7 @@ void qr_gpu_crc_fill(uint32_t numbers[QR_CRC_NUMBERS])
     uint32_t lane = ONE;
     for (uint32_t i = 0; i < LANES; i++) {
         numbers[QR_CRC_TABLES * 256 + i] = lane;
-        for (uint32_t bit = 0; bit < 8 * VECTOR; bit++)
-            lane = divided_by_x(lane);
+        for (uint32_t bit = 0; bit < 8 * VECTOR; bit++) /* divided by x */
+            lane = (lane & ONE) != 0 ? ((lane ^ POLYNOMIAL) << 1) | 1 : lane << 1;
     }
 }

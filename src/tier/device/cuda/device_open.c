@@ -82,15 +82,6 @@ static quire_cuda_method choose_by_size(const qr_cuda_device *d, bool can_launch
     return d->cuda->info.has_batches != 0 ? QUIRE_CUDA_BATCH : QUIRE_CUDA_LOOP;
 }
 
-/* Kernels that wait for the bus are CTAs of one warp: no multiprocessor then has much to do for
- * them. */
-static void choose_grids(qr_cuda_device *d, const quire_device_cuda_config *config)
-{
-    uint32_t stores = config->num_ctas < 2 ? 1 : config->num_ctas / 2;
-    d->copier.grid[1] = (qr_cuda_grid){config->num_ctas, WARP};
-    d->copier.grid[0] = (qr_cuda_grid){stores, WARP};
-}
-
 static const char *choose_methods(qr_cuda_device *d, const quire_device_cuda_config *config)
 {
     const quire_cuda_info *info = &d->cuda->info;
@@ -99,7 +90,10 @@ static const char *choose_methods(qr_cuda_device *d, const quire_device_cuda_con
     d->copier.has_batches = info->has_batches != 0 && config->method != QUIRE_CUDA_LOOP;
     for (int i = 0; i < 2; i++)
         d->copier.method[i] = choose_by_size(d, can_launch, config);
-    choose_grids(d, config);
+    /* Kernels that wait for the bus are CTAs of one warp: no multiprocessor then has much to do for
+     * them. */
+    d->copier.grid[0] = (qr_cuda_grid){config->num_ctas < 2 ? 1 : config->num_ctas / 2, WARP};
+    d->copier.grid[1] = (qr_cuda_grid){config->num_ctas, WARP};
     for (int i = 0; i < 2; i++) {
         quire_cuda_method method = d->copier.method[i];
         bool has_kernel = method == QUIRE_CUDA_KERNEL || method == QUIRE_CUDA_STAGED;

@@ -16,10 +16,10 @@ static const struct {
     size_t offset; /* in qr_cuda_calls */
     bool is_optional;
 } CALLS[] = {
-#define QR_X(name, symbol, arguments) {#symbol, offsetof(qr_cuda_calls, name), false},
+#define QR_X(name, version, arguments) {#name #version, offsetof(qr_cuda_calls, name), false},
     QR_CUDA_CALLS(QR_X)
 #undef QR_X
-#define QR_X(name, symbol, arguments) {#symbol, offsetof(qr_cuda_calls, name), true},
+#define QR_X(name, version, arguments) {#name #version, offsetof(qr_cuda_calls, name), true},
         QR_CUDA_OPTIONAL_CALLS(QR_X)
 #undef QR_X
 };

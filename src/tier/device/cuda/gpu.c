@@ -160,24 +160,18 @@ static qr_cu_result read_info(quire_cuda *cuda)
 {
     const qr_cuda_calls *calls = &cuda->driver.calls;
     quire_cuda_info *info = &cuda->info;
-    int major = 0;
-    int minor = 0;
-    int count = 0;
+    static const int WHICH[3] = {QR_CU_ATTRIBUTE_CAPABILITY_MAJOR, QR_CU_ATTRIBUTE_CAPABILITY_MINOR,
+                                 QR_CU_ATTRIBUTE_MULTIPROCESSORS};
+    int values[3] = {0};
     size_t bytes = 0;
     qr_cu_result result = calls->cuDeviceGetName(info->name, sizeof info->name, cuda->device);
-    if (result == QR_CU_SUCCESS)
-        result =
-            calls->cuDeviceGetAttribute(&major, QR_CU_ATTRIBUTE_CAPABILITY_MAJOR, cuda->device);
-    if (result == QR_CU_SUCCESS)
-        result =
-            calls->cuDeviceGetAttribute(&minor, QR_CU_ATTRIBUTE_CAPABILITY_MINOR, cuda->device);
-    if (result == QR_CU_SUCCESS)
-        result = calls->cuDeviceGetAttribute(&count, QR_CU_ATTRIBUTE_MULTIPROCESSORS, cuda->device);
+    for (int i = 0; i < 3 && result == QR_CU_SUCCESS; i++)
+        result = calls->cuDeviceGetAttribute(&values[i], WHICH[i], cuda->device);
     if (result == QR_CU_SUCCESS)
         result = calls->cuDeviceTotalMem(&bytes, cuda->device);
     info->driver_version = cuda->driver.version;
-    info->capability = (uint32_t)(10 * major + minor);
-    info->num_multiprocessors = (uint32_t)count;
+    info->capability = (uint32_t)(10 * values[0] + values[1]);
+    info->num_multiprocessors = (uint32_t)values[2];
     info->total_bytes = bytes;
     info->has_batches = calls->cuMemcpyBatchAsync != NULL;
     return result;
