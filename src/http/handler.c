@@ -33,6 +33,14 @@ static void sentence(qr_http_response *response, uint32_t status, const char *te
     qr_http_body_text(&response->body, text);
 }
 
+/* An answer that quotes what was wrong. */
+static void refuse_quoted(qr_http_response *response, const char *text, quire_bytes quoted)
+{
+    sentence(response, 400, text);
+    qr_http_body_quote(&response->body, quoted);
+    qr_http_body_text(&response->body, "\n");
+}
+
 static void with_header(qr_http_response *response, const char *name, const char *value)
 {
     response->header_name = name;
@@ -129,27 +137,18 @@ static bool read_snapshot_args(const qr_http_request *request, qr_http_response 
     *has_after = false;
     for (uint32_t i = 0; i < request->num_args; i++) {
         const qr_http_arg *arg = &request->args[i];
-        const char *what = NULL;
-        if (qr_http_is_word(arg->name, "token"))
+        bool is_after = qr_http_is_word(arg->name, "after");
+        bool is_limit = qr_http_is_word(arg->name, "limit");
+        *has_after |= is_after;
+        if (is_after && !qr_http_read_number(arg->value, after))
+            refuse_quoted(response, "after must be the number of a step, not ", arg->value);
+        else if (is_limit && !(qr_http_read_number(arg->value, limit) && *limit >= 1 &&
+                               *limit <= QR_HTTP_SNAPSHOT_LIMIT))
+            refuse_quoted(response, "limit must be a number from 1 to 1000, not ", arg->value);
+        else if (!is_after && !is_limit && !qr_http_is_word(arg->name, "token"))
+            refuse_quoted(response, "unknown parameter (expected after or limit): ", arg->name);
+        else
             continue;
-        if (qr_http_is_word(arg->name, "after")) {
-            *has_after = true;
-            what = qr_http_read_number(arg->value, after)
-                       ? NULL
-                       : "after must be the number of a step, not ";
-        } else if (qr_http_is_word(arg->name, "limit")) {
-            bool is_good = qr_http_read_number(arg->value, limit) && *limit >= 1 &&
-                           *limit <= QR_HTTP_SNAPSHOT_LIMIT;
-            what = is_good ? NULL : "limit must be a number from 1 to 1000, not ";
-        } else {
-            what = "unknown parameter (expected after or limit): ";
-        }
-        if (what == NULL)
-            continue;
-        sentence(response, 400, what);
-        bool is_known = qr_http_is_word(arg->name, "after") || qr_http_is_word(arg->name, "limit");
-        qr_http_body_quote(&response->body, is_known ? arg->value : arg->name);
-        qr_http_body_text(&response->body, "\n");
         return false;
     }
     return true;
@@ -184,9 +183,7 @@ static bool has_other_arg(const qr_http_request *request, qr_http_response *resp
     for (uint32_t i = 0; i < request->num_args; i++) {
         if (qr_http_is_word(request->args[i].name, "token"))
             continue;
-        sentence(response, 400, "blocks has no parameters, and no ");
-        qr_http_body_quote(&response->body, request->args[i].name);
-        qr_http_body_text(&response->body, "\n");
+        refuse_quoted(response, "blocks has no parameters, and no ", request->args[i].name);
         return true;
     }
     return false;

@@ -12,24 +12,15 @@
 
 enum { SHA256_BASE64 = (SHA256_DIGEST_LENGTH + 2) / 3 * 4 };
 
-static const char *find_text(const char *text, size_t bytes, const char *what)
-{
-    size_t len = strlen(what);
-    for (; bytes >= len; text++, bytes--)
-        if (memcmp(text, what, len) == 0)
-            return text;
-    return NULL;
-}
-
 /* 'sha256-...' of what stands between two tags, or 'none' where there is no such thing. */
 static int hash_between(const char *page, size_t bytes, const char *begin, const char *end,
                         char source[SHA256_BASE64 + 16])
 {
-    const char *first = find_text(page, bytes, begin);
+    const char *first = memmem(page, bytes, begin, strlen(begin));
     const char *last = NULL;
     if (first != NULL) {
         first += strlen(begin);
-        last = find_text(first, bytes - (size_t)(first - page), end);
+        last = memmem(first, bytes - (size_t)(first - page), end, strlen(end));
     }
     (void)snprintf(source, SHA256_BASE64 + 16, "'none'");
     if (last == NULL)

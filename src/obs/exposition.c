@@ -7,35 +7,17 @@
 #include <stddef.h>
 #include <stdio.h>
 
-static const char *const waiting_labels[] = {"reason=\"capacity\"", "reason=\"deferred\""};
-static const char *const scheduled_labels[] = {"kind=\"prefill\"", "kind=\"decode\"",
-                                               "kind=\"draft\""};
-static const char *const source_labels[] = {
-    "source=\"local_compute\"", "source=\"local_cache_hit\"", "source=\"external_kv_transfer\""};
-static const char *const finished_labels[] = {
-    "finished_reason=\"stop\"", "finished_reason=\"length\"", "finished_reason=\"abort\"",
-    "finished_reason=\"error\"", "finished_reason=\"repetition\""};
-static const char *const event_labels[] = {"kind=\"stored\"", "kind=\"removed\"",
-                                           "kind=\"cleared\""};
-
-/* NULL: no label, or positions. */
-static const char *const *labels_of(qr_metric_shape shape)
-{
-    switch (shape) {
-    case QR_SHAPE_WAITING:
-        return waiting_labels;
-    case QR_SHAPE_SCHEDULED:
-        return scheduled_labels;
-    case QR_SHAPE_SOURCES:
-        return source_labels;
-    case QR_SHAPE_FINISHED:
-        return finished_labels;
-    case QR_SHAPE_EVENTS:
-        return event_labels;
-    default:
-        return NULL;
-    }
-}
+/* The label of each series of a shape; NULL: no label, or positions. */
+static const char *const LABELS[QR_SHAPE_POSITIONS + 1][QUIRE_FINISH_REPETITION] = {
+    [QR_SHAPE_WAITING] = {"reason=\"capacity\"", "reason=\"deferred\""},
+    [QR_SHAPE_SCHEDULED] = {"kind=\"prefill\"", "kind=\"decode\"", "kind=\"draft\""},
+    [QR_SHAPE_SOURCES] = {"source=\"local_compute\"", "source=\"local_cache_hit\"",
+                          "source=\"external_kv_transfer\""},
+    [QR_SHAPE_FINISHED] = {"finished_reason=\"stop\"", "finished_reason=\"length\"",
+                           "finished_reason=\"abort\"", "finished_reason=\"error\"",
+                           "finished_reason=\"repetition\""},
+    [QR_SHAPE_EVENTS] = {"kind=\"stored\"", "kind=\"removed\"", "kind=\"cleared\""},
+};
 
 /* ---- text ------------------------------------------------------------------ */
 
@@ -132,15 +114,14 @@ static void say_series(qr_exposition *e, const char *name, const char *suffix)
 static void say_simple(qr_exposition *e, const qr_metrics *m, qr_metric metric, const char *name)
 {
     const qr_metric_info *info = qr_metrics_info(metric);
-    const char *const *labels = labels_of(info->shape);
     const char *suffix = info->type == QR_METRIC_TYPE_COUNTER ? "_total" : "";
     for (uint32_t i = 0; i < m->count[metric]; i++) {
         uint64_t value = qr_metrics_get(m, metric, i);
         say_series(e, name, suffix);
-        if (labels != NULL)
-            say(e, ",%s", labels[i]);
-        else if (info->shape == QR_SHAPE_POSITIONS)
+        if (info->shape == QR_SHAPE_POSITIONS)
             say(e, ",position=\"%u\"", i);
+        else if (LABELS[info->shape][i] != NULL)
+            say(e, ",%s", LABELS[info->shape][i]);
         say(e, "} ");
         if (info->type == QR_METRIC_TYPE_RATIO)
             say_billionths(e, value / BILLION, value % BILLION);
@@ -235,42 +216,37 @@ typedef struct tier_family {
     size_t value; /* where it is in quire_tier_usage */
 } tier_family;
 
-#define TIER_GAUGE(name, series, field, sentence)                                                  \
+#define TIER(type, name, series, field, sentence)                                                  \
     {                                                                                              \
-        {QR_METRIC_TYPE_GAUGE, QR_SHAPE_ONE, name, NULL, sentence}, series,                        \
-            offsetof(quire_tier_usage, field)                                                      \
-    }
-#define TIER_COUNTER(name, series, field, sentence)                                                \
-    {                                                                                              \
-        {QR_METRIC_TYPE_COUNTER, QR_SHAPE_ONE, name, NULL, sentence}, series,                      \
+        {QR_METRIC_TYPE_##type, QR_SHAPE_ONE, name, NULL, sentence}, series,                       \
             offsetof(quire_tier_usage, field)                                                      \
     }
 static const tier_family tier_families[] = {
-    TIER_GAUGE("quire_blocks", TIER_STATES, blocks,
-               "Blocks of each tier: empty, cached (ref_cnt 0, with content), active (ref_cnt > "
-               "0), null. Do not add the active blocks of different tiers."),
-    TIER_GAUGE("quire_capacity_blocks", TIER_ALL, blocks.total,
-               "Blocks of each tier: empty, cached, active and null blocks together."),
-    TIER_GAUGE("quire_pinned_blocks", TIER_ALL, pinned,
-               "Active blocks of each tier that a pin keeps."),
-    TIER_COUNTER("quire_tier_hit_tokens", TIER_ALL, hit_tokens,
-                 "Tokens of admitted requests, counted in the fastest tier that has them."),
-    TIER_COUNTER("quire_tier_stored_blocks", TIER_MOVES, stored_blocks,
-                 "Blocks copied to each tier."),
-    TIER_COUNTER("quire_tier_loaded_blocks", TIER_MOVES, loaded_blocks,
-                 "Blocks copied from each tier."),
-    TIER_COUNTER("quire_tier_failed_blocks", TIER_MOVES, failed_blocks,
-                 "Blocks of failed stores and loads of each tier."),
-    TIER_COUNTER("quire_tier_stored_bytes", TIER_BYTES, stored_bytes, "Bytes copied to each tier."),
-    TIER_COUNTER("quire_tier_loaded_bytes", TIER_BYTES, loaded_bytes,
-                 "Bytes copied from each tier."),
-    TIER_GAUGE("quire_tier_used_bytes", TIER_KNOWN, used_bytes,
-               "Bytes that the blocks of each tier use; of Redis: used_memory of its servers."),
-    TIER_GAUGE("quire_tier_capacity_bytes", TIER_KNOWN, capacity_bytes,
-               "Bytes that the blocks of each tier may use; of Redis: maxmemory of its servers."),
+    TIER(GAUGE, "quire_blocks", TIER_STATES, blocks,
+         "Blocks of each tier: empty, cached (ref_cnt 0, with content), active (ref_cnt > "
+         "0), null. Do not add the active blocks of different tiers."),
+    TIER(GAUGE, "quire_capacity_blocks", TIER_ALL, blocks.total,
+         "Blocks of each tier: empty, cached, active and null blocks together."),
+    TIER(GAUGE, "quire_pinned_blocks", TIER_ALL, pinned,
+         "Active blocks of each tier that a pin keeps."),
+    TIER(COUNTER, "quire_tier_hit_tokens", TIER_ALL, hit_tokens,
+         "Tokens of admitted requests, counted in the fastest tier that has them."),
+    TIER(COUNTER, "quire_tier_stored_blocks", TIER_MOVES, stored_blocks,
+         "Blocks copied to each tier."),
+    TIER(COUNTER, "quire_tier_loaded_blocks", TIER_MOVES, loaded_blocks,
+         "Blocks copied from each tier."),
+    TIER(COUNTER, "quire_tier_failed_blocks", TIER_MOVES, failed_blocks,
+         "Blocks of failed stores and loads of each tier."),
+    TIER(COUNTER, "quire_tier_stored_bytes", TIER_BYTES, stored_bytes,
+         "Bytes copied to each tier."),
+    TIER(COUNTER, "quire_tier_loaded_bytes", TIER_BYTES, loaded_bytes,
+         "Bytes copied from each tier."),
+    TIER(GAUGE, "quire_tier_used_bytes", TIER_KNOWN, used_bytes,
+         "Bytes that the blocks of each tier use; of Redis: used_memory of its servers."),
+    TIER(GAUGE, "quire_tier_capacity_bytes", TIER_KNOWN, capacity_bytes,
+         "Bytes that the blocks of each tier may use; of Redis: maxmemory of its servers."),
 };
-#undef TIER_GAUGE
-#undef TIER_COUNTER
+#undef TIER
 
 static void say_tier_value(qr_exposition *e, const tier_family *family,
                            const quire_tier_usage *tier, const char *state, uint64_t value)

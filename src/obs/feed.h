@@ -44,20 +44,16 @@ typedef struct qr_feed_piece {
 void qr_feed_carve(qr_feed *feed, qr_arena *arena, uint32_t num_words);
 void qr_feed_init(qr_feed *feed);
 
-/* Words of the longest record, and the keys that one may have, of a feed of num_words. */
-static inline uint32_t qr_feed_longest_of(uint64_t num_words)
-{
-    return (uint32_t)(num_words / 4);
-}
-
+/* The keys that a record may have, in a feed of num_words. */
 static inline uint32_t qr_feed_keys_of(uint64_t num_words)
 {
     return (uint32_t)(num_words / 64);
 }
 
+/* Words of the longest record, and its keys. */
 static inline uint32_t qr_feed_max_words(const qr_feed *feed)
 {
-    return qr_feed_longest_of(feed->mask + 1);
+    return (uint32_t)((feed->mask + 1) / 4);
 }
 
 static inline uint32_t qr_feed_max_keys(const qr_feed *feed)

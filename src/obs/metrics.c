@@ -57,61 +57,55 @@ static uint32_t make_length_bounds(uint32_t most, uint64_t *bounds)
     }
 }
 
-#define ROW(table)                                                                                 \
-    (*num_bounds = (uint32_t)(sizeof(table) / sizeof *(table)), (const uint64_t *)(table))
-
-/* Bounds of a shape; NULL for labels. */
-static const uint64_t *bounds_of(const qr_metrics *m, qr_metric_shape shape, uint32_t *num_bounds)
-{
-    switch (shape) {
-    case QR_SHAPE_CALLS:
-        return ROW(call_bounds);
-    case QR_SHAPE_ITERATIONS:
-        return ROW(iteration_bounds);
-    case QR_SHAPE_FIRST_TOKENS:
-        return ROW(first_token_bounds);
-    case QR_SHAPE_TOKEN_GAPS:
-        return ROW(token_gap_bounds);
-    case QR_SHAPE_REQUESTS:
-        return ROW(request_bounds);
-    case QR_SHAPE_BLOCK_LIVES:
-        *num_bounds = 0;
-        return m->shape.has_residency ? ROW(block_life_bounds) : NULL;
-    case QR_SHAPE_LENGTHS:
-        *num_bounds = m->num_length_bounds;
-        return m->length_bounds;
-    default:
-        *num_bounds = 0;
-        return NULL;
+/* Of each shape: the bounds of a histogram, and how many, or how many labels there are. */
+#define BOUNDS(table)                                                                              \
+    {                                                                                              \
+        (table), sizeof(table) / sizeof *(table)                                                   \
     }
-}
-#undef ROW
+#define LABELS(count)                                                                              \
+    {                                                                                              \
+        NULL, (count)                                                                              \
+    }
+static const struct {
+    const uint64_t *bounds;
+    uint32_t count;
+} SHAPES[] = {
+    [QR_SHAPE_ONE] = LABELS(1),
+    [QR_SHAPE_WAITING] = LABELS(2),
+    [QR_SHAPE_SCHEDULED] = LABELS(3),
+    [QR_SHAPE_SOURCES] = LABELS(3),
+    [QR_SHAPE_FINISHED] = LABELS(QUIRE_FINISH_REPETITION),
+    [QR_SHAPE_EVENTS] = LABELS(3),
+    [QR_SHAPE_CALLS] = BOUNDS(call_bounds),
+    [QR_SHAPE_ITERATIONS] = BOUNDS(iteration_bounds),
+    [QR_SHAPE_FIRST_TOKENS] = BOUNDS(first_token_bounds),
+    [QR_SHAPE_TOKEN_GAPS] = BOUNDS(token_gap_bounds),
+    [QR_SHAPE_REQUESTS] = BOUNDS(request_bounds),
+    [QR_SHAPE_BLOCK_LIVES] = BOUNDS(block_life_bounds),
+};
 
 const uint64_t *qr_metrics_bounds(const qr_metrics *m, qr_metric metric)
 {
-    uint32_t n;
-    return bounds_of(m, qr_metrics_info(metric)->shape, &n);
+    qr_metric_shape shape = qr_metrics_info(metric)->shape;
+    return shape == QR_SHAPE_LENGTHS ? m->length_bounds : SHAPES[shape].bounds;
 }
 
-static uint32_t count_labels(const qr_metrics_shape *shape, qr_metric_shape labels)
+/* Labels or bounds; 0: it is not told. */
+static uint32_t count_of(const qr_metrics *m, qr_metric_shape shape)
 {
-    switch (labels) {
+    switch (shape) {
     case QR_SHAPE_SPEC:
-        return shape->num_spec_tokens > 0;
-    case QR_SHAPE_RESIDENCY:
-        return shape->has_residency;
-    case QR_SHAPE_WAITING:
-        return 2;
-    case QR_SHAPE_SCHEDULED:
-    case QR_SHAPE_SOURCES:
-    case QR_SHAPE_EVENTS:
-        return 3;
-    case QR_SHAPE_FINISHED:
-        return QUIRE_FINISH_REPETITION;
+        return m->shape.num_spec_tokens > 0;
     case QR_SHAPE_POSITIONS:
-        return shape->num_spec_tokens;
+        return m->shape.num_spec_tokens;
+    case QR_SHAPE_RESIDENCY:
+        return m->shape.has_residency;
+    case QR_SHAPE_BLOCK_LIVES:
+        return m->shape.has_residency ? SHAPES[shape].count : 0;
+    case QR_SHAPE_LENGTHS:
+        return m->num_length_bounds;
     default:
-        return 1;
+        return SHAPES[shape].count;
     }
 }
 
@@ -130,16 +124,11 @@ void qr_metrics_carve(qr_metrics *m, qr_arena *arena, const qr_metrics_shape *sh
     *m = (qr_metrics){.shape = *shape};
     m->num_length_bounds = make_length_bounds(shape->max_model_len, m->length_bounds);
     for (uint32_t i = 0; i < QR_NUM_METRICS; i++) {
-        qr_metric_shape kind = qr_metrics_info((qr_metric)i)->shape;
-        bool is_histogram = qr_metrics_is_histogram((qr_metric)i);
-        if (is_histogram)
-            bounds_of(m, kind, &m->count[i]);
-        else
-            m->count[i] = count_labels(shape, kind);
-        if (shape->is_pool && !is_of_pool((qr_metric)i))
-            m->count[i] = 0;
+        if (!shape->is_pool || is_of_pool((qr_metric)i))
+            m->count[i] = count_of(m, qr_metrics_info((qr_metric)i)->shape);
+        bool has_sum = qr_metrics_is_histogram((qr_metric)i) && m->count[i] > 0;
         m->first[i] = m->num_words;
-        m->num_words += m->count[i] + (is_histogram && m->count[i] > 0 ? 2 : 0);
+        m->num_words += m->count[i] + (has_sum ? 2 : 0);
     }
     m->words = qr_arena_take(arena, m->num_words, sizeof *m->words);
     m->clocks = qr_arena_take(arena, shape->max_requests, sizeof *m->clocks);

@@ -130,16 +130,6 @@ static void share_one_tensor(qr_plan_tensor *tensor, uint32_t layer)
     tensor->layers.ids[tensor->layers.count++] = layer;
 }
 
-/* The index-th of a part's layers that have this page size, or QR_NIL. */
-static uint32_t layer_of_size(const quire_plan *plan, qr_layers layers, uint64_t page_bytes,
-                              uint32_t index)
-{
-    for (uint32_t i = 0; i < layers.count; i++)
-        if (qr_plan_page_bytes(plan, layers.ids[i]) == page_bytes && index-- == 0)
-            return layers.ids[i];
-    return QR_NIL;
-}
-
 static uint32_t tuples_on_worker(const quire_plan *plan, const qr_plan_share *share)
 {
     uint32_t most = 0;
@@ -159,7 +149,7 @@ static void make_tuple_tensors(const quire_plan *plan, qr_plan_share *share)
              page = qr_plan_next_page(plan, sizes, page)) {
             qr_plan_tensor *tensor = add_tensor(share, page);
             for (uint32_t g = 0; g < plan->num_groups; g++) {
-                uint32_t layer = layer_of_size(plan, share->parts[g].layers, page, t);
+                uint32_t layer = qr_plan_layer_of_size(plan, share->parts[g].layers, page, t);
                 if (layer != QR_NIL)
                     share_one_tensor(tensor, layer);
             }

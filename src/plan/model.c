@@ -44,11 +44,6 @@ static model_family family_of(const char *model_type)
     return UNKNOWN_FAMILY;
 }
 
-bool qr_model_is_known(const char *model_type)
-{
-    return family_of(model_type) != UNKNOWN_FAMILY;
-}
-
 /* ---- params ---------------------------------------------------------------- */
 
 static void default_to(uint32_t *field, uint32_t value)
@@ -216,10 +211,11 @@ static quire_layer_spec index_layer(const quire_model_params *p)
 
 /* The two states of a layer: the last inputs of the convolution, and the recurrent state. */
 static void set_states(quire_layer_spec *spec, const quire_model_params *p, uint32_t conv_len,
-                       uint64_t conv_dim)
+                       uint64_t conv_dim, quire_state recurrent)
 {
     spec->states[0] = (quire_state){
         .num_dims = 2, .dims = {conv_len, (uint32_t)conv_dim}, .dtype = p->torch_dtype};
+    spec->states[1] = recurrent;
     spec->states[1].dtype = p->mamba_ssm_dtype;
 }
 
@@ -231,10 +227,8 @@ static bool set_mamba1(quire_layer_spec *spec, const quire_model_params *p)
         return false;
     inner /= p->tensor_parallel_size;
     spec->mamba_type = QUIRE_MAMBA1;
-    set_states(spec, p, p->mamba_d_conv - 1, inner);
-    spec->states[1].num_dims = 2;
-    spec->states[1].dims[0] = (uint32_t)inner;
-    spec->states[1].dims[1] = p->mamba_d_state;
+    set_states(spec, p, p->mamba_d_conv - 1, inner,
+               (quire_state){2, {(uint32_t)inner, p->mamba_d_state}, 0});
     return true;
 }
 
@@ -249,11 +243,9 @@ static bool set_mamba2(quire_layer_spec *spec, const quire_model_params *p, uint
         p->mamba_n_heads % workers != 0 || conv_dim % workers != 0 || conv_dim > UINT32_MAX)
         return false;
     spec->mamba_type = QUIRE_MAMBA2;
-    set_states(spec, p, p->mamba_d_conv - 1 + p->num_speculative_tokens, conv_dim / workers);
-    spec->states[1].num_dims = 3;
-    spec->states[1].dims[0] = p->mamba_n_heads / workers;
-    spec->states[1].dims[1] = p->mamba_d_head;
-    spec->states[1].dims[2] = p->mamba_d_state;
+    set_states(
+        spec, p, p->mamba_d_conv - 1 + p->num_speculative_tokens, conv_dim / workers,
+        (quire_state){3, {p->mamba_n_heads / workers, p->mamba_d_head, p->mamba_d_state}, 0});
     return true;
 }
 
@@ -267,12 +259,10 @@ static bool set_gated_delta(quire_layer_spec *spec, const quire_model_params *p)
         p->linear_num_value_heads % workers != 0 || conv_dim > UINT32_MAX)
         return false;
     spec->mamba_type = QUIRE_MAMBA_GDN;
+    uint32_t heads = p->linear_num_value_heads / workers;
     set_states(spec, p, p->linear_conv_kernel_dim - 1 + p->num_speculative_tokens,
-               conv_dim / workers);
-    spec->states[1].num_dims = 3;
-    spec->states[1].dims[0] = p->linear_num_value_heads / workers;
-    spec->states[1].dims[1] = p->linear_value_head_dim;
-    spec->states[1].dims[2] = p->linear_key_head_dim;
+               conv_dim / workers,
+               (quire_state){3, {heads, p->linear_value_head_dim, p->linear_key_head_dim}, 0});
     return true;
 }
 
@@ -291,18 +281,6 @@ static uint64_t round_up_to(uint64_t value, uint64_t unit)
     return qr_mul_u64(qr_cdiv_u64(value, unit), unit);
 }
 
-static uint64_t lcm_of(uint64_t a, uint64_t b)
-{
-    uint64_t x = a;
-    uint64_t y = b;
-    while (y != 0) {
-        uint64_t rest = x % y;
-        x = y;
-        y = rest;
-    }
-    return a / x * b;
-}
-
 /* An attention page must hold a state, so that both can use the same blocks: enlarges p->block_size
  * and fills state up to the page. */
 static int fit_state_in_page(quire_model_params *p, quire_layer_spec *state)
@@ -319,8 +297,8 @@ static int fit_state_in_page(quire_model_params *p, quire_layer_spec *state)
     qr_assert(p->block_size > 0 && p->mamba_block_size > 0); /* defaults are filled in */
     uint32_t unit = p->kernel_block_size > p->block_size ? p->kernel_block_size : p->block_size;
     bool all = p->mamba_mode == QUIRE_MAMBA_MODE_ALL;
-    uint64_t tokens = round_up_to(qr_cdiv_u64(state_bytes, token_bytes),
-                                  all ? lcm_of(p->mamba_block_size, unit) : unit);
+    uint64_t common = p->mamba_block_size / qr_gcd(p->mamba_block_size, unit) * unit;
+    uint64_t tokens = round_up_to(qr_cdiv_u64(state_bytes, token_bytes), all ? common : unit);
     if (tokens > UINT32_MAX)
         return qr_refuse("a page that holds a Mamba state needs blocks of %llu tokens (expected at "
                          "most %u)",

@@ -17,7 +17,6 @@
 
 #include <quire/model.h>
 
-bool qr_model_is_known(const char *model_type);
 /* Reads the caller's params and fills what is common to all models. */
 int qr_model_params_read(quire_model_params *out, const quire_model_params *params);
 /* As quire_model_layers, with params that were read. */

@@ -234,16 +234,6 @@ static int count_blocks(quire_plan *plan, const quire_plan_params *p)
 
 /* ---- for the scheduler ----------------------------------------------------- */
 
-static uint64_t gcd_of(uint64_t a, uint64_t b)
-{
-    while (b != 0) {
-        uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* The groups as the scheduler sees them: those of the first worker. */
 static void describe_groups(quire_plan *plan)
 {
@@ -294,8 +284,8 @@ static int resolve_block_sizes(quire_plan *plan, const quire_plan_params *p)
     block_size = 1;
     for (uint32_t g = 0; g < plan->num_groups; g++) {
         uint64_t of_group = plan->groups[g].spec.block_size;
-        common = gcd_of(common, of_group);
-        block_size = qr_mul_u64(block_size / gcd_of(block_size, of_group), of_group);
+        common = qr_gcd(common, of_group);
+        block_size = qr_mul_u64(block_size / qr_gcd(block_size, of_group), of_group);
         if (block_size > UINT32_MAX)
             return QUIRE_E_RANGE;
     }

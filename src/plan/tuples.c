@@ -42,7 +42,22 @@ uint32_t qr_plan_num_tuples(const quire_plan *plan, qr_layers layers)
     return most;
 }
 
+uint32_t qr_plan_layer_of_size(const quire_plan *plan, qr_layers layers, uint64_t page_bytes,
+                               uint32_t index)
+{
+    for (uint32_t i = 0; i < layers.count; i++)
+        if (qr_plan_page_bytes(plan, layers.ids[i]) == page_bytes && index-- == 0)
+            return layers.ids[i];
+    return QR_NIL;
+}
+
 /* ---- window layers --------------------------------------------------------- */
+
+static bool is_same_window(const quire_layer_spec *a, const quire_layer_spec *b)
+{
+    return a->kind == QUIRE_LAYER_SLIDING_WINDOW_MLA && a->kind == b->kind &&
+           a->block_size == b->block_size && a->sliding_window == b->sliding_window;
+}
 
 /* Those of one block size and window, as the layer at place first is, into layers. */
 static void collect_windows(quire_plan *plan, uint32_t first, qr_layers *layers)
@@ -51,9 +66,7 @@ static void collect_windows(quire_plan *plan, uint32_t first, qr_layers *layers)
     layers->count = 0;
     for (uint32_t i = first; i < plan->order.count; i++) {
         uint32_t layer = plan->order.ids[i];
-        const quire_layer_spec *spec = &plan->specs[layer];
-        if (spec->kind == QUIRE_LAYER_SLIDING_WINDOW_MLA && spec->block_size == like->block_size &&
-            spec->sliding_window == like->sliding_window)
+        if (is_same_window(&plan->specs[layer], like))
             layers->ids[layers->count++] = layer;
     }
 }
@@ -63,12 +76,9 @@ static bool is_first_window(const quire_plan *plan, uint32_t place)
     const quire_layer_spec *spec = &plan->specs[plan->order.ids[place]];
     if (spec->kind != QUIRE_LAYER_SLIDING_WINDOW_MLA)
         return false;
-    for (uint32_t i = 0; i < place; i++) {
-        const quire_layer_spec *before = &plan->specs[plan->order.ids[i]];
-        if (before->kind == spec->kind && before->block_size == spec->block_size &&
-            before->sliding_window == spec->sliding_window)
+    for (uint32_t i = 0; i < place; i++)
+        if (is_same_window(&plan->specs[plan->order.ids[i]], spec))
             return false;
-    }
     return true;
 }
 
@@ -119,18 +129,6 @@ static bool pad_windows(quire_plan *plan, qr_layers windows)
     return true;
 }
 
-/* The index-th of the layers whose page is as large as that of the layer at place. */
-static uint32_t nth_of_size(const quire_plan *plan, qr_layers windows, uint32_t place,
-                            uint32_t index)
-{
-    uint64_t page = qr_plan_page_bytes(plan, windows.ids[place]);
-    for (uint32_t i = 0; i < windows.count; i++)
-        if (qr_plan_page_bytes(plan, windows.ids[i]) == page && index-- == 0)
-            return windows.ids[i];
-    qr_assert(false);
-    return 0;
-}
-
 static bool is_first_of_size(const quire_plan *plan, qr_layers windows, uint32_t place)
 {
     uint64_t page = qr_plan_page_bytes(plan, windows.ids[place]);
@@ -149,7 +147,8 @@ static void add_tuple_groups(quire_plan *plan, qr_layers windows, uint32_t num_t
         for (uint32_t t = g; t < num_tuples; t += num_groups)
             for (uint32_t i = 0; i < windows.count; i++)
                 if (is_first_of_size(plan, windows, i))
-                    group->layers.ids[group->layers.count++] = nth_of_size(plan, windows, i, t);
+                    group->layers.ids[group->layers.count++] = qr_plan_layer_of_size(
+                        plan, windows, qr_plan_page_bytes(plan, windows.ids[i]), t);
         group->spec = plan->specs[group->layers.ids[0]];
     }
 }

@@ -20,6 +20,10 @@ uint64_t qr_plan_tuple_bytes(const quire_plan *plan, qr_layers layers);
 /* How many layers have the page size that most have. */
 uint32_t qr_plan_num_tuples(const quire_plan *plan, qr_layers layers);
 
+/* The index-th of the layers that have this page size, or QR_NIL. */
+uint32_t qr_plan_layer_of_size(const quire_plan *plan, qr_layers layers, uint64_t page_bytes,
+                               uint32_t index);
+
 /* Pages that layers have, from the smallest up: the next one above page_bytes, or 0. */
 uint64_t qr_plan_next_page(const quire_plan *plan, qr_layers layers, uint64_t page_bytes);
 

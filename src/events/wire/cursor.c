@@ -81,94 +81,40 @@ static bool take_extension(qr_cursor *c, qr_piece *piece, uint64_t len)
     return take_data(c, piece, QR_PIECE_OTHER, len + 1);
 }
 
-typedef enum marked {
-    NOTHING, /* c1, which nothing is */
-    NIL,
-    BOOLEAN,
-    BYTES,
-    EXTENSION,
-    FIXED_EXTENSION,
-    REAL,
-    UNSIGNED,
-    SIGNED,
-    TEXT,
-    ARRAY,
-    MAP
-} marked;
-
-/* What begins with c0 to df, and the bytes of the number behind it. */
-static const struct {
-    marked what;
-    unsigned char size;
-} MARKS[32] = {
-    {NIL, 0},
-    {NOTHING, 0},
-    {BOOLEAN, 0},
-    {BOOLEAN, 1},
-    {BYTES, 1},
-    {BYTES, 2},
-    {BYTES, 4},
-    {EXTENSION, 1},
-    {EXTENSION, 2},
-    {EXTENSION, 4},
-    {REAL, 4},
-    {REAL, 8},
-    {UNSIGNED, 1},
-    {UNSIGNED, 2},
-    {UNSIGNED, 4},
-    {UNSIGNED, 8},
-    {SIGNED, 1},
-    {SIGNED, 2},
-    {SIGNED, 4},
-    {SIGNED, 8},
-    {FIXED_EXTENSION, 1},
-    {FIXED_EXTENSION, 2},
-    {FIXED_EXTENSION, 4},
-    {FIXED_EXTENSION, 8},
-    {FIXED_EXTENSION, 16},
-    {TEXT, 1},
-    {TEXT, 2},
-    {TEXT, 4},
-    {ARRAY, 2},
-    {ARRAY, 4},
-    {MAP, 2},
-    {MAP, 4},
-};
-
+/* What begins with c0 to df. A number stands behind most marks: its bytes double from mark to mark.
+ */
 static bool take_marked(qr_cursor *c, qr_piece *piece, unsigned char mark)
 {
-    size_t size = MARKS[mark - 0xc0].size;
     uint64_t n = 0;
-    switch (MARKS[mark - 0xc0].what) {
-    case NIL:
+    switch (mark) {
+    case 0xc0:
         piece->kind = QR_PIECE_NIL;
         return true;
-    case BOOLEAN:
+    case 0xc2 ... 0xc3:
         piece->kind = QR_PIECE_BOOL;
-        piece->number = size; /* which is its value */
+        piece->number = mark & 1;
         return true;
-    case BYTES:
-        return take_number(c, size, &n) && take_data(c, piece, QR_PIECE_BYTES, n);
-    case EXTENSION:
-        return take_number(c, size, &n) && take_extension(c, piece, n);
-    case FIXED_EXTENSION:
-        return take_extension(c, piece, size);
-    case REAL:
-        return take_real(c, piece, size);
-    case UNSIGNED:
-        return take_unsigned(c, piece, size);
-    case SIGNED:
-        return take_signed(c, piece, size);
-    case TEXT:
-        return take_number(c, size, &n) && take_data(c, piece, QR_PIECE_TEXT, n);
-    case ARRAY:
-        return take_number(c, size, &n) && take_count(c, piece, QR_PIECE_ARRAY, n);
-    case MAP:
-        return take_number(c, size, &n) && take_count(c, piece, QR_PIECE_MAP, n);
-    case NOTHING:
-        break;
+    case 0xc4 ... 0xc6:
+        return take_number(c, 1U << (mark - 0xc4), &n) && take_data(c, piece, QR_PIECE_BYTES, n);
+    case 0xc7 ... 0xc9:
+        return take_number(c, 1U << (mark - 0xc7), &n) && take_extension(c, piece, n);
+    case 0xca ... 0xcb:
+        return take_real(c, piece, 4U << (mark - 0xca));
+    case 0xcc ... 0xcf:
+        return take_unsigned(c, piece, 1U << (mark - 0xcc));
+    case 0xd0 ... 0xd3:
+        return take_signed(c, piece, 1U << (mark - 0xd0));
+    case 0xd4 ... 0xd8:
+        return take_extension(c, piece, 1U << (mark - 0xd4));
+    case 0xd9 ... 0xdb:
+        return take_number(c, 1U << (mark - 0xd9), &n) && take_data(c, piece, QR_PIECE_TEXT, n);
+    case 0xdc ... 0xdd:
+        return take_number(c, 2U << (mark - 0xdc), &n) && take_count(c, piece, QR_PIECE_ARRAY, n);
+    case 0xde ... 0xdf:
+        return take_number(c, 2U << (mark - 0xde), &n) && take_count(c, piece, QR_PIECE_MAP, n);
+    default: /* c1, which nothing is */
+        return false;
     }
-    return false;
 }
 
 bool qr_cursor_next(qr_cursor *cursor, qr_piece *piece)
