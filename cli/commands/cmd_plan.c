@@ -304,7 +304,7 @@ static void print_text(const engine_setup *setup, const plan_result *r, const qu
     printf("  blocks             %u and the null block (--num-gpu-blocks %u)\n", r->num_blocks - 1,
            r->num_blocks);
     printf("  tokens             %" PRIu64 "\n", r->num_tokens);
-    printf("  requests           %.2f of %u tokens at one time%s\n", r->max_concurrency,
+    printf("  requests           %.2f of %u tokens at a time%s\n", r->max_concurrency,
            r->max_model_len,
            o.engine.plan.max_model_len == 0 && r->max_model_len < s->max_model_len
                ? " (longer requests do not fit)"
@@ -396,7 +396,7 @@ command cmd_plan = {
     .examples = "  quire plan --model llama-3.1-70b --gpu H100 --tp 4\n"
                 "      blocks, tokens and concurrency on four GPUs\n"
                 "  quire plan --model ./config.json --gpu L40S --max-model-len 8192\n"
-                "      a model of one's own\n"
+                "      your own model\n"
                 "  quire plan --cpu-memory 64Gi --swap-memory 8Gi --watermark 0.01\n"
                 "      blocks of host memory; what swap, watermark and pressure give\n"
                 "  quire plan --list\n"

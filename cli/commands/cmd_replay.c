@@ -126,7 +126,7 @@ static int write_results(const replay_setup *setup, const description *d, replay
     if (status == 0 && o.html.file != NULL && !o.quiet && o.html.file != stdout)
         printf("\nThe page: %s\n", o.html.path);
     if (status == 0 && result->tiers.wrong_blocks > 0)
-        status = command_failed(&cmd_replay, "%llu blocks came back from a tier with wrong bytes",
+        status = command_failed(&cmd_replay, "%llu blocks were loaded from a tier with wrong bytes",
                                 (unsigned long long)result->tiers.wrong_blocks);
     return status;
 }

@@ -373,10 +373,9 @@ static int await_whole(const command *cmd, const cluster_plan *p)
 
 static void say_how(const cluster_plan *p)
 {
-    printf("\nA cluster of %u on 127.0.0.1:%u, %s of memory each; blocks unused for longest go "
-           "first.\n"
-           "  quire replay --redis 127.0.0.1:%u --real-tiers TRACE    blocks go there and come "
-           "back\n"
+    printf("\nA cluster of %u on 127.0.0.1:%u, %s of memory each; evicts the least recently "
+           "used blocks.\n"
+           "  quire replay --redis 127.0.0.1:%u --real-tiers TRACE    stores and loads blocks\n"
            "  quire tier redis-cluster status --dir %s\n"
            "  quire tier redis-cluster down --dir %s                  stops it and deletes the "
            "blocks\n",

@@ -267,7 +267,7 @@ static void print_swap(FILE *out, const report_subject *subject, const replay_re
     fprintf(out, "  blocks          %s out (%.2f GiB), %s back (%.2f GiB); the copies took %s\n",
             report_number(s->out_blocks), (double)s->out_blocks * gib, report_number(s->in_blocks),
             (double)s->in_blocks * gib, verdict_time(1e3 * s->copy_s));
-    fprintf(out, "  tokens          %s came back and were not computed again\n",
+    fprintf(out, "  tokens          %s restored and not computed again\n",
             report_number(s->kept_tokens));
     fprintf(out, "  host memory     %.0f of %s blocks on average, %s at most\n", s->mean_blocks,
             report_number(s->settings.num_blocks), report_number(s->most_blocks));

@@ -70,7 +70,7 @@ static void describe(verdict *v, replay_result *r)
                  v->arrive_per_s, verdict_time(queue_ms));
         break;
     default:
-        snprintf(v->text, room, "No verdict on load: requests do not arrive at times of their own");
+        snprintf(v->text, room, "No verdict on load: the arrival times of the trace were not used");
     }
 }
 

@@ -95,7 +95,7 @@ static void print_heads(FILE *out, const sweep *s)
                              "request was not admitted for it"},
                  {"swapped",
                   "swapped: preemptions after which the KV went to host memory; swap out, "
-                  "swap in: blocks; kept: tokens that came back"},
+                  "swap in: blocks; kept: restored tokens"},
                  {"pinned", "pinned: blocks, on average"},
                  {"overtook", "overtook: requests that were admitted before others of the queue"}};
     fprintf(out, "\nTTFT: time to first token; TPOT: time per output token; end: end to end\n");

@@ -59,14 +59,14 @@ void tiers_report_print(FILE *out, const replay_result *r, uint64_t bytes_per_bl
         print_decisions(out, &t->tiers[i]);
     if (t->saved_preemptions > 0)
         fprintf(out,
-                "  preempted requests: saved in %s of %s preemptions; %s tokens came back and were "
+                "  preempted requests: saved in %s of %s preemptions; %s tokens restored and "
                 "not computed again\n",
                 report_number(t->saved_preemptions), report_number(r->preemptions),
                 report_number(t->restored_tokens));
     if (t->failed_loads > 0)
         fprintf(out, "  loads that failed: of %s requests\n", report_number(t->failed_loads));
     if (t->wrong_blocks > 0)
-        fprintf(out, "  WRONG BYTES in %s blocks that came back\n", report_number(t->wrong_blocks));
+        fprintf(out, "  WRONG BYTES in %s loaded blocks\n", report_number(t->wrong_blocks));
     fprintf(out, "  computing what was loaded: %.1f s; waiting for it: %.1f s; saved: %.1f s\n",
             t->recompute_s, t->wait_s, t->recompute_s - t->wait_s);
 }

@@ -169,7 +169,7 @@ static void place(trace_reader *reader, const row *r, const trace_known *session
     trace_memos *st = reader->state;
     double ready_s = reader->num_after > 0
                          ? trace_find_waits(reader, &st->requests, "after",
-                                            "no request of that id stands before this one", request)
+                                            "no earlier request has this id", request)
                          : session->time_s;
     request->is_closed_loop = true;
     request->think_s = r->think_s;

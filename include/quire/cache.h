@@ -253,7 +253,7 @@ static inline int quire_cache_can_fit_full_sequence(const quire_cache *cache,
 QUIRE_API int quire_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request,
                                        uint32_t num_computed_tokens);
 
-/* ---- giving back -------------------------------------------------------- */
+/* ---- freeing ------------------------------------------------------------ */
 
 /* Frees all blocks of the request, group by group, last to first, and sets request->seq to 0. If
  * the request was moved out, frees its host slots. If request->seq is 0, does nothing. */

@@ -412,7 +412,7 @@ QUIRE_API int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t
 
 /* Pins the blocks of a request: when the request ends by itself or is aborted, its full blocks are
  * kept for ttl_ns, even if other requests need room. ttl_ns 0 removes the pin. Use it for a
- * conversation or an agent that will come back. A pin ends when its time has passed; when a request
+ * conversation or an agent that will continue. A pin ends when its time has passed; when a request
  * has all its blocks as its hit; when the cache is reset; when max_pins pins exist and this one
  * ends soonest; and when no request runs and a waiting request finds no room: then the pin that
  * ends soonest ends first. QUIRE_E_DISABLED without max_pins. */

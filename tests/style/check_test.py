@@ -19,6 +19,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "build"))
 import check
 import doc_names
 import readme_commands
+import words
 from csource import Source, function_name, strip
 from rules import RULES, expected_guard, may_include
 
@@ -178,9 +179,22 @@ class Rules(unittest.TestCase):
         for sample in ("somebody waits", "of those", "will not do", "it takes one", "is no block",
                        "are none", "is there", "was left out", "passed over", "without end",
                        "for ever", "let go", "begin anew", "on its way", "goes on", "is gone",
-                       "use it no more.", "what it says", "starved", "how large are blocks?"):
+                       "use it no more.", "what it says", "starved", "how large are blocks?",
+                       "everyone waits", "not any more", "copies under way", "is held up",
+                       "handed out", "gives back", "left alone", "came back", "of its own",
+                       "at one time", "makes room", "but for one", "says so", "Meanwhile",
+                       "thrown away"):
             text = f"/* {sample} */\n"
             self.assertTrue(findings("plain-words", "include/quire/a.h", text, {}), sample)
+
+    def test_words_of_pages(self):
+        for path, text, expected in (
+                ("docs/a.md", "One.\nThe block came\nback.\n", [2]), ("README.md", "Nobody waits.\n", [1]),
+                ("docs/a.md", "`for ever`\n\n    for ever\n\n```\nfor ever\n```\n", []),
+                ("docs/a.md", "[here](b.md#for-ever), if there is none\n", [])):
+            found = findings("plain-words", path, text, {})
+            self.assertEqual(found, expected, text)
+        self.assertFalse(words.applies("docs/decisions/a.md") or words.applies("tests/a.md"))
 
 
 class Parsing(unittest.TestCase):

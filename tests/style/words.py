@@ -1,4 +1,4 @@
-"""Plain words: which words include/ and messages do not use, and what to say instead.
+"""Plain words: which words include/, messages and pages do not use, and what to say instead.
 
 A reader must understand a sentence at the first reading: the noun instead of a pronoun, the field's
 words (invalid, not found, timeout, evict, corrupt, retry, recreate, infinite) instead of a picture.
@@ -11,12 +11,13 @@ import re
 
 _BE = r"(?:is|are|was|were)"
 WORDS = (
-    (r"somebody|someone|nobody|anybody|whoever", "name the user, request, thread or block"),
+    (r"somebody|someone|nobody|anybody|anyone|everybody|everyone|whoever",
+     "name the user, request, thread or block"),
     (r"those", "repeat the noun"),
     (r"will not do", 'invalid value "x" for --option (expected ...)'),
     (r"it takes", "(expected ...)"),
     (rf"(?<!there ){_BE} no(?! longer| more than)", "is not a ..., invalid ..."),
-    (rf"{_BE} none", "no ..., does not exist"),
+    (rf"(?<!there ){_BE} none", "no ..., does not exist"),
     (rf"(?:{_BE}|be) there", "exists"),
     (r"left out|leaves? out", "skipped, excluded"),
     (r"pass(?:ed|es) over", "skipped"),
@@ -30,6 +31,20 @@ WORDS = (
     (r"what it says|has not what", "name the value"),
     (r"starved|purse|carts", "name the thing: deadlock, budget, batch"),
     (r"how (?:large|much|many)[^.;]{0,40}\?", "(expected ...)"),
+    (r"any ?more(?! than)", "no longer"),
+    (r"under ?way", "in flight"),
+    (r"(?:held|holds?) up", "skipped, delayed, waits for ..."),
+    (r"hand(?:ed|s) out", "allocated"),
+    (r"(?:gives?|given|gave|giving) back", "frees, returns"),
+    (r"(?:left|leaves?) alone", "gets no jobs, is not used"),
+    (r"com(?:es?|ing) back|came back", "returns, is loaded, is restored"),
+    (r"(?:one's|of (?:its|their|the caller's)) own", "its ..., a separate ..., your own ..."),
+    (r"at one time", "at a time"),
+    (r"makes? room|give more", "evicts, frees; increase ..."),
+    (r"but for", "except"),
+    (r"says so", "prints a message, reports"),
+    (r"meanwhile", "in the meantime"),
+    (r"thrown away", "dropped, destroyed"),
 )
 _ALL = [(re.compile(rf"\b(?:{words})(?!\w)", re.I), say) for words, say in WORDS]
 
@@ -67,8 +82,14 @@ def literals(text):
             yield start, value.replace("\\n", " ")
 
 
+_NOT_PROSE = re.compile(r"^```.*?^```|^    [^\n]*|`[^`]*`|\]\([^)\s]*\)", re.S | re.M)
+
+
 def _positions(source):
-    """Of everything in a public header, of the strings elsewhere."""
+    """Of everything in a public header, of the prose of a page, of the strings elsewhere."""
+    if is_page(source.path):
+        yield from _find(_NOT_PROSE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), source.text))
+        return
     if source.path.startswith("include/"):
         flat = re.sub(r"(?m)^[ \t]*\*(?!/)", lambda m: " " * len(m[0]), source.text)
         yield from _find(re.sub(r'\\\n|"', lambda m: " " * len(m[0]), flat))
@@ -78,8 +99,14 @@ def _positions(source):
             yield start, words, say
 
 
+def is_page(path):
+    """A page for users; docs/decisions has the past as it was."""
+    return path.endswith(".md") and ("/" not in path or re.fullmatch(r"docs/[^/]+", path) is not None)
+
+
 def applies(path):
-    return path.endswith((".c", ".h")) and path.startswith(("include/", "src/", "cli/"))
+    return is_page(path) or (path.endswith((".c", ".h"))
+                             and path.startswith(("include/", "src/", "cli/")))
 
 
 def plain_words(source, _repo):

@@ -181,7 +181,7 @@ class Swap(unittest.TestCase):
         self.assertIn(f"Swapped to host memory: {r['swaps']:,} of the preemptions, of "
                       f"{r['requests']:,} requests\n", said)
         self.assertIn(f"  blocks          {r['out_blocks']:,} out (", said)
-        self.assertIn(f"  tokens          {r['kept_tokens']:,} came back", said)
+        self.assertIn(f"  tokens          {r['kept_tokens']:,} restored", said)
         self.assertIn("of 1,024 blocks on average", said)
         self.assertNotIn("Swapped", run("replay", *POOL, TRACE))
 

@@ -161,7 +161,7 @@ static const bad_case cases[] = {
     {TRACE_QUIRE, "{\"time\": 0, \"prompt\": [[1, 1]], \"output\": 1, \"last\": 1}",
      "1: field \"last\": is neither true nor false"},
     {TRACE_QUIRE, "{\"time\": 0, \"after\": [3], \"prompt\": [[1, 1]], \"output\": 1}",
-     "1: field \"after\": no request of that id stands before this one"},
+     "1: field \"after\": no earlier request has this id"},
 };
 
 static void every_broken_record_says_where(void **state)
