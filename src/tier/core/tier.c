@@ -268,15 +268,19 @@ QUIRE_API int quire_tier_is_late(const quire_tier *tier, const quire_tier_job *j
 
 /* ---- what is there --------------------------------------------------------- */
 
+static int check_keys(const quire_tier *tier, const quire_tier_key *keys, uint32_t n)
+{
+    if (tier == NULL || (keys == NULL && n > 0))
+        return QUIRE_E_ARGUMENT;
+    return qr_fork_guard_is_child(&tier->guard) ? QUIRE_E_SYSTEM : QUIRE_OK;
+}
+
 QUIRE_API int quire_tier_lookup(quire_tier *tier, const quire_tier_key *keys, uint32_t n,
                                 uint8_t *found)
 {
-    if (tier == NULL || ((keys == NULL || found == NULL) && n > 0))
-        return QUIRE_E_ARGUMENT;
-    if (qr_fork_guard_is_child(&tier->guard))
-        return QUIRE_E_SYSTEM;
-    if (n == 0)
-        return QUIRE_OK;
+    int status = found == NULL && n > 0 ? QUIRE_E_ARGUMENT : check_keys(tier, keys, n);
+    if (status != QUIRE_OK || n == 0)
+        return status;
     bool is_open =
         tier->is_closing || (tier->breaker.health != QUIRE_TIER_CLOSED &&
                              !qr_breaker_would_let(&tier->breaker, qr_now_ns(&tier->hooks)));
@@ -291,25 +295,19 @@ QUIRE_API int quire_tier_lookup(quire_tier *tier, const quire_tier_key *keys, ui
 
 QUIRE_API int quire_tier_touch(quire_tier *tier, const quire_tier_key *keys, uint32_t n)
 {
-    if (tier == NULL || (keys == NULL && n > 0))
-        return QUIRE_E_ARGUMENT;
-    if (qr_fork_guard_is_child(&tier->guard))
-        return QUIRE_E_SYSTEM;
-    if (tier->runner.ops.touch != NULL)
+    int status = check_keys(tier, keys, n);
+    if (status == QUIRE_OK && tier->runner.ops.touch != NULL)
         tier->runner.ops.touch(tier->runner.self, keys, n);
-    return QUIRE_OK;
+    return status;
 }
 
 QUIRE_API int quire_tier_expect(quire_tier *tier, uint64_t request, uint64_t order,
                                 const quire_tier_key *keys, uint32_t n)
 {
-    if (tier == NULL || (keys == NULL && n > 0))
-        return QUIRE_E_ARGUMENT;
-    if (qr_fork_guard_is_child(&tier->guard))
-        return QUIRE_E_SYSTEM;
-    if (tier->runner.ops.expect != NULL)
+    int status = check_keys(tier, keys, n);
+    if (status == QUIRE_OK && tier->runner.ops.expect != NULL)
         tier->runner.ops.expect(tier->runner.self, request, order, keys, n);
-    return QUIRE_OK;
+    return status;
 }
 
 /* ---- another identity ------------------------------------------------------ */

@@ -87,9 +87,12 @@ int qr_file_dir_open_leaf(const qr_file_dir *dir, uint32_t leaf, bool may_make)
     return openat(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-static uint32_t leaf_of(const quire_tier_key *key)
+/* The leaf of a block's file, and its name there; -1 with errno. */
+static int open_leaf_of(const qr_file_dir *dir, const quire_tier_key *key, bool may_make,
+                        char *name)
 {
-    return key->hash[0];
+    name_key(key, name);
+    return qr_file_dir_open_leaf(dir, key->hash[0], may_make);
 }
 
 static quire_tier_status status_of(int error)
@@ -240,10 +243,9 @@ quire_tier_status qr_file_dir_store(qr_file_dir *dir, quire_tier_io *io)
 {
     char name[QR_FILE_NAME];
     char tmp[QR_FILE_NAME];
-    int leaf = qr_file_dir_open_leaf(dir, leaf_of(&io->key), true);
+    int leaf = open_leaf_of(dir, &io->key, true, name);
     if (leaf < 0)
         return errno == ENOENT ? QUIRE_TIER_FAILED : status_of(errno);
-    name_key(&io->key, name);
     if (is_whole(leaf, name, io->bytes)) {
         close(leaf);
         return QUIRE_TIER_DONE;
@@ -301,10 +303,9 @@ static quire_tier_status read_block(qr_file_dir *dir, int fd, quire_tier_io *io)
 quire_tier_status qr_file_dir_load(qr_file_dir *dir, quire_tier_io *io)
 {
     char name[QR_FILE_NAME];
-    int leaf = qr_file_dir_open_leaf(dir, leaf_of(&io->key), false);
+    int leaf = open_leaf_of(dir, &io->key, false, name);
     if (leaf < 0)
         return status_of(errno);
-    name_key(&io->key, name);
     int fd = openat(leaf, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     quire_tier_status status = fd >= 0          ? read_block(dir, fd, io)
                                : errno == ELOOP ? QUIRE_TIER_WRONG
@@ -325,10 +326,9 @@ quire_tier_status qr_file_dir_find(qr_file_dir *dir, quire_tier_io *io)
 {
     char name[QR_FILE_NAME];
     struct stat info;
-    int leaf = qr_file_dir_open_leaf(dir, leaf_of(&io->key), false);
+    int leaf = open_leaf_of(dir, &io->key, false, name);
     if (leaf < 0)
         return status_of(errno);
-    name_key(&io->key, name);
     int error = fstatat(leaf, name, &info, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
     close(leaf);
     if (error != 0)
@@ -343,10 +343,9 @@ quire_tier_status qr_file_dir_find(qr_file_dir *dir, quire_tier_io *io)
 quire_tier_status qr_file_dir_remove(qr_file_dir *dir, quire_tier_io *io)
 {
     char name[QR_FILE_NAME];
-    int leaf = qr_file_dir_open_leaf(dir, leaf_of(&io->key), false);
+    int leaf = open_leaf_of(dir, &io->key, false, name);
     if (leaf < 0)
         return status_of(errno);
-    name_key(&io->key, name);
     int error = unlinkat(leaf, name, 0) == 0 ? 0 : errno;
     close(leaf);
     return error == 0 ? QUIRE_TIER_DONE : status_of(error);

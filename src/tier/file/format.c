@@ -11,10 +11,7 @@ enum {
     AT_MAGIC = 0,
     AT_VERSION = 8,
     AT_FLAGS = 12,
-    AT_UUID = 16,
-    AT_FINGERPRINT = 32,
-    AT_EPOCH = 64,
-    AT_BODY = 72, /* what kinds of pages differ in */
+    AT_IMAGE = 16, /* owner, and from 72 on what kinds of pages differ in */
     AT_CRC = QR_FILE_PAGE - 4
 };
 
@@ -71,41 +68,16 @@ uint64_t qr_file_slot_at(const qr_file_layout *layout, uint32_t slot)
 
 /* ---- pages -------------------------------------------------------------- */
 
-typedef struct page_cursor {
-    unsigned char *at;
-} page_cursor;
-
-static void put(page_cursor *cursor, const void *value, size_t bytes)
-{
-    memcpy(cursor->at, value, bytes);
-    cursor->at += bytes;
-}
-
-static void get(page_cursor *cursor, void *value, size_t bytes)
-{
-    memcpy(value, cursor->at, bytes);
-    cursor->at += bytes;
-}
-
-static page_cursor begin_page(void *page, const char *magic, const qr_file_owner *owner,
-                              uint32_t flags)
+static void write_page(void *page, const char *magic, uint32_t flags, const void *image,
+                       size_t image_bytes)
 {
     unsigned char *bytes = page;
-    uint32_t version = QR_FILE_VERSION;
     memset(bytes, 0, QR_FILE_PAGE);
     memcpy(bytes + AT_MAGIC, magic, 8);
-    memcpy(bytes + AT_VERSION, &version, 4);
-    memcpy(bytes + AT_FLAGS, &flags, 4);
-    memcpy(bytes + AT_UUID, owner->uuid, QR_FILE_UUID);
-    memcpy(bytes + AT_FINGERPRINT, owner->fingerprint, QUIRE_FINGERPRINT_BYTES);
-    memcpy(bytes + AT_EPOCH, &owner->epoch, 8);
-    return (page_cursor){.at = bytes + AT_BODY};
-}
-
-static void end_page(void *page)
-{
-    uint32_t crc = quire_crc32c(0, page, AT_CRC);
-    memcpy((unsigned char *)page + AT_CRC, &crc, 4);
+    qr_store_u32(bytes + AT_VERSION, QR_FILE_VERSION);
+    qr_store_u32(bytes + AT_FLAGS, flags);
+    memcpy(bytes + AT_IMAGE, image, image_bytes);
+    qr_store_u32(bytes + AT_CRC, quire_crc32c(0, bytes, AT_CRC));
 }
 
 static bool is_zero(const unsigned char *bytes, size_t num_bytes)
@@ -115,54 +87,36 @@ static bool is_zero(const unsigned char *bytes, size_t num_bytes)
 
 /* A newer page keeps magic, version and CRC where they are: only then can it be told from damage.
  * */
-static qr_file_verdict open_page(const void *page, const char *magic, qr_file_owner *owner,
-                                 uint32_t *flags, page_cursor *body)
+static qr_file_verdict read_page(const void *page, const char *magic, void *image,
+                                 size_t image_bytes)
 {
-    unsigned char *bytes = (unsigned char *)(uintptr_t)page;
-    uint32_t version;
-    uint32_t crc;
-    memcpy(&crc, bytes + AT_CRC, 4);
-    memcpy(&version, bytes + AT_VERSION, 4);
+    const unsigned char *bytes = page;
+    uint32_t version = qr_load_u32(bytes + AT_VERSION);
+    memset(image, 0, image_bytes);
     if (memcmp(bytes + AT_MAGIC, magic, 8) != 0)
         return is_zero(bytes, AT_CRC) ? QR_FILE_BLANK : QR_FILE_FOREIGN; /* torn, at most */
-    if (crc != quire_crc32c(0, bytes, AT_CRC))
+    if (qr_load_u32(bytes + AT_CRC) != quire_crc32c(0, bytes, AT_CRC))
         return QR_FILE_DAMAGED;
     if (version != QR_FILE_VERSION)
         return version > QR_FILE_VERSION ? QR_FILE_NEWER : QR_FILE_DAMAGED;
-    memcpy(flags, bytes + AT_FLAGS, 4);
-    memcpy(owner->uuid, bytes + AT_UUID, QR_FILE_UUID);
-    memcpy(owner->fingerprint, bytes + AT_FINGERPRINT, QUIRE_FINGERPRINT_BYTES);
-    memcpy(&owner->epoch, bytes + AT_EPOCH, 8);
-    body->at = bytes + AT_BODY;
+    memcpy(image, bytes + AT_IMAGE, image_bytes);
     return QR_FILE_GOOD;
 }
 
 void qr_file_super_write(void *page, const qr_file_super *super)
 {
-    page_cursor c = begin_page(page, SUPER_MAGIC, &super->owner, super->flags);
-    put(&c, &super->num_slots, 8);
-    put(&c, &super->block_bytes, 4);
-    c.at += 4;
-    put(&c, &super->opens, 8);
-    put(&c, &super->seq, 8);
-    put(&c, &super->pid, 8);
-    end_page(page);
+    qr_file_super image = *super;
+    image.flags = 0;
+    write_page(page, SUPER_MAGIC, super->flags, &image, sizeof image);
 }
 
 qr_file_verdict qr_file_super_read(const void *page, qr_file_super *super)
 {
-    page_cursor c;
     qr_file_layout layout;
-    *super = (qr_file_super){0};
-    qr_file_verdict verdict = open_page(page, SUPER_MAGIC, &super->owner, &super->flags, &c);
+    qr_file_verdict verdict = read_page(page, SUPER_MAGIC, super, sizeof *super);
     if (verdict != QR_FILE_GOOD)
         return verdict;
-    get(&c, &super->num_slots, 8);
-    get(&c, &super->block_bytes, 4);
-    c.at += 4;
-    get(&c, &super->opens, 8);
-    get(&c, &super->seq, 8);
-    get(&c, &super->pid, 8);
+    super->flags = qr_load_u32((const unsigned char *)page + AT_FLAGS);
     bool is_sane = qr_file_layout_of(super->num_slots, super->block_bytes, &layout);
     return is_sane && (super->flags & ~(uint32_t)QR_FILE_MAKING) == 0 ? QR_FILE_GOOD
                                                                       : QR_FILE_DAMAGED;
@@ -170,48 +124,22 @@ qr_file_verdict qr_file_super_read(const void *page, qr_file_super *super)
 
 void qr_file_head_write(void *page, const qr_file_head *head)
 {
-    page_cursor c = begin_page(page, HEAD_MAGIC, &head->owner, 0);
-    put(&c, &head->slot, 4);
-    c.at += 4;
-    put(&c, &head->entry, QR_FILE_ENTRY);
-    end_page(page);
+    write_page(page, HEAD_MAGIC, 0, head, sizeof *head);
 }
 
 qr_file_verdict qr_file_head_read(const void *page, qr_file_head *head)
 {
-    page_cursor c;
-    uint32_t flags;
-    *head = (qr_file_head){0};
-    qr_file_verdict verdict = open_page(page, HEAD_MAGIC, &head->owner, &flags, &c);
-    if (verdict != QR_FILE_GOOD)
-        return verdict;
-    get(&c, &head->slot, 4);
-    c.at += 4;
-    get(&c, &head->entry, QR_FILE_ENTRY);
-    return QR_FILE_GOOD;
+    return read_page(page, HEAD_MAGIC, head, sizeof *head);
 }
 
 void qr_file_index_write(void *page, const qr_file_index *index)
 {
-    page_cursor c = begin_page(page, INDEX_MAGIC, &index->owner, 0);
-    put(&c, &index->seq, 8);
-    put(&c, &index->num_entries, 8);
-    put(&c, &index->crc, 4);
-    end_page(page);
+    write_page(page, INDEX_MAGIC, 0, index, sizeof *index);
 }
 
 qr_file_verdict qr_file_index_read(const void *page, qr_file_index *index)
 {
-    page_cursor c;
-    uint32_t flags;
-    *index = (qr_file_index){0};
-    qr_file_verdict verdict = open_page(page, INDEX_MAGIC, &index->owner, &flags, &c);
-    if (verdict != QR_FILE_GOOD)
-        return verdict;
-    get(&c, &index->seq, 8);
-    get(&c, &index->num_entries, 8);
-    get(&c, &index->crc, 4);
-    return QR_FILE_GOOD;
+    return read_page(page, INDEX_MAGIC, index, sizeof *index);
 }
 
 bool qr_file_owner_is(const qr_file_owner *a, const qr_file_owner *b)

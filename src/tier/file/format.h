@@ -46,7 +46,7 @@ typedef struct qr_file_layout {
     uint64_t file_bytes;
 } qr_file_layout;
 
-/* The same things that every page says of its file. */
+/* What a page says begins with its owner, and lies in the page as it does in memory. */
 typedef struct qr_file_owner {
     unsigned char uuid[QR_FILE_UUID]; /* of the file: new when it is emptied */
     unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
@@ -57,7 +57,7 @@ typedef struct qr_file_super {
     qr_file_owner owner;
     uint64_t num_slots;
     uint32_t block_bytes;
-    uint32_t flags;
+    uint32_t flags; /* on disk: with the magic, and 0 here */
     uint64_t opens; /* how often it was opened; the high part of sequence numbers */
     uint64_t seq;   /* of this page */
     uint64_t pid;   /* who opened it last */
@@ -77,6 +77,7 @@ _Static_assert(sizeof(qr_file_entry) == QR_FILE_ENTRY, "an entry is its own imag
 typedef struct qr_file_head {
     qr_file_owner owner;
     uint32_t slot;
+    uint32_t unused; /* 0 */
     qr_file_entry entry;
 } qr_file_head;
 
@@ -84,8 +85,12 @@ typedef struct qr_file_index {
     qr_file_owner owner;
     uint64_t seq;
     uint64_t num_entries;
-    uint32_t crc; /* of all entries */
+    uint32_t crc;    /* of all entries */
+    uint32_t unused; /* 0 */
 } qr_file_index;
+_Static_assert(sizeof(qr_file_owner) == 56 && sizeof(qr_file_super) == 96 &&
+                   sizeof(qr_file_head) == 128 && sizeof(qr_file_index) == 80,
+               "each is its own image: there is no padding");
 
 /* The largest file of at most capacity bytes; false when not one block fits, or too many do. */
 bool qr_file_layout_plan(uint64_t capacity_bytes, uint32_t block_bytes, qr_file_layout *layout);

@@ -1,14 +1,20 @@
 /* tier/offload/check.c - the walker: every user of a block is known. */
 #include "tier/offload/offload.h"
 
+/* What was found so far. */
+typedef struct findings {
+    uint32_t *cpu; /* users of each block */
+    uint32_t *gpu;
+    uint64_t num_batches; /* in lists */
+} findings;
+
 /* Counts on both sides what a list of transfers holds; adds to *num. False: it is none. */
 static bool count_transfers(const quire_offload *o, uint32_t first, uint32_t last, uint32_t *num,
-                            uint32_t *cpu, uint32_t *gpu)
+                            findings *f)
 {
-    uint32_t num_transfers = 0;
     uint32_t prev = QR_NIL;
     for (uint32_t at = first; at != QR_NIL; at = o->transfers[at].next) {
-        if (at >= o->num_transfers || ++num_transfers > o->num_transfers ||
+        if (at >= o->num_transfers || ++f->num_batches > o->num_transfers ||
             o->transfers[at].prev != prev)
             return false;
         prev = at;
@@ -19,34 +25,25 @@ static bool count_transfers(const quire_offload *o, uint32_t first, uint32_t las
         for (uint32_t i = 0; i < batch->count; i++) {
             if (batch->gpu[i] >= o->num_gpu || batch->cpu[i] >= o->num_cpu)
                 return false;
-            gpu[batch->gpu[i]]++;
-            cpu[batch->cpu[i]]++;
+            f->gpu[batch->gpu[i]]++;
+            f->cpu[batch->cpu[i]]++;
         }
         *num += batch->count;
     }
     return last == prev;
 }
 
-static uint32_t length_of(const quire_offload *o, uint32_t first)
+/* Each batch is free, or in one of the lists. */
+static bool are_transfers_there(const quire_offload *o, const findings *f)
 {
-    uint32_t n = 0;
-    for (uint32_t at = first; at != QR_NIL && n <= o->num_transfers; at = o->transfers[at].next)
+    uint64_t n = f->num_batches + o->num_fresh_transfers;
+    for (uint32_t at = o->free_transfer; at != QR_NIL && n <= o->num_transfers;
+         at = o->transfers[at].next)
         n++;
-    return n;
+    return n == o->num_transfers;
 }
 
-/* Each batch is free, or in one of the lists, which are sound. */
-static bool are_transfers_there(const quire_offload *o)
-{
-    uint64_t n = length_of(o, o->free_transfer) + length_of(o, o->kept_first);
-    for (uint32_t i = 0; i < o->num_places; i++)
-        n += o->events[i].count > 0 ? length_of(o, o->events[i].first) : 0;
-    for (uint32_t i = 0; i < o->max_requests; i++)
-        n += o->reqs[i].load_state != QR_LOAD_NONE ? length_of(o, o->reqs[i].load_first) : 0;
-    return n + o->num_fresh_transfers == o->num_transfers;
-}
-
-static bool count_stores(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
+static bool count_stores(const quire_offload *o, findings *f)
 {
     uint32_t num_events = 0;
     uint32_t n;
@@ -54,7 +51,7 @@ static bool count_stores(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
     for (uint32_t i = 0; i < o->num_places; i++) {
         n = 0;
         if (o->events[i].count > 0 &&
-            !count_transfers(o, o->events[i].first, o->events[i].last, &n, cpu, gpu))
+            !count_transfers(o, o->events[i].first, o->events[i].last, &n, f))
             return false;
         if (n != o->events[i].count)
             return false;
@@ -62,7 +59,7 @@ static bool count_stores(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
         total += n;
     }
     n = 0;
-    if (!count_transfers(o, o->kept_first, o->kept_last, &n, cpu, gpu))
+    if (!count_transfers(o, o->kept_first, o->kept_last, &n, f))
         return false;
     total += n;
     uint64_t pending = 0;
@@ -72,14 +69,14 @@ static bool count_stores(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
            total == atomic_load(&o->counters.stores_in_flight);
 }
 
-static bool count_loads(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
+static bool count_loads(const quire_offload *o, findings *f)
 {
     for (uint32_t i = 0; i < o->max_requests; i++) {
         const qr_offload_req *r = &o->reqs[i];
         uint32_t n = 0;
         if (r->load_state == QR_LOAD_NONE)
             continue;
-        if (!count_transfers(o, r->load_first, r->load_last, &n, cpu, gpu))
+        if (!count_transfers(o, r->load_first, r->load_last, &n, f))
             return false;
         if (n != r->load_count)
             return false;
@@ -87,8 +84,8 @@ static bool count_loads(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
     for (uint32_t i = 0; i < o->num_jobs; i++) { /* loads that were given up */
         const qr_offload_job *job = &o->jobs[i];
         for (uint32_t k = 0; job->is_late && k < job->job.num_copies; k++) {
-            gpu[job->copies[k].block]++;
-            cpu[job->copies[k].slot]++;
+            f->gpu[job->copies[k].block]++;
+            f->cpu[job->copies[k].slot]++;
         }
     }
     return true;
@@ -162,21 +159,20 @@ static bool are_counts_right(const quire_pool *pool, const uint32_t *refs, uint3
 
 int qr_offload_check(const quire_offload *o)
 {
-    uint32_t *cpu = o->refs;
-    uint32_t *gpu = o->refs + o->num_cpu;
+    findings f = {.cpu = o->refs, .gpu = o->refs + o->num_cpu};
     memset(o->refs, 0, ((size_t)o->num_cpu + o->num_gpu) * sizeof *o->refs);
-    if (quire_cache_check(o->cpu_cache) != QUIRE_OK || !count_stores(o, cpu, gpu) ||
-        !count_loads(o, cpu, gpu) || !are_transfers_there(o) || !count_hits(o, cpu))
+    if (quire_cache_check(o->cpu_cache) != QUIRE_OK || !count_stores(o, &f) ||
+        !count_loads(o, &f) || !are_transfers_there(o, &f) || !count_hits(o, f.cpu))
         return QUIRE_E_CORRUPT;
     if (o->promote != NULL && qr_promote_check(o->promote) != QUIRE_OK)
         return QUIRE_E_CORRUPT;
     if (o->promote != NULL)
-        qr_promote_count_refs(o->promote, cpu);
-    if (!are_counts_right(o->cpu, cpu, o->num_cpu, o->has_pins))
+        qr_promote_count_refs(o->promote, f.cpu);
+    if (!are_counts_right(o->cpu, f.cpu, o->num_cpu, o->has_pins))
         return QUIRE_E_CORRUPT;
     if (o->gpu == NULL)
         return QUIRE_OK;
-    bool has_others = count_requests(o, gpu) < quire_cache_get_counts(o->gpu_cache).num_seqs;
-    bool is_right = are_counts_right(o->gpu, gpu, o->num_gpu, o->has_pins || has_others);
+    bool has_others = count_requests(o, f.gpu) < quire_cache_get_counts(o->gpu_cache).num_seqs;
+    bool is_right = are_counts_right(o->gpu, f.gpu, o->num_gpu, o->has_pins || has_others);
     return is_right ? QUIRE_OK : QUIRE_E_CORRUPT;
 }

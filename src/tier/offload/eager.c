@@ -219,19 +219,21 @@ static inline bool has_blocks(const quire_block_span *blocks, uint32_t num_group
     return n > 0;
 }
 
-/* A request that comes in may have found blocks that another one computes in this very step: they
- * are looked at in the next. */
-static void note_coming(quire_offload *o, const quire_step *step, uint8_t kind)
+/* The blocks of a step's requests of this kind. One that comes in may have found blocks that another
+ * computes in this very step: they are looked at in the next. */
+static void note_blocks(quire_offload *o, const quire_step *step, uint8_t kind)
 {
     if (step->num_reqs == 0 || memchr(step->kinds, kind, step->num_reqs) == NULL)
         return;
     for (uint32_t i = 0; i < step->num_reqs; i++) {
         uint32_t index = quire_req_index(step->reqs[i]);
-        if (step->kinds[i] != kind || o->reqs[index].req != step->reqs[i])
+        const quire_block_span *blocks = &step->blocks[(size_t)i * o->num_groups];
+        bool is_same = kind == QUIRE_STEP_RUNNING && !has_blocks(blocks, o->num_groups);
+        if (step->kinds[i] != kind || is_same || o->reqs[index].req != step->reqs[i])
             continue;
         if (kind == QUIRE_STEP_RESUMED)
             qr_eager_begin(o, index);
-        add_blocks(o, index, &step->blocks[(size_t)i * o->num_groups]);
+        add_blocks(o, index, blocks);
     }
 }
 
@@ -245,28 +247,6 @@ static void list_due(quire_offload *o, const quire_step *step)
     o->num_listed = n;
     for (uint32_t i = 0; i < n; i++)
         o->due[i] = o->next_ready[quire_req_index(step->reqs[i])];
-}
-
-static void scan_running(quire_offload *o, const quire_step *step, bool has_place,
-                         qr_store_round *round)
-{
-    list_due(o, step);
-    for (uint32_t i = 0; i < step->num_reqs; i++) {
-        const quire_block_span *blocks = &step->blocks[(size_t)i * o->num_groups];
-        uint32_t computed = step->num_computed_tokens[i];
-        bool has_some = o->has_rows && has_blocks(blocks, o->num_groups);
-        if (!has_some && computed < o->due[i])
-            continue; /* most of them, in most steps */
-        uint32_t index = quire_req_index(step->reqs[i]);
-        qr_offload_req *r = &o->reqs[index];
-        if (step->kinds[i] != QUIRE_STEP_RUNNING || r->req != step->reqs[i])
-            continue;
-        if (has_some)
-            add_blocks(o, index, blocks);
-        if (has_place && computed >= o->due[i])
-            store_request(o, r, round);
-        o->due[i] = o->next_ready[index];
-    }
 }
 
 /* The next request, from i on, whose look is worth it; n: none. Most are not, in most steps. */
@@ -295,7 +275,10 @@ static bool gather_running(quire_offload *o, const quire_step *step, qr_store_ro
         const qr_offload_req *r = &o->reqs[index];
         if (step->kinds[i] != QUIRE_STEP_RUNNING || r->req != step->reqs[i])
             continue;
-        gather_request(o, r, i, &all, round);
+        if (o->has_windows)
+            store_request(o, r, round);
+        else
+            gather_request(o, r, i, &all, round);
         o->due[i] = o->next_ready[index];
     }
     if (!all.is_full)
@@ -312,7 +295,8 @@ static void look_at_running(quire_offload *o, const quire_step *step, bool has_p
                             qr_store_round *round)
 {
     o->num_passed_steps++;
-    if (o->num_passed_steps >= LOOK_AFTER_STEPS || o->num_passed_tokens >= o->look_tokens) {
+    if (o->has_windows || o->num_passed_steps >= LOOK_AFTER_STEPS ||
+        o->num_passed_tokens >= o->look_tokens) {
         o->num_looks_left = o->num_batches;
         o->num_passed_steps = o->num_passed_tokens = 0;
     }
@@ -340,12 +324,11 @@ void qr_eager_choose(quire_offload *o, const quire_step *step, bool has_place,
                      qr_store_round *round)
 {
     take_copies(o, step);
-    note_coming(o, step, QUIRE_STEP_NEW);
-    if (o->has_windows)
-        scan_running(o, step, has_place, round);
-    else
-        look_at_running(o, step, has_place, round);
-    note_coming(o, step, QUIRE_STEP_RESUMED);
+    note_blocks(o, step, QUIRE_STEP_NEW);
+    if (o->has_rows)
+        note_blocks(o, step, QUIRE_STEP_RUNNING);
+    look_at_running(o, step, has_place, round);
+    note_blocks(o, step, QUIRE_STEP_RESUMED);
 }
 
 /* What a request that ends has computed and not stored: it will not be looked at again. */

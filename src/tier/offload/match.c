@@ -135,20 +135,6 @@ static void keep_match(quire_offload *o, quire_req req, const quire_block_span *
     m->num_known = m->is_pinned ? num_known : 0;
 }
 
-/* Whether it should wait for what is being fetched from a tier. */
-static bool waits_for_tiers(quire_offload *o, quire_req req, const unsigned char *hashes,
-                            uint32_t num_hashes, uint32_t num_tokens, uint32_t num_local,
-                            uint32_t num_hit)
-{
-    qr_promote_request request = {.req = req,
-                                  .hashes = hashes,
-                                  .num_hashes = num_hashes,
-                                  .num_tokens = num_tokens,
-                                  .num_local = num_local,
-                                  .num_found = num_local + num_hit};
-    return qr_promote_ask(o->promote, &request);
-}
-
 /* A request that finds no room is asked for in each step: what it was told stays true, unless the
  * block behind has come meanwhile. */
 static bool is_match_good(const quire_offload *o, quire_req req, uint32_t num_local,
@@ -209,8 +195,13 @@ int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *nu
     num_hit += more;
     if (num_hit > 0)
         keep_match(o, req, spans, num_known); /* before room is made for what a tier has */
-    if (o->promote != NULL &&
-        waits_for_tiers(o, req, hashes, num_hashes, num_tokens, num_local, num_hit)) {
+    qr_promote_request request = {.req = req,
+                                  .hashes = hashes,
+                                  .num_hashes = num_hashes,
+                                  .num_tokens = num_tokens,
+                                  .num_local = num_local,
+                                  .num_found = num_local + num_hit};
+    if (o->promote != NULL && qr_promote_ask(o->promote, &request)) { /* a tier is fetching more */
         qr_match_release(o);
         return QUIRE_RETRY;
     }

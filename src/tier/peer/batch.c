@@ -20,8 +20,7 @@ void qr_peer_call_found(quire_tier_peer *peer, const qr_peer_call *call,
 {
     qr_net_batch *batch = call->batch;
     for (uint32_t i = 0; batch != NULL && i < call->num_ios; i++) {
-        uint32_t bytes;
-        memcpy(&bytes, lengths + (size_t)i * 4, sizeof bytes);
+        uint32_t bytes = qr_load_u32(lengths + (size_t)i * 4);
         if (bytes > 0)
             batch->ios[call->io + i].bytes = bytes;
         qr_net_end_io(&peer->net, batch, call->io + i,
@@ -128,7 +127,7 @@ static bool ask_load(quire_tier_peer *peer, qr_net_batch *batch)
     call->bytes = io->bytes;
     link->bytes += io->bytes;
     qr_peer_put_head(link->out + link->out_bytes, QR_PEER_TYPE_LOAD, call->id, io->bytes, 0);
-    qr_peer_put_key(link->out + link->out_bytes + QR_PEER_HEAD, &io->key);
+    memcpy(link->out + link->out_bytes + QR_PEER_HEAD, &io->key, QR_PEER_KEY);
     link->out_bytes += QR_PEER_LOAD;
     return true;
 }
@@ -147,8 +146,8 @@ static bool ask_find(quire_tier_peer *peer, qr_net_batch *batch)
     qr_peer_call *call = add_call(link, batch, n);
     qr_peer_put_head(link->out + link->out_bytes, QR_PEER_TYPE_FIND, call->id, n, 0);
     for (uint32_t i = 0; i < n; i++)
-        qr_peer_put_key(link->out + link->out_bytes + QR_PEER_HEAD + (size_t)i * QR_PEER_KEY,
-                        &ios[i].key);
+        memcpy(link->out + link->out_bytes + QR_PEER_HEAD + (size_t)i * QR_PEER_KEY, &ios[i].key,
+               QR_PEER_KEY);
     link->out_bytes += bytes;
     return true;
 }

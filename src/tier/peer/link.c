@@ -49,7 +49,7 @@ void qr_peer_link_close(quire_tier_peer *peer, qr_peer_link *link)
         qr_peer_call_end(peer, qr_peer_call_at(link, i), QUIRE_TIER_FAILED);
 }
 
-static void lose(quire_tier_peer *peer, qr_peer_link *link, const char *why)
+void qr_peer_link_lose(quire_tier_peer *peer, qr_peer_link *link, const char *why)
 {
     bool was_ready = link->state == QR_PEER_LINK_READY;
     qr_say(qr_net_why(&peer->target), "%s", why);
@@ -70,7 +70,7 @@ static const char *why_lost(const qr_peer_link *link)
 static void surprise(quire_tier_peer *peer, qr_peer_link *link, const char *what)
 {
     qr_net_count(&peer->net, QR_NET_SURPRISES, 1);
-    lose(peer, link, what);
+    qr_peer_link_lose(peer, link, what);
 }
 
 /* ---- calls ----------------------------------------------------------------- */
@@ -117,7 +117,7 @@ static void send_out(quire_tier_peer *peer, qr_peer_link *link)
         struct iovec piece = {link->out + link->out_sent, link->out_bytes - link->out_sent};
         ssize_t sent = qr_socket_send(&link->socket, &piece, 1);
         if (sent < 0) {
-            lose(peer, link, why_lost(link));
+            qr_peer_link_lose(peer, link, why_lost(link));
             return;
         }
         link->out_sent += (uint32_t)sent;
@@ -134,7 +134,7 @@ static void say_hello(quire_tier_peer *peer, qr_peer_link *link)
 {
     unsigned char random[QR_PEER_RANDOM];
     if (qr_random_bytes(&peer->net.hooks, random, sizeof random) != 0) {
-        lose(peer, link, "no random bytes");
+        qr_peer_link_lose(peer, link, "no random bytes");
         return;
     }
     qr_peer_put_greeting(link->out, QR_PEER_OK, random);
@@ -154,14 +154,14 @@ static void take_challenge(quire_tier_peer *peer, qr_peer_link *link)
         return;
     }
     if (version != QR_PEER_VERSION || status != QR_PEER_OK) {
-        lose(peer, link, "the peer speaks another version of the protocol");
+        qr_peer_link_lose(peer, link, "the peer speaks another version of the protocol");
         return;
     }
     memcpy(link->talk.challenge, link->in, QR_PEER_CHALLENGE);
     memcpy(link->out, link->talk.fingerprint, QUIRE_FINGERPRINT_BYTES);
     if (strlen(secret) < QR_PEER_SECRET_LEAST ||
         !qr_peer_prove(secret, &link->talk, NULL, link->out + QUIRE_FINGERPRINT_BYTES)) {
-        lose(peer, link, "secret is too short, or its digest failed");
+        qr_peer_link_lose(peer, link, "secret is too short, or its digest failed");
         return;
     }
     link->out_bytes = QR_PEER_PROOF;
@@ -181,11 +181,11 @@ static void take_welcome(quire_tier_peer *peer, qr_peer_link *link)
     bool is_proven = qr_peer_prove(peer->net.secret.password, &link->talk, link->in, mac) &&
                      qr_peer_is_same_mac(mac, link->in + QR_PEER_WELCOME_HEAD);
     if (status == QR_PEER_SECRET || !is_proven) {
-        lose(peer, link, "authentication failed: the peer has another secret");
+        qr_peer_link_lose(peer, link, "authentication failed: the peer has another secret");
         return;
     }
     if (status == QR_PEER_IDENTITY) {
-        lose(peer, link, "the peer has blocks of another fingerprint");
+        qr_peer_link_lose(peer, link, "the peer has blocks of another fingerprint");
         return;
     }
     link->state = QR_PEER_LINK_READY;
@@ -202,7 +202,7 @@ static void take_loaded(quire_tier_peer *peer, qr_peer_link *link, const qr_peer
     static const unsigned char zeros[8];
     const qr_peer_call *call = qr_peer_call_at(link, 0);
     quire_tier_key key;
-    qr_peer_get_key(link->in + QR_PEER_HEAD, &key);
+    memcpy(&key, link->in + QR_PEER_HEAD, QR_PEER_KEY);
     bool is_ok = head->a == QR_PEER_OK && head->b == call->bytes;
     bool is_none = (head->a == QR_PEER_MISSING || head->a == QR_PEER_LENGTH) && head->b == 0;
     bool is_form = head->type == QR_PEER_TYPE_LOADED && head->id == call->id &&
@@ -250,11 +250,8 @@ static void take_found(quire_tier_peer *peer, qr_peer_link *link, const qr_peer_
     qr_peer_call call = *qr_peer_call_at(link, 0);
     bool is_good = head->type == QR_PEER_TYPE_FOUND && head->id == call.id &&
                    head->a == call.num_ios && head->b == 0;
-    for (uint32_t i = 0; is_good && i < call.num_ios; i++) {
-        uint32_t bytes;
-        memcpy(&bytes, link->in + QR_PEER_HEAD + (size_t)i * 4, sizeof bytes);
-        is_good = bytes <= peer->net.max_block_bytes;
-    }
+    for (uint32_t i = 0; is_good && i < call.num_ios; i++)
+        is_good = qr_load_u32(link->in + QR_PEER_HEAD + (size_t)i * 4) <= peer->net.max_block_bytes;
     if (!is_good) {
         surprise(peer, link, "protocol error: not the answer to a FIND");
         return;
@@ -387,7 +384,7 @@ static void receive(quire_tier_peer *peer, qr_peer_link *link)
         int n = aim(peer, link, pieces, &of_block);
         ssize_t got = qr_socket_receive(&link->socket, pieces, n);
         if (got < 0) {
-            lose(peer, link, why_lost(link));
+            qr_peer_link_lose(peer, link, why_lost(link));
             return;
         }
         if (got == 0)
@@ -407,7 +404,7 @@ void qr_peer_link_pump(quire_tier_peer *peer, qr_peer_link *link)
     if (link->state == QR_PEER_LINK_CONNECTING) {
         int done = qr_socket_finish(&link->socket);
         if (done < 0) {
-            lose(peer, link, qr_socket_why(&link->socket, strerror(errno)));
+            qr_peer_link_lose(peer, link, qr_socket_why(&link->socket, strerror(errno)));
         }
         if (done <= 0)
             return;

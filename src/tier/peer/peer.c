@@ -87,16 +87,9 @@ static uint64_t link_due(qr_peer_link *link)
 
 static void close_late(quire_tier_peer *peer)
 {
-    for (uint32_t i = 0; i < peer->num_links; i++) {
-        qr_peer_link *link = &peer->links[i];
-        if (peer->net.now_ns < link_due(link))
-            continue;
-        bool was_ready = link->state == QR_PEER_LINK_READY;
-        qr_say(qr_net_why(&peer->target), "timeout: no reply");
-        qr_peer_link_close(peer, link);
-        if (!was_ready)
-            qr_peer_not_connected(peer);
-    }
+    for (uint32_t i = 0; i < peer->num_links; i++)
+        if (peer->net.now_ns >= link_due(&peer->links[i]))
+            qr_peer_link_lose(peer, &peer->links[i], "timeout: no reply");
     if (peer->target.is_looking && peer->net.now_ns >= peer->target.until_ns) {
         peer->target.is_looking = false;
         qr_say(qr_net_why(&peer->target), "timeout: name lookup");

@@ -140,6 +140,8 @@ void qr_peer_call_found(quire_tier_peer *peer, const qr_peer_call *call,
 void qr_peer_link_begin(quire_tier_peer *peer, qr_peer_link *link);
 /* All its calls fail. */
 void qr_peer_link_close(quire_tier_peer *peer, qr_peer_link *link);
+/* The same for a reason; before it was ready, another address is tried. */
+void qr_peer_link_lose(quire_tier_peer *peer, qr_peer_link *link, const char *why);
 /* Sends and receives what can be. */
 void qr_peer_link_pump(quire_tier_peer *peer, qr_peer_link *link);
 /* Whether a question of so many bytes, for so many bytes of a block, has room. */

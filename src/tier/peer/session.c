@@ -142,7 +142,7 @@ static void take_find(quire_peer_server *server, qr_session *session, const qr_p
         quire_tier_key key;
         qr_peer_offer offer;
         uint32_t bytes = 0;
-        qr_peer_get_key(session->in + QR_PEER_HEAD + (size_t)i * QR_PEER_KEY, &key);
+        memcpy(&key, session->in + QR_PEER_HEAD + (size_t)i * QR_PEER_KEY, QR_PEER_KEY);
         if (qr_peer_table_find(&server->table, &key, session->epoch, &offer))
             bytes = offer.bytes;
         num_found += bytes > 0;
@@ -157,7 +157,7 @@ static void take_load(quire_peer_server *server, qr_session *session, const qr_p
 {
     quire_tier_key key;
     qr_peer_status status = QR_PEER_OK;
-    qr_peer_get_key(session->in + QR_PEER_HEAD, &key);
+    memcpy(&key, session->in + QR_PEER_HEAD, QR_PEER_KEY);
     if (!qr_peer_table_find(&server->table, &key, session->epoch, &session->offer))
         status = QR_PEER_MISSING;
     else if (session->offer.bytes != head->a)
@@ -165,7 +165,7 @@ static void take_load(quire_peer_server *server, qr_session *session, const qr_p
     memset(session->out, 0, QR_PEER_LOADED);
     qr_peer_put_head(session->out, QR_PEER_TYPE_LOADED, head->id, status,
                      status == QR_PEER_OK ? head->a : 0);
-    qr_peer_put_key(session->out + QR_PEER_HEAD, &key);
+    memcpy(session->out + QR_PEER_HEAD, &key, QR_PEER_KEY);
     answer(session, QR_PEER_LOADED);
     session->id = head->id;
     session->has_block = status == QR_PEER_OK;

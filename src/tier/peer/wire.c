@@ -11,30 +11,14 @@ static const unsigned char MAGIC[8] = {'Q', 'U', 'I', 'R', 'E', 'P', 'E', 'R'};
 
 void qr_peer_put_head(unsigned char *at, uint32_t type, uint32_t id, uint32_t a, uint32_t b)
 {
-    qr_store_u32(at, type);
-    qr_store_u32(at + 4, id);
-    qr_store_u32(at + 8, a);
-    qr_store_u32(at + 12, b);
+    memcpy(at, &(qr_peer_head){type, id, a, b}, QR_PEER_HEAD);
 }
 
 qr_peer_head qr_peer_get_head(const unsigned char *at)
 {
-    return (qr_peer_head){qr_load_u32(at), qr_load_u32(at + 4), qr_load_u32(at + 8),
-                          qr_load_u32(at + 12)};
-}
-
-void qr_peer_put_key(unsigned char *at, const quire_tier_key *key)
-{
-    memcpy(at, key->hash, QUIRE_TIER_HASH_BYTES);
-    qr_store_u32(at + QUIRE_TIER_HASH_BYTES, key->group);
-    qr_store_u32(at + QUIRE_TIER_HASH_BYTES + 4, key->rank);
-}
-
-void qr_peer_get_key(const unsigned char *at, quire_tier_key *key)
-{
-    memcpy(key->hash, at, QUIRE_TIER_HASH_BYTES);
-    key->group = qr_load_u32(at + QUIRE_TIER_HASH_BYTES);
-    key->rank = qr_load_u32(at + QUIRE_TIER_HASH_BYTES + 4);
+    qr_peer_head head;
+    memcpy(&head, at, sizeof head);
+    return head;
 }
 
 void qr_peer_put_greeting(unsigned char *at, qr_peer_status status, const unsigned char *random)

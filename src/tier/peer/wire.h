@@ -78,11 +78,11 @@ typedef struct qr_peer_head {
     uint32_t a; /* n, bytes or status */
     uint32_t b; /* 0, bytes or CRC32C */
 } qr_peer_head;
+_Static_assert(sizeof(qr_peer_head) == QR_PEER_HEAD && sizeof(quire_tier_key) == QR_PEER_KEY,
+               "a head and a key are sent as they lie in memory");
 
 void qr_peer_put_head(unsigned char *at, uint32_t type, uint32_t id, uint32_t a, uint32_t b);
 qr_peer_head qr_peer_get_head(const unsigned char *at);
-void qr_peer_put_key(unsigned char *at, const quire_tier_key *key);
-void qr_peer_get_key(const unsigned char *at, quire_tier_key *key);
 
 /* HELLO, and CHALLENGE, which has a status where HELLO has 0. */
 void qr_peer_put_greeting(unsigned char *at, qr_peer_status status, const unsigned char *random);

@@ -193,15 +193,6 @@ static void hand_out(quire_tier_redis *redis, qr_node *node)
     }
 }
 
-/* Its answer, should it come, is for nobody. */
-static void give_up_looking(quire_tier_redis *redis, qr_node *node)
-{
-    node->target.is_looking = false;
-    qr_say(qr_net_why(&node->target), "timeout: name lookup");
-    fail_waiting(redis, node);
-    qr_node_strike(redis, node, false);
-}
-
 /* A node that has slots is probed, and so is one that may tell where they are. */
 static bool is_wanted(const quire_tier_redis *redis, const qr_node *node)
 {
@@ -216,8 +207,12 @@ void qr_node_tend(quire_tier_redis *redis, qr_node *node)
          !qr_breaker_let(&node->breaker, redis->net.now_ns)))
         return;
     hand_out(redis, node);
-    if (node->target.is_looking && redis->net.now_ns >= node->target.until_ns)
-        give_up_looking(redis, node);
+    if (node->target.is_looking && redis->net.now_ns >= node->target.until_ns) {
+        node->target.is_looking = false; /* the answer, should it come, is for no one */
+        qr_say(qr_net_why(&node->target), "timeout: name lookup");
+        fail_waiting(redis, node);
+        qr_node_strike(redis, node, false);
+    }
     if (!is_wanted(redis, node) || node->target.is_looking)
         return;
     if (has_links(redis, node)) {

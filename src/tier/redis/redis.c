@@ -2,18 +2,18 @@
 
 static void publish(quire_tier_redis *redis)
 {
-    uint64_t gauges[2] = {0, 0};
+    uint64_t num_used = 0;
+    uint64_t num_open = 0;
     uint64_t num_calls = 0;
     for (uint32_t i = 0; i < redis->max_nodes; i++) {
         const qr_node *node = &redis->nodes[i];
-        gauges[0] += node->is_used;
-        gauges[1] += node->is_used && qr_node_is_open(node);
+        num_used += node->is_used;
+        num_open += node->is_used && qr_node_is_open(node);
         num_calls += node->is_used ? node->num_calls : 0;
     }
-    const uint64_t now[][2] = {
-        {QR_NET_NODES, gauges[0]}, {QR_NET_NODES_OPEN, gauges[1]}, {QR_NET_CALLS, num_calls}};
-    for (size_t i = 0; i < sizeof now / sizeof *now; i++)
-        atomic_store_explicit(&redis->net.counts[now[i][0]], now[i][1], memory_order_relaxed);
+    qr_count_set(&redis->net.counts[QR_NET_NODES], num_used);
+    qr_count_set(&redis->net.counts[QR_NET_NODES_OPEN], num_open);
+    qr_count_set(&redis->net.counts[QR_NET_CALLS], num_calls);
     qr_usage_publish(redis);
 }
 

@@ -27,13 +27,6 @@ static void say_error(qr_node *node, const qr_resp_item *item)
 
 /* ---- greeting -------------------------------------------------------------- */
 
-static void refuse_link(quire_tier_redis *redis, qr_link *link, const qr_resp_item *item)
-{
-    say_error(link->node, item);
-    qr_link_close(redis, link, false);
-    qr_node_strike(redis, link->node, true);
-}
-
 static void take_greeting(quire_tier_redis *redis, qr_link *link, qr_call *call,
                           const qr_resp_item *item)
 {
@@ -41,7 +34,9 @@ static void take_greeting(quire_tier_redis *redis, qr_link *link, qr_call *call,
     const char *expected = is_ping ? "PONG" : "OK";
     qr_call_end(redis, call, QUIRE_TIER_DONE);
     if (item->kind == QR_RESP_ERROR) {
-        refuse_link(redis, link, item);
+        say_error(link->node, item);
+        qr_link_close(redis, link, false);
+        qr_node_strike(redis, link->node, true);
     } else if (item->kind != QR_RESP_STATUS || item->bytes != strlen(expected) ||
                memcmp(item->text, expected, item->bytes) != 0) {
         qr_net_count(&redis->net, QR_NET_SURPRISES, 1);

@@ -21,7 +21,7 @@ void qr_expect_init(qr_expect *expect, uint32_t num_nodes, const uint64_t secret
         expect->requests[i] = (qr_expect_request){.last = QR_NIL, .next_free = next};
     }
     for (uint32_t i = 0; i < num_nodes; i++)
-        expect->nodes[i] = (qr_expect_node){QR_NIL, QR_NIL, QR_NIL};
+        expect->nodes[i] = (qr_expect_node){QR_CHAIN_EMPTY, QR_NIL};
     expect->num_records = 0;
     expect->free_records = 0;
     expect->free_requests = 0;
@@ -86,45 +86,28 @@ void qr_expect_add(qr_expect *expect, uint32_t entry, uint32_t node, uint32_t po
     uint32_t id = expect->free_records;
     qr_assert(id != QR_NIL);
     qr_expect_record *record = &expect->records[id];
-    qr_expect_node *of_key = &expect->nodes[node];
+    qr_chain *of_key = &expect->nodes[node].records;
     expect->free_records = record->before;
     expect->num_records++;
     *record = (qr_expect_record){.node = node,
                                  .request = entry,
                                  .position = position,
-                                 .sooner = of_key->latest,
-                                 .later = QR_NIL,
                                  .before = expect->requests[entry].last};
     expect->requests[entry].last = id;
-    while (record->sooner != QR_NIL && is_sooner(expect, id, record->sooner)) {
-        record->later = record->sooner;
-        record->sooner = expect->records[record->sooner].sooner;
-    }
-    if (record->sooner == QR_NIL)
-        of_key->soonest = id;
-    else
-        expect->records[record->sooner].later = id;
-    if (record->later == QR_NIL)
-        of_key->latest = id;
-    else
-        expect->records[record->later].sooner = id;
+    uint32_t later = QR_NIL;
+    for (uint32_t at = of_key->last; at != QR_NIL && is_sooner(expect, id, at);
+         at = expect->records[at].link.prev)
+        later = at;
+    qr_chain_insert(of_key, &expect->records->link, sizeof *record, later, id);
 }
 
 uint32_t qr_expect_drop_last(qr_expect *expect, uint32_t entry)
 {
     uint32_t id = expect->requests[entry].last;
     qr_expect_record *record = &expect->records[id];
-    qr_expect_node *of_key = &expect->nodes[record->node];
     uint32_t node = record->node;
     expect->requests[entry].last = record->before;
-    if (record->sooner == QR_NIL)
-        of_key->soonest = record->later;
-    else
-        expect->records[record->sooner].later = record->later;
-    if (record->later == QR_NIL)
-        of_key->latest = record->sooner;
-    else
-        expect->records[record->later].sooner = record->sooner;
+    qr_chain_remove(&expect->nodes[node].records, &expect->records->link, sizeof *record, id);
     *record = (qr_expect_record){.node = QR_NIL, .before = expect->free_records};
     expect->free_records = id;
     expect->num_records--;
@@ -137,7 +120,7 @@ uint32_t qr_expect_drop_last(qr_expect *expect, uint32_t entry)
  * order, any. */
 static bool is_above(const qr_expect *expect, uint32_t a, uint32_t b)
 {
-    return is_sooner(expect, expect->nodes[b].soonest, expect->nodes[a].soonest);
+    return is_sooner(expect, expect->nodes[b].records.first, expect->nodes[a].records.first);
 }
 
 static void put_at(qr_expect *expect, uint32_t at, uint32_t node)
@@ -224,15 +207,16 @@ static bool records_are_valid(const qr_expect *expect, uint32_t num_nodes)
     uint32_t count = 0;
     for (uint32_t i = 0; i < num_nodes; i++) {
         uint32_t sooner = QR_NIL;
-        for (uint32_t id = expect->nodes[i].soonest; id != QR_NIL; id = expect->records[id].later) {
+        const qr_chain *chain = &expect->nodes[i].records;
+        for (uint32_t id = chain->first; id != QR_NIL; id = expect->records[id].link.next) {
             const qr_expect_record *record = &expect->records[id];
-            if (++count > expect->num_records || record->node != i || record->sooner != sooner)
+            if (++count > expect->num_records || record->node != i || record->link.prev != sooner)
                 return false;
             if (sooner != QR_NIL && is_sooner(expect, id, sooner))
                 return false;
             sooner = id;
         }
-        if (expect->nodes[i].latest != sooner)
+        if (chain->last != sooner)
             return false;
     }
     return count == expect->num_records;

@@ -16,17 +16,17 @@
 #define QR_TIER_SLOTS_EXPECT_H
 
 #include "base/arena.h"
+#include "base/list.h"
 #include "tier/slots/index.h"
 
 #include <quire/slots.h>
 
 typedef struct qr_expect_record {
+    qr_link link; /* of the same key: the one needed sooner, and the one needed later */
     uint32_t node;
     uint32_t request;
     uint32_t position; /* among the request's keys */
-    uint32_t sooner;   /* of the same key; QR_NIL */
-    uint32_t later;
-    uint32_t before; /* of the same request; of a free one: the next free one */
+    uint32_t before;   /* of the same request; of a free one: the next free one */
 } qr_expect_record;
 
 typedef struct qr_expect_request {
@@ -37,8 +37,7 @@ typedef struct qr_expect_request {
 } qr_expect_request;
 
 typedef struct qr_expect_node {
-    uint32_t soonest; /* record; QR_NIL: nobody waits for it */
-    uint32_t latest;
+    qr_chain records; /* the soonest first; empty: nobody waits for it */
     uint32_t heap_at; /* QR_NIL: not in the heap */
 } qr_expect_node;
 
@@ -61,7 +60,7 @@ void qr_expect_init(qr_expect *expect, uint32_t num_nodes, const uint64_t secret
 
 static inline bool qr_expect_has(const qr_expect *expect, uint32_t node)
 {
-    return expect->nodes != NULL && expect->nodes[node].soonest != QR_NIL;
+    return expect->nodes != NULL && expect->nodes[node].records.first != QR_NIL;
 }
 
 /* The entry of a request; QR_NIL. */

@@ -202,12 +202,19 @@ void qr_slots_vacate(quire_slots *slots, uint32_t node)
 
 /* ---- looking --------------------------------------------------------------- */
 
+/* Over the keys of a call; false: they are none, or these are no slots. */
+static inline bool begin_walk(const quire_slots *slots, qr_key_walk *walk,
+                              const quire_tier_key *keys, uint32_t n)
+{
+    qr_key_walk_begin(walk, keys, n);
+    return qr_slots_is(slots) && (n == 0 || keys != NULL);
+}
+
 uint32_t quire_slots_lookup(const quire_slots *slots, const quire_tier_key *keys, uint32_t n)
 {
-    if (!qr_slots_is(slots) || keys == NULL)
-        return 0;
     qr_key_walk walk;
-    qr_key_walk_begin(&walk, keys, n);
+    if (!begin_walk(slots, &walk, keys, n))
+        return 0;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t node = qr_key_walk_node(slots, &walk, i);
         if (node == QR_NIL || !slots->nodes[node].is_ready)
@@ -219,10 +226,9 @@ uint32_t quire_slots_lookup(const quire_slots *slots, const quire_tier_key *keys
 void quire_slots_lookup_each(const quire_slots *slots, const quire_tier_key *keys, uint32_t n,
                              uint8_t *found)
 {
-    if (!qr_slots_is(slots) || keys == NULL || found == NULL)
-        return;
     qr_key_walk walk;
-    qr_key_walk_begin(&walk, keys, n);
+    if (!begin_walk(slots, &walk, keys, n) || found == NULL)
+        return;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t node = qr_key_walk_node(slots, &walk, i);
         found[i] = node != QR_NIL && slots->nodes[node].is_ready;
@@ -245,10 +251,9 @@ int quire_slots_find(const quire_slots *slots, const quire_tier_key *key, uint32
 
 void quire_slots_touch(quire_slots *slots, const quire_tier_key *keys, uint32_t n)
 {
-    if (!qr_slots_is(slots) || keys == NULL)
-        return;
     qr_key_walk walk;
-    qr_key_walk_begin(&walk, keys, n);
+    if (!begin_walk(slots, &walk, keys, n))
+        return;
     for (uint32_t i = n; i-- > 0;) { /* the end of a prompt is older than its beginning */
         uint32_t node = qr_key_walk_node(slots, &walk, i);
         if (node != QR_NIL)
@@ -302,10 +307,9 @@ static int drop_user(quire_slots *slots, uint32_t node)
 int quire_slots_prepare_load(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
                              uint32_t *slot_ids)
 {
-    if (!qr_slots_is(slots) || (n > 0 && (keys == NULL || slot_ids == NULL)))
-        return QUIRE_E_ARGUMENT;
     qr_key_walk walk;
-    qr_key_walk_begin(&walk, keys, n);
+    if (!begin_walk(slots, &walk, keys, n) || (n > 0 && slot_ids == NULL))
+        return QUIRE_E_ARGUMENT;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t node = qr_key_walk_node(slots, &walk, i);
         int status = add_user(slots, node);
@@ -338,10 +342,9 @@ int quire_slots_end_load(quire_slots *slots, const uint32_t *slot_ids, uint32_t 
 
 int quire_slots_complete_load(quire_slots *slots, const quire_tier_key *keys, uint32_t n)
 {
-    if (!qr_slots_is(slots) || (n > 0 && keys == NULL))
-        return QUIRE_E_ARGUMENT;
     qr_key_walk walk;
-    qr_key_walk_begin(&walk, keys, n);
+    if (!begin_walk(slots, &walk, keys, n))
+        return QUIRE_E_ARGUMENT;
     for (uint32_t i = 0; i < n; i++) {
         int status = drop_user(slots, qr_key_walk_node(slots, &walk, i));
         if (status != QUIRE_OK) {
@@ -421,10 +424,9 @@ int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key *keys, ui
                               uint32_t *slot_ids, uint8_t *is_new, quire_tier_key *evicted,
                               uint32_t *num_evicted)
 {
-    if (!qr_slots_is(slots) || (n > 0 && (keys == NULL || slot_ids == NULL || is_new == NULL)))
-        return QUIRE_E_ARGUMENT;
     qr_key_walk walk;
-    qr_key_walk_begin(&walk, keys, n);
+    if (!begin_walk(slots, &walk, keys, n) || (n > 0 && (slot_ids == NULL || is_new == NULL)))
+        return QUIRE_E_ARGUMENT;
     slots->evicted = evicted;
     slots->tells_evictions = evicted != NULL || slots->listener != NULL;
     slots->num_evicted = 0;
@@ -479,10 +481,9 @@ int quire_slots_end_store(quire_slots *slots, const uint32_t *slot_ids, uint32_t
 int quire_slots_complete_store(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
                                uint32_t is_good)
 {
-    if (!qr_slots_is(slots) || (n > 0 && keys == NULL))
-        return QUIRE_E_ARGUMENT;
     qr_key_walk walk;
-    qr_key_walk_begin(&walk, keys, n);
+    if (!begin_walk(slots, &walk, keys, n))
+        return QUIRE_E_ARGUMENT;
     bool has_listener = slots->listener != NULL;
     for (uint32_t i = 0; i < n; i++)
         end_writing(slots, present_at(slots, &walk, i), is_good != 0, has_listener);

@@ -410,7 +410,7 @@ static void the_server_closes_on_bad_questions(void **state)
     quire_tier_key key = faulty_key(99);
     fd = proven(&k);
     qr_peer_put_head(frame, QR_PEER_TYPE_LOAD, 77, k.bytes, 0);
-    qr_peer_put_key(frame + QR_PEER_HEAD, &key);
+    memcpy(frame + QR_PEER_HEAD, &key, QR_PEER_KEY);
     for (size_t i = 0; i < sizeof frame; i++)
         assert_true(peer_raw_write(fd, frame + i, 1));
     assert_true(peer_raw_read(fd, answer, sizeof answer));
@@ -439,7 +439,7 @@ static void the_server_survives_noise(void **state)
         bool is_proven = unit_random_below(&random, 4) > 0;
         for (uint32_t at = 0; is_proven && at + QR_PEER_LOAD <= n; at += QR_PEER_LOAD) {
             qr_peer_put_head(noise + at, QR_PEER_TYPE_LOAD, at, k.bytes, 0);
-            qr_peer_put_key(noise + at + QR_PEER_HEAD, &key);
+            memcpy(noise + at + QR_PEER_HEAD, &key, QR_PEER_KEY);
             if (unit_random_below(&random, 20) == 0)
                 noise[at + unit_random_below(&random, QR_PEER_LOAD)] ^= 1;
         }
@@ -469,7 +469,7 @@ static void idle_strangers_and_stalled_clients_are_closed(void **state)
     unsigned char frame[QR_PEER_LOAD];
     quire_tier_key key = faulty_key(0);
     qr_peer_put_head(frame, QR_PEER_TYPE_LOAD, 1, k.bytes, 0);
-    qr_peer_put_key(frame + QR_PEER_HEAD, &key);
+    memcpy(frame + QR_PEER_HEAD, &key, QR_PEER_KEY);
     assert_true(peer_raw_write(stalled, frame, sizeof frame));
     int third = proven(&k); /* the stranger gives way */
     assert_true(is_closed(stranger));

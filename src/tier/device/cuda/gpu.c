@@ -17,13 +17,19 @@ static const char *const KERNEL_NAMES[QR_NUM_KERNELS] = {
 
 /* ---- errors ---------------------------------------------------------------- */
 
+/* What is wrong with it, or with its kernels. */
+static qr_sentence what_of(quire_cuda *cuda)
+{
+    return (qr_sentence){cuda->info.what, sizeof cuda->info.what};
+}
+
 void qr_gpu_break(quire_cuda *cuda, qr_cu_result result, const char *call)
 {
     char why[96];
     if (cuda->info.is_broken != 0)
         return;
     qr_cuda_describe(&cuda->driver, result, why, sizeof why);
-    qr_say((qr_sentence){cuda->info.what, sizeof cuda->info.what}, "%s: %s", call, why);
+    qr_say(what_of(cuda), "%s: %s", call, why);
     cuda->info.is_broken = 1;
     qr_log(&cuda->hooks, QUIRE_LOG_ERROR, "the GPU is broken: %s; its blocks are computed again",
            cuda->info.what);
@@ -138,8 +144,7 @@ static void load_kernels(quire_cuda *cuda)
     void *values[2] = {log, (void *)(uintptr_t)(sizeof log - 1)};
     const qr_cuda_calls *calls = &cuda->driver.calls;
     if (qr_cuda_kernels_bytes == 0) {
-        qr_say((qr_sentence){cuda->info.what, sizeof cuda->info.what},
-               "no kernels: this library was built without clang or nvcc");
+        qr_say(what_of(cuda), "no kernels: this library was built without clang or nvcc");
         return;
     }
     qr_cu_result result =
@@ -152,7 +157,7 @@ static void load_kernels(quire_cuda *cuda)
     if (result == QR_CU_SUCCESS)
         return;
     qr_cuda_describe(&cuda->driver, result, why, sizeof why);
-    qr_say((qr_sentence){cuda->info.what, sizeof cuda->info.what}, "no kernels: %s %s", why, log);
+    qr_say(what_of(cuda), "no kernels: %s %s", why, log);
     qr_log(&cuda->hooks, QUIRE_LOG_WARNING, "%s; copies use the copy engine", cuda->info.what);
 }
 
@@ -218,8 +223,7 @@ static int set_up_gpu(quire_cuda *cuda, const quire_cuda_config *config, qr_sent
     if (result == QR_CU_SUCCESS)
         result = read_info(cuda);
     if (config->kernels == QUIRE_OFF)
-        qr_say((qr_sentence){cuda->info.what, sizeof cuda->info.what},
-               "no kernels: the config has them off");
+        qr_say(what_of(cuda), "no kernels: the config has them off");
     else if (result == QR_CU_SUCCESS)
         load_kernels(cuda);
     qr_gpu_leave(cuda);
