@@ -9,9 +9,14 @@
 /* Compared and hashed as bytes. */
 _Static_assert(sizeof(quire_tier_key) == QUIRE_TIER_HASH_BYTES + 8, "a key has no padding");
 
+/* Five words at once: there is mostly one comparison in a search, and it is mostly true. */
 static inline bool qr_key_is_equal(const quire_tier_key *a, const quire_tier_key *b)
 {
-    return memcmp(a, b, sizeof *a) == 0;
+    uint64_t x[5];
+    uint64_t y[5];
+    memcpy(x, a, sizeof x);
+    memcpy(y, b, sizeof y);
+    return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4])) == 0;
 }
 
 /* Where the key goes in a table. The seed is the table's secret: a hash is no secret where requests

@@ -110,4 +110,37 @@ int qr_tier_open_with(const qr_tier_kind *kind, const void *config, const quire_
                       const quire_allocator *allocator, quire_tier **tier, void **self,
                       qr_sentence message);
 
+/* quire_tier_NAME_ops, quire_tier_NAME_create and quire_tier_NAME_open, where ops and kind are. */
+#define QR_TIER_CALLS(name)                                                                        \
+    QUIRE_API const quire_tier_ops *quire_tier_##name##_ops(void)                                  \
+    {                                                                                              \
+        return &ops;                                                                               \
+    }                                                                                              \
+                                                                                                   \
+    QUIRE_API int quire_tier_##name##_create(                                                      \
+        const quire_tier_##name##_config *config, uint32_t max_jobs, const quire_hooks *hooks,     \
+        quire_tier_##name **out, char *text, size_t text_bytes)                                    \
+    {                                                                                              \
+        void *self;                                                                                \
+        if (out == NULL)                                                                           \
+            return QUIRE_E_ARGUMENT;                                                               \
+        int status =                                                                               \
+            qr_tier_make(&kind, config, max_jobs, hooks, &self, (qr_sentence){text, text_bytes});  \
+        *out = self;                                                                               \
+        return status;                                                                             \
+    }                                                                                              \
+                                                                                                   \
+    QUIRE_API int quire_tier_##name##_open(const quire_tier_##name##_config *config,               \
+                                           const quire_tier_config *common,                        \
+                                           const quire_allocator *allocator, quire_tier **tier,    \
+                                           quire_tier_##name **out, char *text, size_t text_bytes) \
+    {                                                                                              \
+        void *self;                                                                                \
+        int status = qr_tier_open_with(&kind, config, common, allocator, tier, &self,              \
+                                       (qr_sentence){text, text_bytes});                           \
+        if (out != NULL)                                                                           \
+            *out = self;                                                                           \
+        return status;                                                                             \
+    }
+
 #endif

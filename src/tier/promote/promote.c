@@ -505,11 +505,10 @@ void qr_promote_add_stats(const qr_promote *promote, quire_offload_stats *stats)
 
 static uint64_t count_failed(const quire_tier_stats *stats)
 {
-    uint64_t n = 0;
-    static const quire_tier_op ops[] = {QUIRE_TIER_LOAD, QUIRE_TIER_STORE};
-    for (uint32_t i = 0; i < 2; i++)
-        n += stats->keys[ops[i]][QUIRE_TIER_WRONG] + stats->keys[ops[i]][QUIRE_TIER_FAILED];
-    return n;
+    const uint64_t *loads = stats->keys[QUIRE_TIER_LOAD];
+    const uint64_t *stores = stats->keys[QUIRE_TIER_STORE];
+    return loads[QUIRE_TIER_WRONG] + loads[QUIRE_TIER_FAILED] + stores[QUIRE_TIER_WRONG] +
+           stores[QUIRE_TIER_FAILED];
 }
 
 /* Where the tier does not say: those of its blocks. */

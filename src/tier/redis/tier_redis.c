@@ -266,36 +266,7 @@ static const qr_tier_kind kind = {.ops = &ops,
                                   .check = check_config,
                                   .init = init_redis};
 
-QUIRE_API const quire_tier_ops *quire_tier_redis_ops(void)
-{
-    return &ops;
-}
-
-QUIRE_API int quire_tier_redis_create(const quire_tier_redis_config *config, uint32_t max_jobs,
-                                      const quire_hooks *hooks, quire_tier_redis **redis,
-                                      char *text, size_t text_bytes)
-{
-    qr_sentence message = {text, text_bytes};
-    void *self;
-    if (redis == NULL)
-        return QUIRE_E_ARGUMENT;
-    int status = qr_tier_make(&kind, config, max_jobs, hooks, &self, message);
-    *redis = self;
-    return status;
-}
-
-QUIRE_API int quire_tier_redis_open(const quire_tier_redis_config *config,
-                                    const quire_tier_config *common,
-                                    const quire_allocator *allocator, quire_tier **tier,
-                                    quire_tier_redis **redis, char *text, size_t text_bytes)
-{
-    qr_sentence message = {text, text_bytes};
-    void *self;
-    int status = qr_tier_open_with(&kind, config, common, allocator, tier, &self, message);
-    if (redis != NULL)
-        *redis = self;
-    return status;
-}
+QR_TIER_CALLS(redis)
 
 QUIRE_API int quire_tier_redis_get_stats(const quire_tier_redis *redis,
                                          quire_tier_redis_stats *stats)

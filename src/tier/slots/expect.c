@@ -33,9 +33,7 @@ void qr_expect_init(qr_expect *expect, uint32_t num_nodes, const uint64_t secret
 
 static uint32_t request_tag(const qr_expect *expect, uint64_t request)
 {
-    quire_tier_key key = {.group = 0};
-    memcpy(key.hash, &request, sizeof request);
-    return qr_slots_index_tag(&expect->index, &key);
+    return qr_buckets_tag(&expect->index, request, 0);
 }
 
 uint32_t qr_expect_find(const qr_expect *expect, uint64_t request)

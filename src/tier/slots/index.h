@@ -14,8 +14,6 @@
 
 #include <quire/tier.h>
 
-_Static_assert(sizeof(quire_tier_key) == 40, "a key is five words, without padding");
-
 /* Adds a node that is not in it. */
 static inline void qr_slots_index_insert(qr_buckets *index, uint32_t tag, uint32_t node)
 {

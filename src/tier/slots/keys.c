@@ -1,14 +1,6 @@
 #include "tier/slots/keys.h"
 
-/* Five words at once: there is mostly one comparison in a search, and it is mostly true. */
-static bool is_same_key(const quire_tier_key *a, const quire_tier_key *b)
-{
-    uint64_t x[5];
-    uint64_t y[5];
-    memcpy(x, a, sizeof x);
-    memcpy(y, b, sizeof y);
-    return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4])) == 0;
-}
+#include "tier/core/key.h"
 
 static uint32_t find_node(const quire_slots *slots, uint32_t tag, const quire_tier_key *key)
 {
@@ -16,7 +8,7 @@ static uint32_t find_node(const quire_slots *slots, uint32_t tag, const quire_ti
     uint32_t node;
     do
         node = qr_slots_search_next(&search);
-    while (node != QR_NIL && QR_UNLIKELY(!is_same_key(&slots->nodes[node].key, key)));
+    while (node != QR_NIL && QR_UNLIKELY(!qr_key_is_equal(&slots->nodes[node].key, key)));
     return node;
 }
 
@@ -114,7 +106,7 @@ uint32_t qr_key_walk_node(const quire_slots *slots, qr_key_walk *walk, uint32_t 
     if (node == QR_NIL && walk->num_made_known == slots->num_made_known)
         return QR_NIL;
     if (node != QR_NIL && slots->nodes[node].is_known &&
-        QR_LIKELY(is_same_key(&slots->nodes[node].key, &walk->keys[i])))
+        QR_LIKELY(qr_key_is_equal(&slots->nodes[node].key, &walk->keys[i])))
         return node;
     return find_node(slots, tag, &walk->keys[i]);
 }

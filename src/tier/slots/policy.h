@@ -6,12 +6,6 @@
  *      room is needed            ── can_evict ──►   yes or no, and nothing is changed
  *                                ── evict ──►       calls qr_slots_vacate for each that goes
  *      its store failed          ── remove ──►      out of its list, not remembered
- *
- * policy_lru.c      lists[0]: all
- * policy_arc.c      lists[0]: T1, used once   [1]: T2, used often   [2], [3]: B1, B2, evicted from
- *                   them
- * policy_s3fifo.c   lists[0]: small           [1]: main             [2]: ghosts
- * policy_lookahead.c  lists[0]: nobody waits for them, by LRU       [1]: expected
  */
 #ifndef QR_TIER_SLOTS_POLICY_H
 #define QR_TIER_SLOTS_POLICY_H
