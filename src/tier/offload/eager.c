@@ -219,8 +219,8 @@ static inline bool has_blocks(const quire_block_span *blocks, uint32_t num_group
     return n > 0;
 }
 
-/* The blocks of a step's requests of this kind. One that comes in may have found blocks that another
- * computes in this very step: they are looked at in the next. */
+/* The blocks of a step's requests of this kind. One that comes in may have found blocks that
+ * another computes in this very step: they are looked at in the next. */
 static void note_blocks(quire_offload *o, const quire_step *step, uint8_t kind)
 {
     if (step->num_reqs == 0 || memchr(step->kinds, kind, step->num_reqs) == NULL)
