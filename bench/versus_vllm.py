@@ -272,7 +272,7 @@ def slots_rows() -> list[Operation]:
 
 def operations() -> list[Operation]:
     rows = cache_rows() + sched_rows() + slots_rows() + [
-        Operation("take + give back, 100", "pool/take_give/100", 55, take_give),
+        Operation("allocate + free, 100", "pool/take_give/100", 55, take_give),
         Operation("lookup of a cached prefix", "lookup/prefix/2048", 60, lookup),
     ]
     targets = {"sha256": 15, "sha256_cbor": 45, "xxhash": None, "xxhash_cbor": 150}

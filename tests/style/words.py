@@ -101,7 +101,7 @@ def _positions(source):
 
 def is_page(path):
     """A page for users; docs/decisions has the past as it was."""
-    return path.endswith(".md") and ("/" not in path or re.fullmatch(r"docs/[^/]+", path) is not None)
+    return re.fullmatch(r"([^/]+|(?:docs|bench|python|viewer)/[^/]+)\.md", path) is not None
 
 
 def applies(path):
