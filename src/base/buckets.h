@@ -30,6 +30,7 @@
 
 #include "base/arena.h"
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/tag.h"
 
 #if defined __SSE2__
@@ -83,6 +84,15 @@ static inline void qr_buckets_init(qr_buckets *buckets, uint32_t max_id, const u
     buckets->id_mask = max_id == 0 ? 0 : UINT32_MAX >> __builtin_clz(max_id);
     buckets->secret[0] = secret[0];
     buckets->secret[1] = secret[1];
+}
+
+/* With memory of its own, for ids up to max_id: to be freed with qr_free(all). False: no memory. */
+static inline bool qr_buckets_create(qr_buckets *buckets, uint32_t max_id, const uint64_t secret[2])
+{
+    buckets->count = qr_buckets_needed(max_id);
+    buckets->all = qr_alloc(buckets->count, sizeof *buckets->all);
+    qr_buckets_init(buckets, max_id, secret);
+    return buckets->all != NULL;
 }
 
 static inline uint32_t qr_buckets_tag(const qr_buckets *buckets, uint64_t a, uint64_t b)

@@ -1,6 +1,7 @@
 #include "events/publish/texts.h"
 
 #include "base/bits.h"
+#include "base/buckets.h"
 #include "base/memory.h"
 
 #include <string.h>
@@ -22,9 +23,8 @@ struct qr_texts {
     uint32_t hash_bytes;
     text_entry *entries;
     unsigned char *hashes; /* 2 x hash_bytes for each: its own, its parent's */
-    uint32_t *table;       /* entry + 1; 0: empty. Twice as many as entries */
+    qr_buckets index;      /* of entry + 1 */
     uint32_t num_entries;  /* a power of two */
-    uint32_t num_used;
     uint32_t free_entry;
     bool is_off; /* there was no memory */
 };
@@ -41,24 +41,14 @@ static unsigned char *parent_of(const qr_texts *t, uint32_t e)
     return hash_of(t, e) + t->hash_bytes;
 }
 
-static uint32_t home_of(const qr_texts *t, const unsigned char *hash, uint32_t len, uint32_t group)
+static uint32_t tag_of(const qr_texts *t, const unsigned char *hash, uint32_t len, uint32_t group)
 {
-    uint64_t bits = qr_load_u64(hash + len - sizeof bits) ^ group;
-    return (uint32_t)((bits * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (2 * t->num_entries - 1);
+    return qr_buckets_tag(&t->index, qr_load_u64(hash + len - sizeof(uint64_t)), group);
 }
 
-/* The place that has the key, or the empty one where it would go. */
-static uint32_t place_of(const qr_texts *t, const unsigned char *hash, uint32_t len, uint32_t group)
+static uint32_t tag_of_entry(const qr_texts *t, uint32_t e)
 {
-    uint32_t place = home_of(t, hash, len, group);
-    while (t->table[place] != 0) {
-        uint32_t e = t->table[place] - 1;
-        if (t->entries[e].group == group && t->entries[e].hash_len == len &&
-            memcmp(hash_of(t, e), hash, len) == 0)
-            break;
-        place = (place + 1) & (2 * t->num_entries - 1);
-    }
-    return place;
+    return tag_of(t, hash_of(t, e), t->entries[e].hash_len, t->entries[e].group);
 }
 
 static void free_parts(qr_texts *t)
@@ -67,12 +57,11 @@ static void free_parts(qr_texts *t)
         qr_free(t->entries[e].tokens);
     qr_free(t->entries);
     qr_free(t->hashes);
-    qr_free(t->table);
+    qr_free(t->index.all);
     t->entries = NULL;
     t->hashes = NULL;
-    t->table = NULL;
+    t->index.all = NULL;
     t->num_entries = 0;
-    t->num_used = 0;
     t->free_entry = QR_NIL;
 }
 
@@ -100,35 +89,18 @@ static bool grow(qr_texts *t)
     unsigned char *hashes = qr_realloc(t->hashes, (size_t)after * 2 * t->hash_bytes);
     if (hashes != NULL)
         t->hashes = hashes;
-    uint32_t *table = qr_alloc((size_t)2 * after, sizeof *table);
-    if (entries == NULL || hashes == NULL || table == NULL) {
-        qr_free(table);
+    static const uint64_t secret[2] = {UINT64_C(0x9e3779b97f4a7c15), UINT64_C(0xd1b54a32d192ed03)};
+    qr_buckets index;
+    if (entries == NULL || hashes == NULL || !qr_buckets_create(&index, after, secret))
         return false;
-    }
-    qr_free(t->table);
-    t->table = table;
+    qr_free(t->index.all);
+    t->index = index;
     t->num_entries = after;
     chain_free(t, before);
     for (uint32_t e = 0; e < before; e++)
         if (t->entries[e].holders > 0)
-            t->table[place_of(t, hash_of(t, e), t->entries[e].hash_len, t->entries[e].group)] =
-                e + 1;
+            qr_buckets_insert(&t->index, tag_of_entry(t, e), e + 1);
     return true;
-}
-
-/* Empties a place, and moves up those behind it that would no longer be found. */
-static void empty_place(qr_texts *t, uint32_t hole)
-{
-    uint32_t mask = 2 * t->num_entries - 1;
-    for (uint32_t place = (hole + 1) & mask; t->table[place] != 0; place = (place + 1) & mask) {
-        uint32_t e = t->table[place] - 1;
-        uint32_t home = home_of(t, hash_of(t, e), t->entries[e].hash_len, t->entries[e].group);
-        if (((place - home) & mask) >= ((place - hole) & mask)) {
-            t->table[hole] = t->table[place];
-            hole = place;
-        }
-    }
-    t->table[hole] = 0;
 }
 
 /* ---- making ---------------------------------------------------------------- */
@@ -174,7 +146,15 @@ static uint32_t find_entry(const qr_texts *t, const quire_feed_event *event, uin
 {
     if (!is_kept(t, event) || t->num_entries == 0)
         return QR_NIL;
-    return t->table[place_of(t, key_at(event, i), event->hash_bytes, event->group_id)] - 1;
+    const unsigned char *hash = key_at(event, i);
+    uint32_t len = event->hash_bytes;
+    qr_buckets_search search =
+        qr_buckets_search_begin(&t->index, tag_of(t, hash, len, event->group_id));
+    for (uint32_t e; (e = qr_buckets_search_next(&search)) != 0;)
+        if (t->entries[e - 1].group == event->group_id && t->entries[e - 1].hash_len == len &&
+            memcmp(hash_of(t, e - 1), hash, len) == 0)
+            return e - 1;
+    return QR_NIL;
 }
 
 void qr_texts_hold(qr_texts *t, const quire_feed_event *event, uint32_t i)
@@ -196,10 +176,8 @@ void qr_texts_hold(qr_texts *t, const quire_feed_event *event, uint32_t i)
     t->entries[e].group = event->group_id;
     t->entries[e].hash_len = event->hash_bytes;
     t->entries[e].num_tokens = 0;
-    t->num_used++;
-    uint32_t place = place_of(t, key_at(event, i), event->hash_bytes, event->group_id);
     memcpy(hash_of(t, e), key_at(event, i), event->hash_bytes);
-    t->table[place] = e + 1;
+    qr_buckets_insert(&t->index, tag_of_entry(t, e), e + 1);
 }
 
 void qr_texts_drop(qr_texts *t, const quire_feed_event *event, uint32_t i)
@@ -207,10 +185,9 @@ void qr_texts_drop(qr_texts *t, const quire_feed_event *event, uint32_t i)
     uint32_t e = find_entry(t, event, i);
     if (e == QR_NIL || --t->entries[e].holders > 0)
         return;
-    empty_place(t, place_of(t, key_at(event, i), event->hash_bytes, event->group_id));
+    qr_buckets_remove(&t->index, tag_of_entry(t, e), e + 1);
     t->entries[e].next = t->free_entry;
     t->free_entry = e;
-    t->num_used--;
 }
 
 static bool has_own_key(const quire_feed_event *event, uint32_t i)
