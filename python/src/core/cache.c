@@ -414,24 +414,16 @@ static PyGetSetDef cache_getset[] = {
     {"num_groups", py_get_u32, NULL, "Groups of layers.", PY_OFFSET(cache_object, num_groups)},
     {NULL, NULL, NULL, NULL, NULL}};
 
-static PyType_Slot cache_slots[] = {
-    {Py_tp_doc,
-     "Cache(*, num_gpu_blocks=0, max_model_len=0, plan=None, groups=None, block_size=16, "
-     "max_encoder_tokens=0, hash_block_size=0, enable_prefix_caching=True, use_eagle=False, "
-     "track_new_blocks=None, decode_context_parallel_size=1, prefill_context_parallel_size=1, "
-     "watermark=0.0, admit_below=0.8, preempt_above=0.95, event_log_bytes=0, "
-     "max_num_batched_tokens=0, max_requests=0, max_copies=0, num_host_blocks=0, digest_bytes=32, "
-     "log_stats=False, "
-     "profile='default')\n--\n\n"
-     "The KV cache of an engine: which blocks each request has.\n\n"
-     "num_gpu_blocks and max_model_len are needed, or a plan that has both. groups: layers as "
-     "dicts, one for each group; without them one group of full attention with block_size. "
-     "include/quire/cache.h explains each setting."},
-    {Py_tp_new, (void *)cache_new},
-    {Py_tp_dealloc, (void *)cache_dealloc},
-    {Py_tp_methods, cache_methods},
-    {Py_tp_getset, cache_getset},
-    {0, NULL}};
-
-PyType_Spec py_cache_spec = {"quire.Cache", sizeof(cache_object), 0,
-                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, cache_slots};
+PY_TYPE(
+    cache, "quire.Cache",
+    "Cache(*, num_gpu_blocks=0, max_model_len=0, plan=None, groups=None, block_size=16, "
+    "max_encoder_tokens=0, hash_block_size=0, enable_prefix_caching=True, use_eagle=False, "
+    "track_new_blocks=None, decode_context_parallel_size=1, prefill_context_parallel_size=1, "
+    "watermark=0.0, admit_below=0.8, preempt_above=0.95, event_log_bytes=0, "
+    "max_num_batched_tokens=0, max_requests=0, max_copies=0, num_host_blocks=0, digest_bytes=32, "
+    "log_stats=False, "
+    "profile='default')\n--\n\n"
+    "The KV cache of an engine: which blocks each request has.\n\n"
+    "num_gpu_blocks and max_model_len are needed, or a plan that has both. groups: layers as "
+    "dicts, one for each group; without them one group of full attention with block_size. "
+    "include/quire/cache.h explains each setting.")

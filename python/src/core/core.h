@@ -114,6 +114,17 @@ void *py_open(PyObject *object);
         py_delete(object);                                                                         \
     }
 
+/* The type of objects that can be made: name_new, name_dealloc, name_methods, name_getset. */
+#define PY_TYPE(name, text, doc)                                                                   \
+    static PyType_Slot name##_slots[] = {{Py_tp_doc, doc},                                         \
+                                         {Py_tp_new, (void *)name##_new},                          \
+                                         {Py_tp_dealloc, (void *)name##_dealloc},                  \
+                                         {Py_tp_methods, name##_methods},                          \
+                                         {Py_tp_getset, name##_getset},                            \
+                                         {0, NULL}};                                               \
+    PyType_Spec py_##name##_spec = {text, sizeof(name##_object), 0,                                \
+                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, name##_slots};
+
 /* An attribute that is a uint32_t of the object: the getter, and its closure. */
 PyObject *py_get_u32(PyObject *object, void *offset);
 #define PY_OFFSET(type, field) ((void *)(uintptr_t)offsetof(type, field))

@@ -107,8 +107,8 @@ static int extra_get(extra_keys *extra, PyObject *const *sources)
 
 /* ---- making ---------------------------------------------------------------- */
 
+/* The one field of a hasher's config that a scheduler has not under the same name. */
 static const py_field hasher_fields[] = {
-    PY_FIELD_NAMED(quire_hasher_config, "profile", profile, PY_FIELD_NAME, py_profiles),
     PY_FIELD(quire_hasher_config, max_extra_bytes, PY_FIELD_U32), PY_FIELDS_END};
 
 static int get_algo(const py_state *state, PyObject *source, quire_hash_algo *algo)
@@ -152,8 +152,7 @@ int py_hasher_take(const py_state *state, PyObject *keywords, uint32_t block_siz
     PyObject *none_hash = py_take(keywords, "none_hash");
     int err = PyErr_Occurred() ? -1 : 0;
     if (err == 0)
-        err =
-            py_fields_take(hasher_fields + 3, &config, keywords); /* the rest is the scheduler's */
+        err = py_fields_take(hasher_fields, &config, keywords);
     if (err == 0)
         err = make_hasher(state, &config, algo, seed, none_hash, hasher);
     *digest_bytes = (uint32_t)quire_hash_digest_bytes(config.algo);
@@ -441,18 +440,10 @@ static PyGetSetDef hasher_getset[] = {
     {"none_hash", hasher_none_hash, NULL, "What stands for the parent of a first block.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
-static PyType_Slot hasher_slots[] = {
-    {Py_tp_doc, "Hasher(algo='sha256', block_size=16, *, seed=None, none_hash=None, "
-                "profile='default', max_extra_bytes=0)\n--\n\n"
-                "Hashes blocks of tokens as vLLM does. Without seed and none_hash: at random."},
-    {Py_tp_new, (void *)hasher_new},
-    {Py_tp_dealloc, (void *)hasher_dealloc},
-    {Py_tp_methods, hasher_methods},
-    {Py_tp_getset, hasher_getset},
-    {0, NULL}};
-
-PyType_Spec py_hasher_spec = {"quire.Hasher", sizeof(hasher_object), 0,
-                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, hasher_slots};
+PY_TYPE(hasher, "quire.Hasher",
+        "Hasher(algo='sha256', block_size=16, *, seed=None, none_hash=None, "
+        "profile='default', max_extra_bytes=0)\n--\n\n"
+        "Hashes blocks of tokens as vLLM does. Without seed and none_hash: at random.")
 
 static PyMethodDef chain_methods[] = {
     {"append", chain_append, METH_O,

@@ -213,23 +213,15 @@ static PyGetSetDef plan_getset[] = {
     {"info", plan_info, NULL, "The numbers of the whole plan, as a dict.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
-static PyType_Slot plan_slots[] = {
-    {Py_tp_doc,
-     "Plan(layers, memory_bytes, /, *, max_model_len=0, max_num_batched_tokens=0, "
-     "max_encoder_tokens=0, auto_fit=False, hybrid=True, num_blocks_override=0, dcp_world_size=1, "
-     "pcp_world_size=1, use_eagle=False, block_size=0, hash_block_size=0, enable_caching=True, "
-     "use_connector=False)\n--\n\n"
-     "From a model's layers (dicts) and the memory of its workers to groups and blocks.\n\n"
-     "memory_bytes: one number, or a list with one for each worker. max_model_len is needed. "
-     "include/quire/plan.h explains each setting."},
-    {Py_tp_new, (void *)plan_new},
-    {Py_tp_dealloc, (void *)plan_dealloc},
-    {Py_tp_methods, plan_methods},
-    {Py_tp_getset, plan_getset},
-    {0, NULL}};
-
-PyType_Spec py_plan_spec = {"quire.Plan", sizeof(plan_object), 0,
-                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, plan_slots};
+PY_TYPE(
+    plan, "quire.Plan",
+    "Plan(layers, memory_bytes, /, *, max_model_len=0, max_num_batched_tokens=0, "
+    "max_encoder_tokens=0, auto_fit=False, hybrid=True, num_blocks_override=0, dcp_world_size=1, "
+    "pcp_world_size=1, use_eagle=False, block_size=0, hash_block_size=0, enable_caching=True, "
+    "use_connector=False)\n--\n\n"
+    "From a model's layers (dicts) and the memory of its workers to groups and blocks.\n\n"
+    "memory_bytes: one number, or a list with one for each worker. max_model_len is needed. "
+    "include/quire/plan.h explains each setting.")
 
 PyMethodDef py_plan_functions[] = {
     {"model_layers", py_model_layers, METH_O,

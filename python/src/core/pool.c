@@ -335,14 +335,6 @@ static PyGetSetDef pool_getset[] = {
     {"usage_share", pool_share, NULL, "1 - free / (num_blocks - 1), as vLLM computes it.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
-static PyType_Slot pool_slots[] = {
-    {Py_tp_doc, "Pool(num_blocks, *, enable_caching=True, hash_bytes=32, events=False)\n--\n\n"
-                "A fixed pool of KV blocks with a prefix cache. Block 0 is the null block."},
-    {Py_tp_new, (void *)pool_new},
-    {Py_tp_dealloc, (void *)pool_dealloc},
-    {Py_tp_methods, pool_methods},
-    {Py_tp_getset, pool_getset},
-    {0, NULL}};
-
-PyType_Spec py_pool_spec = {"quire.Pool", sizeof(pool_object), 0,
-                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, pool_slots};
+PY_TYPE(pool, "quire.Pool",
+        "Pool(num_blocks, *, enable_caching=True, hash_bytes=32, events=False)\n--\n\n"
+        "A fixed pool of KV blocks with a prefix cache. Block 0 is the null block.")

@@ -473,33 +473,24 @@ static PyGetSetDef sched_getset[] = {
     {"pause", sched_get_pause, sched_set_pause, "'unpaused', 'paused_new' or 'paused_all'.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
-static PyType_Slot sched_slots[] = {
-    {Py_tp_doc,
-     "Scheduler(*, num_gpu_blocks=0, max_model_len=0, plan=None, groups=None, block_size=16, "
-     "policy='fcfs', max_num_seqs=128, max_num_batched_tokens=2048, max_num_scheduled_tokens=0, "
-     "long_prefill_token_threshold=0, enable_chunked_prefill=True, enable_prefix_caching=True, "
-     "prefix_caching_hash_algo='sha256', seed=None, none_hash=None, "
-     "scheduler_reserve_full_isl=True, async_scheduling=False, max_batches=2, "
-     "num_speculative_tokens=0, num_lookahead_tokens=0, max_loras=0, is_encoder_decoder=False, "
-     "disable_chunked_mm_input=False, encoder_compute_budget=0, encoder_cache_size=0, "
-     "max_encoder_tokens=0, max_encoder_items=1024, mamba_block_size=0, hash_block_size=0, "
-     "use_eagle=False, track_new_blocks=None, decode_context_parallel_size=1, "
-     "prefill_context_parallel_size=1, watermark=0.0, admit_below=0.8, preempt_above=0.95, "
-     "include_finished_set=False, fail_on_load_error=False, log_stats=False, snapshots=False, "
-     "event_log_bytes=0, max_requests=4096, max_loading=0, max_text_tokens=8388608, "
-     "max_request_bytes=2048, max_extra_bytes=0, num_swap_blocks=0, swap_block_ns=0, "
-     "recompute_token_ns=1, max_pins=0, lookahead=0, prefix_window=0, prefix_patience=0, "
-     "max_copies=0, use_pressure=False, victim='default', "
-     "profile='default')\n--\n\n"
-     "Who computes how many tokens in the next step, as vLLM 0.20.0 decides it.\n\n"
-     "num_gpu_blocks and max_model_len are needed, or a plan that has both. groups: layers as "
-     "dicts, one for each group; without them one group of full attention with block_size. "
-     "include/quire/sched.h and cache.h explain each setting."},
-    {Py_tp_new, (void *)sched_new},
-    {Py_tp_dealloc, (void *)sched_dealloc},
-    {Py_tp_methods, sched_methods},
-    {Py_tp_getset, sched_getset},
-    {0, NULL}};
-
-PyType_Spec py_sched_spec = {"quire.Scheduler", sizeof(sched_object), 0,
-                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, sched_slots};
+PY_TYPE(sched, "quire.Scheduler",
+        "Scheduler(*, num_gpu_blocks=0, max_model_len=0, plan=None, groups=None, block_size=16, "
+        "policy='fcfs', max_num_seqs=128, max_num_batched_tokens=2048, max_num_scheduled_tokens=0, "
+        "long_prefill_token_threshold=0, enable_chunked_prefill=True, enable_prefix_caching=True, "
+        "prefix_caching_hash_algo='sha256', seed=None, none_hash=None, "
+        "scheduler_reserve_full_isl=True, async_scheduling=False, max_batches=2, "
+        "num_speculative_tokens=0, num_lookahead_tokens=0, max_loras=0, is_encoder_decoder=False, "
+        "disable_chunked_mm_input=False, encoder_compute_budget=0, encoder_cache_size=0, "
+        "max_encoder_tokens=0, max_encoder_items=1024, mamba_block_size=0, hash_block_size=0, "
+        "use_eagle=False, track_new_blocks=None, decode_context_parallel_size=1, "
+        "prefill_context_parallel_size=1, watermark=0.0, admit_below=0.8, preempt_above=0.95, "
+        "include_finished_set=False, fail_on_load_error=False, log_stats=False, snapshots=False, "
+        "event_log_bytes=0, max_requests=4096, max_loading=0, max_text_tokens=8388608, "
+        "max_request_bytes=2048, max_extra_bytes=0, num_swap_blocks=0, swap_block_ns=0, "
+        "recompute_token_ns=1, max_pins=0, lookahead=0, prefix_window=0, prefix_patience=0, "
+        "max_copies=0, use_pressure=False, victim='default', "
+        "profile='default')\n--\n\n"
+        "Who computes how many tokens in the next step, as vLLM 0.20.0 decides it.\n\n"
+        "num_gpu_blocks and max_model_len are needed, or a plan that has both. groups: layers as "
+        "dicts, one for each group; without them one group of full attention with block_size. "
+        "include/quire/sched.h and cache.h explain each setting.")
