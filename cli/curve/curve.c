@@ -1,5 +1,6 @@
 #include "curve.h"
 #include "lane.h"
+#include "output/grown.h"
 #include "trace/content.h"
 
 #include <math.h>
@@ -17,7 +18,9 @@ struct curve {
     uint64_t *keys; /* of the request at hand */
     uint64_t *kept; /* those of one lane */
     uint8_t *lane_of;
-    uint64_t room;
+    uint64_t keys_room;
+    uint64_t kept_room;
+    uint64_t lane_room;
 };
 
 curve *curve_open(const curve_options *options)
@@ -99,22 +102,9 @@ static void fill_keys(const curve *c, const trace_request *request, uint32_t num
 
 static bool reserve_keys(curve *c, uint64_t wanted)
 {
-    if (wanted <= c->room)
-        return true;
-    uint64_t room = wanted + wanted / 2;
-    uint64_t *keys = realloc(c->keys, room * sizeof *keys);
-    if (keys != NULL)
-        c->keys = keys;
-    uint64_t *kept = realloc(c->kept, room * sizeof *kept);
-    if (kept != NULL)
-        c->kept = kept;
-    uint8_t *lane_of = realloc(c->lane_of, room);
-    if (lane_of != NULL)
-        c->lane_of = lane_of;
-    if (keys == NULL || kept == NULL || lane_of == NULL)
-        return false;
-    c->room = room;
-    return true;
+    return reserve(&c->keys, wanted, &c->keys_room, sizeof *c->keys) &&
+           reserve(&c->kept, wanted, &c->kept_room, sizeof *c->kept) &&
+           reserve(&c->lane_of, wanted, &c->lane_room, sizeof *c->lane_of);
 }
 
 /* The lane that keeps a block; CURVE_LANES: none does. */

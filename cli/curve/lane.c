@@ -1,7 +1,6 @@
 #include "lane.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include "output/grown.h"
 
 void curve_lane_free(curve_lane *lane)
 {
@@ -38,30 +37,19 @@ static bool reserve_stack(curve_lane *lane, uint32_t more)
 static bool reserve_hits(curve_lane *lane)
 {
     uint64_t wanted = (uint64_t)lane->stack.num_elements + lane->ghosts.num_ghosts + 2;
-    if (wanted <= lane->hits_room)
-        return true;
-    uint64_t room = 2 * wanted + 1024;
-    uint64_t *hits = realloc(lane->hits, room * sizeof *hits);
-    if (hits == NULL)
+    uint64_t before = lane->hits_room;
+    if (!reserve(&lane->hits, wanted, &lane->hits_room, sizeof *lane->hits))
         return false;
-    memset(hits + lane->hits_room, 0, (room - lane->hits_room) * sizeof *hits);
-    lane->hits = hits;
-    lane->hits_room = room;
+    for (uint64_t i = before; i < lane->hits_room; i++)
+        lane->hits[i] = 0;
     return true;
 }
 
-static bool reserve(curve_lane *lane, const curve_blocks *blocks)
+static bool reserve_all(curve_lane *lane, const curve_blocks *blocks)
 {
-    if (blocks->num_full > lane->entries_room) {
-        uint32_t room = blocks->num_full + blocks->num_full / 2;
-        curve_entry **entries = realloc(lane->entries, room * sizeof *entries);
-        if (entries == NULL)
-            return false;
-        lane->entries = entries;
-        lane->entries_room = room;
-    }
     /* Twice: a block may get an entry for a copy of it. */
-    return curve_table_reserve(&lane->table, 2 * (uint64_t)blocks->num_full) &&
+    return reserve(&lane->entries, blocks->num_full, &lane->entries_room, sizeof *lane->entries) &&
+           curve_table_reserve(&lane->table, 2 * (uint64_t)blocks->num_full) &&
            reserve_stack(lane, blocks->num_held) && reserve_hits(lane);
 }
 
@@ -150,7 +138,7 @@ static void put_on_top(curve_lane *lane, curve_entry *entry)
 
 bool curve_lane_add(curve_lane *lane, const curve_blocks *blocks)
 {
-    if (!reserve(lane, blocks))
+    if (!reserve_all(lane, blocks))
         return false;
     if (lane->has_belady && !belady_add_request(&lane->belady, blocks->num_held))
         return false;

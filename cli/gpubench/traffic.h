@@ -27,8 +27,7 @@ typedef struct gpu_traffic {
     uint32_t num_jobs;   /* of a round and direction */
     quire_device_job *jobs[2];
     quire_device_copy *copies[2];
-    uint32_t next[2]; /* to be submitted in this round */
-    uint32_t num_ended;
+    uint32_t next[2];     /* to be submitted in this round */
     uint64_t bytes_moved; /* since it was opened */
     bool has_failed;
 } gpu_traffic;

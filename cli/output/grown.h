@@ -25,4 +25,20 @@ static inline bool grow(void *array, uint32_t used, uint32_t *room, uint32_t mos
     return true;
 }
 
+/* Room for `wanted` elements; where there is not, for more than that. False: no memory. */
+static inline bool reserve(void *array, uint64_t wanted, uint64_t *room, size_t bytes)
+{
+    void *elements;
+    if (wanted <= *room)
+        return true;
+    uint64_t larger = wanted + wanted / 2 + 1024;
+    memcpy(&elements, array, sizeof elements);
+    elements = realloc(elements, larger * bytes);
+    if (elements == NULL)
+        return false;
+    memcpy(array, &elements, sizeof elements);
+    *room = larger;
+    return true;
+}
+
 #endif

@@ -183,7 +183,6 @@ struct replay_result {
     double mean_cached;
     double mean_active;
     uint64_t scheduled_tokens;
-    uint64_t prefill_tokens;
     uint32_t max_running;
     uint64_t max_waiting;
     double max_waiting_s;   /* when there were so many for the first time */

@@ -303,7 +303,6 @@ void tally_step(replay *r, double start_s, double end_s)
     result->steps++;
     result->busy_s += end_s - start_s;
     result->scheduled_tokens += s->num_tokens;
-    result->prefill_tokens += s->num_prefill_tokens;
     result->mean_running += s->num_scheduled; /* a sum until the end */
 }
 
