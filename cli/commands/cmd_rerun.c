@@ -6,6 +6,7 @@
  * Options that follow the result's name replace those of the result. An option is passed on if its
  * value is not the default of this program.
  */
+#define _GNU_SOURCE /* asprintf */
 #include "commands.h"
 #include "output/grown.h"
 #include "output/made_by.h"
@@ -142,12 +143,9 @@ static char *locate_trace(const char *recorded, const char *result)
     const char *slash = strrchr(result, '/');
     if (o.trace_path != NULL || path[0] == '/' || slash == NULL || access(path, R_OK) == 0)
         return strdup(path);
-    size_t folder = (size_t)(slash - result) + 1;
-    char *beside = malloc(folder + strlen(path) + 1);
-    if (beside == NULL)
+    char *beside = NULL;
+    if (asprintf(&beside, "%.*s%s", (int)(slash - result) + 1, result, path) < 0)
         return NULL;
-    memcpy(beside, result, folder);
-    memcpy(beside + folder, path, strlen(path) + 1);
     if (access(beside, R_OK) == 0)
         return beside;
     free(beside);

@@ -22,8 +22,6 @@ static struct {
     const char *listen;
     option_list hosts;
     bool event_tokens;
-    int event_form;
-    int event_hashes;
     bool every_copy;
     const char *secret_file;
     const char *clients_file;
@@ -80,11 +78,12 @@ static const option table[] = {
     {"event-tokens", OPTION_SWITCH, &o.event_tokens, NULL,
      "put token ids into events, for routers that compute hashes; token ids reveal the prompts",
      .def = "off"},
-    {"event-form", OPTION_CHOICE, &o.event_form, "KIND",
+    {"event-form", OPTION_CHOICE, &o.s.publisher.as_maps, "KIND",
      "format of events: as in vLLM 0.20, or as in newer versions", .def = "array",
      .choices = event_forms, .is_given = &o.has_form},
-    {"event-hashes", OPTION_CHOICE, &o.event_hashes, "KIND", "64 bits of a hash, or all of it",
-     .def = "number", .choices = event_hashes, .is_given = &o.has_hashes},
+    {"event-hashes", OPTION_CHOICE, &o.s.publisher.hashes_as_bytes, "KIND",
+     "64 bits of a hash, or all of it", .def = "number", .choices = event_hashes,
+     .is_given = &o.has_hashes},
     {"every-copy", OPTION_SWITCH, &o.every_copy, NULL,
      "publish an event for each block, as vLLM 0.20 does, not only for the first and last with a "
      "hash",
@@ -254,8 +253,6 @@ static int read_events(serve_settings *s, serve_texts *texts)
         for (uint32_t i = 0; i < p->num_curve_clients; i++)
             texts->client_list[i] = texts->clients[i];
     }
-    p->hashes_as_bytes = (uint32_t)o.event_hashes;
-    p->as_maps = (uint32_t)o.event_form;
     p->every_copy = o.every_copy;
     p->curve_secret_key = o.secret_file != NULL ? texts->secret : NULL;
     p->curve_clients = texts->client_list;

@@ -6,11 +6,9 @@
 
 #include <stdio.h>
 
-static struct {
-    const char *html;
-} o = {.html = "quire-view.html"};
+static const char *html = "quire-view.html";
 
-static const option table[] = {{"html", OPTION_TEXT, &o.html, "FILE",
+static const option table[] = {{"html", OPTION_TEXT, &html, "FILE",
                                 "file of the page; -: standard output", .def = "quire-view.html",
                                 .role = OPTION_OUTPUT},
                                {0}};
@@ -18,7 +16,7 @@ static const option table[] = {{"html", OPTION_TEXT, &o.html, "FILE",
 static int write_page(const page *made)
 {
     char message[OUTPUT_MESSAGE_BYTES] = "not enough memory";
-    FILE *out = output_open(o.html, message);
+    FILE *out = output_open(html, message);
     bool is_written = out != NULL && page_write(made, out, NULL) && outputs_commit(message) == 0;
     return is_written ? 0 : command_failed(&cmd_view, "%s", message);
 }
@@ -32,7 +30,7 @@ static int run_view(void)
     int status = write_page(made);
     page_close(made);
     if (status == 0)
-        fprintf(stderr, "%s\n", o.html);
+        fprintf(stderr, "%s\n", html);
     return status;
 }
 

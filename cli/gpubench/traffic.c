@@ -1,5 +1,7 @@
 #include "traffic.h"
 
+#include "trace/content.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,16 +10,10 @@ enum { MOST_COPIES_OF_JOB = 8192, ENDED_AT_ONCE = 32, NUM_SAMPLES = 16, MOST_LAY
 
 /* ---- opening --------------------------------------------------------------- */
 
-static uint32_t next_random(uint64_t *state)
-{
-    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)(*state >> 33);
-}
-
 static void shuffle(uint32_t *numbers, uint32_t n, uint64_t *state)
 {
     for (uint32_t i = n; i > 1; i--) {
-        uint32_t other = next_random(state) % i;
+        uint32_t other = (uint32_t)(content_random(state) % i);
         uint32_t kept = numbers[i - 1];
         numbers[i - 1] = numbers[other];
         numbers[other] = kept;

@@ -1,11 +1,11 @@
 #include "events_probe.h"
 
 #include "options/secret_file.h"
+#include "output/progress.h"
 
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <zmq.h>
 
 enum { PROBE_MS = 1000 };
@@ -13,7 +13,7 @@ enum { PROBE_MS = 1000 };
 static const char WATCH[] = "inproc://probe";
 
 /* How far a connection came. */
-typedef enum progress {
+typedef enum reached {
     WENT_NOWHERE,
     WAS_REFUSED,
     IS_CONNECTED, /* and no more */
@@ -21,7 +21,7 @@ typedef enum progress {
     SPEAKS_OTHERWISE,
     WANTS_OTHER_KEYS,
     IS_DONE
-} progress;
+} reached;
 
 static bool set_keys(void *socket, const quire_subscriber_config *config)
 {
@@ -61,7 +61,7 @@ static bool next_sign(void *watch, long wait_ms, uint16_t *sign, uint32_t *value
     return true;
 }
 
-static progress advance(progress so_far, uint16_t sign, uint32_t value)
+static reached advance(reached so_far, uint16_t sign, uint32_t value)
 {
     switch (sign) {
     case ZMQ_EVENT_CONNECTED:
@@ -86,31 +86,28 @@ static progress advance(progress so_far, uint16_t sign, uint32_t value)
     }
 }
 
-static long now_ms(void)
+static reached watch_connection(void *watch)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (long)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-static progress watch_connection(void *watch)
-{
-    progress p = WENT_NOWHERE;
+    reached p = WENT_NOWHERE;
     uint16_t sign;
     uint32_t value;
-    long end = now_ms() + PROBE_MS;
-    for (long now = now_ms(); now < end && (p == WENT_NOWHERE || p == IS_CONNECTED); now = now_ms())
-        if (next_sign(watch, end - now, &sign, &value))
+    double end_s = progress_clock() + PROBE_MS * 1e-3;
+    while (p == WENT_NOWHERE || p == IS_CONNECTED) {
+        long left_ms = (long)((end_s - progress_clock()) * 1e3);
+        if (left_ms <= 0)
+            break;
+        if (next_sign(watch, left_ms, &sign, &value))
             p = advance(p, sign, value);
+    }
     return p;
 }
 
-static progress try_to_connect(const quire_subscriber_config *config, const char *endpoint,
-                               bool is_replay)
+static reached try_to_connect(const quire_subscriber_config *config, const char *endpoint,
+                              bool is_replay)
 {
     const int none = 0;
     const int is_v6 = strchr(endpoint, '[') != NULL;
-    progress p = WENT_NOWHERE;
+    reached p = WENT_NOWHERE;
     void *context = zmq_ctx_new();
     void *socket = context != NULL ? zmq_socket(context, is_replay ? ZMQ_DEALER : ZMQ_SUB) : NULL;
     void *watch = context != NULL ? zmq_socket(context, ZMQ_PAIR) : NULL;
@@ -135,7 +132,7 @@ static progress try_to_connect(const quire_subscriber_config *config, const char
 
 /* One that wants keys, or other keys, breaks off while it is greeted, as one of another kind does:
  * nothing tells them apart. */
-static const char *reason_of(progress p, bool has_keys, bool is_replay)
+static const char *reason_of(reached p, bool has_keys, bool is_replay)
 {
     switch (p) {
     case WENT_NOWHERE:
@@ -166,7 +163,7 @@ probe_result events_probe(const quire_subscriber_config *config, bool is_replay,
     message[0] = '\0';
     if (endpoint == NULL || (!is_replay && strchr(endpoint, '*') != NULL))
         return PROBE_UNKNOWN;
-    progress p = try_to_connect(config, endpoint, is_replay);
+    reached p = try_to_connect(config, endpoint, is_replay);
     if (p == IS_DONE)
         return PROBE_FINE;
     snprintf(message, PROBE_MESSAGE_BYTES, "%.200s: %s", endpoint,

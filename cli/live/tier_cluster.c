@@ -1,5 +1,6 @@
 #include "tier_cluster.h"
 
+#include "output/interrupt.h"
 #include "output/output.h"
 
 #include <errno.h>
@@ -13,7 +14,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -141,13 +141,7 @@ static bool redis_ask(uint32_t port, char said[REDIS_ASK_BYTES], ...)
     return is_good;
 }
 
-/* ---- the cluster ----------------------------------------------------------- */
-
-static void sleep_a_little(void)
-{
-    struct timespec t = {.tv_nsec = TRY_MS * 1000000L};
-    nanosleep(&t, NULL);
-}
+/* ---- what is in the folder ------------------------------------------------- */
 
 static const char *path_of(const cluster_plan *p, uint32_t node, const char *name)
 {
@@ -156,8 +150,6 @@ static const char *path_of(const cluster_plan *p, uint32_t node, const char *nam
                    name);
     return path;
 }
-
-/* ---- what is in the folder ------------------------------------------------- */
 
 static const char *note_path(const cluster_plan *p)
 {
@@ -272,7 +264,7 @@ static bool await_answer(const cluster_plan *p, uint32_t node)
     for (int i = 0; i < TRIES; i++) {
         if (who_is_there(p, node) == OURS)
             return true;
-        sleep_a_little();
+        interrupt_sleep(TRY_MS * 1e-3);
     }
     return false;
 }
@@ -360,7 +352,7 @@ static int await_whole(const command *cmd, const cluster_plan *p)
         fflush(stdout);
         told = ready;
         if (ready < p->nodes)
-            sleep_a_little();
+            interrupt_sleep(TRY_MS * 1e-3);
     }
     return ready == p->nodes
                ? 0
@@ -416,7 +408,7 @@ static bool stop_node(const cluster_plan *p, uint32_t node)
         return true;
     (void)redis_ask(p->port + node, said, "SHUTDOWN", "NOSAVE", NULL);
     for (int i = 0; i < TRIES && redis_can_connect(p->port + node); i++)
-        sleep_a_little();
+        interrupt_sleep(TRY_MS * 1e-3);
     return !redis_can_connect(p->port + node);
 }
 

@@ -22,16 +22,12 @@ static plan_settings with_defaults(const plan_settings *given)
 
 /* The widest moment of a step is inside a feed-forward part, with the hidden states and what is
  * added to them beside it; at its end, logits in bfloat16 and in float32. */
-static uint64_t plan_reserve_bytes(const shape *s, const plan_settings *settings)
+static uint64_t plan_reserve_bytes(const shape *s, const plan_settings *set)
 {
     const double other = 0.75 * GIB; /* the driver's context, communication, captured graphs */
-    plan_settings set = with_defaults(settings);
-    double width = s->num_experts == 0
-                       ? s->ffn
-                       : (double)s->num_active_experts * s->expert_ffn + s->shared_ffn;
-    double token_bytes = 2 * (4.0 * s->hidden + 3 * width / set.tp);
+    double token_bytes = 2 * (4.0 * s->hidden + 3 * shape_width(s) / set->tp);
     double row_bytes = 6.0 * s->vocab;
-    return (uint64_t)(set.max_num_batched_tokens * token_bytes + set.max_num_seqs * row_bytes +
+    return (uint64_t)(set->max_num_batched_tokens * token_bytes + set->max_num_seqs * row_bytes +
                       other);
 }
 

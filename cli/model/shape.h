@@ -98,6 +98,14 @@ typedef struct shape_size {
 
 shape_size shape_measure(const shape *s);
 
+/* Of the feed-forward part, as one token has it: of all experts that it is sent to. */
+static inline double shape_width(const shape *s)
+{
+    if (s->num_experts == 0)
+        return s->ffn;
+    return (double)s->num_active_experts * s->expert_ffn + s->shared_ffn;
+}
+
 /* The layers as the library sees them, on one of tp workers. A status of the library's. */
 typedef struct shape_layers_params {
     uint32_t tp;         /* 0 = 1 */

@@ -17,14 +17,11 @@
  * GPU has; and queries, keys, values, and the inside of its feed-forward part, which they share. */
 static double activation_elements(const shape *s, uint32_t tp)
 {
-    double width = s->num_experts == 0
-                       ? s->ffn
-                       : (double)s->num_active_experts * s->expert_ffn + s->shared_ffn;
     double heads = s->head_dim * (3.0 * s->num_heads + 2.0 * s->num_kv_heads);
     if (s->kv_lora_rank > 0)
         heads = (double)s->num_heads *
                 (2.0 * (s->qk_nope_head_dim + s->qk_rope_head_dim) + 2.0 * s->v_head_dim);
-    return 4.0 * s->hidden + (3 * width + heads) / tp;
+    return 4.0 * s->hidden + (3 * shape_width(s) + heads) / tp;
 }
 
 /* FLOPs of one query and one key in one layer. Latent attention decodes on the latent vectors,

@@ -206,6 +206,12 @@ uint32_t tiers_num_slots(const tiers_lower *lower, uint64_t block_bytes)
     return slots < QUIRE_MAX_BLOCKS ? (uint32_t)slots : QUIRE_MAX_BLOCKS;
 }
 
+const char *tiers_label(tiers_kind kind)
+{
+    static const char *const LABELS[] = {"cpu", "file", "redis", "peer"};
+    return LABELS[kind];
+}
+
 uint32_t tiers_describe(const tiers_settings *s, uint64_t block_bytes, page_tier *tiers)
 {
     static const char *const NAMES[] = {"CPU", "File", "Redis", "Peer"};

@@ -39,8 +39,6 @@ static void write_csv(const replay *r, const live *l, double end_s)
 /* One more column for each place that hits come from. */
 static void write_csv_head(const replay *r)
 {
-    static const char *const SOURCES[] = {
-        [TIERS_FILE] = "file", [TIERS_REDIS] = "redis", [TIERS_PEER] = "peer"};
     FILE *out = r->settings->requests_csv;
     fputs("request,line,session,turn,arrival_s,scheduled_s,first_token_s,end_s,prompt_tokens,"
           "output_tokens,hit_tokens,preemptions,ttft_ms,tpot_ms,e2e_ms,queue_ms",
@@ -50,7 +48,7 @@ static void write_csv_head(const replay *r)
     if (r->num_tiers > 0)
         fputs(",gpu_tokens,cpu_tokens", out);
     for (uint32_t i = 0; i + 1 < r->num_tiers; i++)
-        fprintf(out, ",%s_tokens", SOURCES[r->settings->tiers.lower[i].kind]);
+        fprintf(out, ",%s_tokens", tiers_label(r->settings->tiers.lower[i].kind));
     if (r->settings->swap.num_blocks > 0)
         fputs(",swaps", out);
     fputc('\n', out);

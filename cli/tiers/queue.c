@@ -1,5 +1,7 @@
 #include "queue.h"
 
+#include "trace/content.h"
+
 #include <stdlib.h>
 
 bool tiers_queue_init(tiers_queue *q, uint32_t capacity, double bytes_per_s, double latency_s)
@@ -58,11 +60,7 @@ uint64_t tiers_queue_next_ns(const tiers_queue *q)
     return q->num > 0 ? q->entries[q->first].end_ns : UINT64_MAX;
 }
 
-/* splitmix64 */
 double tiers_dice(uint64_t *state)
 {
-    uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return (double)((x ^ x >> 31) >> 11) * 0x1p-53;
+    return (double)(content_random(state) >> 11) * 0x1p-53;
 }

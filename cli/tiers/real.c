@@ -235,9 +235,7 @@ int tiers_real_open_tier(tiers_real *r, const tiers_lower *lower, quire_slots_po
                          quire_tier **tier, char *message, size_t message_bytes)
 {
     quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
-    common.label = lower->kind == TIERS_FILE    ? "file"
-                   : lower->kind == TIERS_REDIS ? "redis"
-                                                : "peer";
+    common.label = tiers_label(lower->kind);
     common.memory = r->memory;
     common.memory_bytes = r->memory_bytes;
     common.max_bytes_in_flight = REAL_BYTES_IN_FLIGHT;

@@ -291,7 +291,6 @@ static tiers_sim *make_sim(const tiers_sim_config *c)
 int tiers_sim_open(const tiers_sim_config *config, quire_tier **tier, tiers_sim **sim,
                    char *message, size_t message_bytes)
 {
-    static const char *const LABELS[] = {[TIERS_FILE] = "file", [TIERS_REDIS] = "redis"};
     static const char *const MEDIUMS[] = {[TIERS_FILE] = "DISK", [TIERS_REDIS] = "REDIS"};
     quire_tier_ops ops = {.abi = 1,
                           .size = sizeof ops,
@@ -316,7 +315,7 @@ int tiers_sim_open(const tiers_sim_config *config, quire_tier **tier, tiers_sim 
     }
     quire_tier_config c = QUIRE_TIER_CONFIG_INIT;
     c.ops = &ops;
-    c.label = LABELS[config->lower->kind];
+    c.label = tiers_label(config->lower->kind);
     c.self = *sim;
     c.max_jobs = SIM_MAX_JOBS;
     c.max_bytes_in_flight = (uint64_t)(config->lower->bytes_per_s * SIM_BUSY_S);

@@ -16,6 +16,15 @@ static inline uint64_t content_of(uint64_t kind, uint64_t a, uint64_t b)
     return x ^ x >> 32;
 }
 
+/* The next number of a row that looks random, and is the same in every run: splitmix64. */
+static inline uint64_t content_random(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
 /* Tokens [first, first + n) of a content: a stride through 31 bits, so that two contents agree in
  * one place at most by chance. */
 static inline void content_tokens(uint64_t content, uint32_t first, uint32_t n, quire_token *out)

@@ -1,6 +1,7 @@
 /* cli/trace/generate.c - makes up workloads: see generate.h. */
 #define _GNU_SOURCE /* fopencookie */
 #include "generate.h"
+#include "content.h"
 #include "output/output.h"
 
 #include <errno.h>
@@ -104,24 +105,15 @@ generate_options generate_defaults(generate_kind kind)
 
 /* ---- chance ---------------------------------------------------------------- */
 
-/* splitmix64 */
-static uint64_t draw(maker *m)
-{
-    uint64_t z = m->random += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
 /* In (0, 1]: its logarithm is finite. */
 static double draw_share(maker *m)
 {
-    return ((double)(draw(m) >> 11) + 1) * 0x1p-53;
+    return ((double)(content_random(&m->random) >> 11) + 1) * 0x1p-53;
 }
 
 static uint64_t draw_below(maker *m, uint64_t n)
 {
-    return (uint64_t)((double)(draw(m) >> 11) * 0x1p-53 * (double)n);
+    return (uint64_t)((double)(content_random(&m->random) >> 11) * 0x1p-53 * (double)n);
 }
 
 /* Log-normal with this mean. */
