@@ -4,6 +4,7 @@
 #include "curve/report.h"
 #include "options/engine.h"
 #include "options/value_list.h"
+#include "output/failure.h"
 #include "output/interrupt.h"
 #include "output/made_by.h"
 #include "output/output.h"
@@ -420,7 +421,6 @@ static int run(trace_reader *reader)
 
 static int run_curve(void)
 {
-    char message[TRACE_MESSAGE_BYTES];
     int status = take_sizes();
     if (status == 0)
         status = take_policies();
@@ -428,9 +428,9 @@ static int run_curve(void)
         status = engine_resolve_format(&cmd_curve, o.format, &o.trace.format);
     if (status != 0)
         return status;
-    trace_reader *reader = trace_open(cmd_curve.arguments[0], &o.trace, message);
+    trace_reader *reader = trace_open(cmd_curve.arguments[0], &o.trace);
     if (reader == NULL)
-        return command_failed(&cmd_curve, "%s", message);
+        return command_failed(&cmd_curve, "%s", failure());
     o.report.made_by = made_by(&cmd_curve, cmd_curve.arguments[0]);
     interrupt_catch();
     status = outputs_open_for(&cmd_curve);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "output/failure.h"
 #include "output/made_by.h"
 #include "trace/generate.h"
 
@@ -146,13 +147,11 @@ static int run_generate(void)
     json_t *record = made_by(&cmd_generate, NULL);
     options.made_by = json_dumps(record, JSON_REAL_PRECISION(12));
     json_decref(record);
-    char message[GENERATE_MESSAGE_BYTES] = "not enough memory";
-    generate_writer *writer = generate_writer_open(o.out, message);
-    bool is_written = writer != NULL && generate(&options, writer);
-    if (writer != NULL && !generate_writer_close(writer, message))
-        is_written = false;
+    generate_writer *writer = generate_writer_open(o.out);
+    bool is_made = writer != NULL && generate(&options, writer);
+    bool is_written = writer != NULL && generate_writer_close(writer) && is_made;
     if (!is_written)
-        command_error(&cmd_generate, "%s", message);
+        command_error(&cmd_generate, "%s", failure());
     free(options.made_by);
     return is_written ? 0 : 1;
 }

@@ -47,7 +47,6 @@ static const option table[] = {
 
 static void list_presets(void)
 {
-    char message[GPU_MESSAGE_BYTES];
     gpu g;
     printf("%-20s %8s %8s %7s %10s %12s\n", "model", "total B", "active B", "layers", "KV B/token",
            "tokens");
@@ -63,7 +62,7 @@ static void list_presets(void)
     }
     printf("\n%-20s %8s %12s %12s %8s\n", "GPU", "GiB", "bf16 TFLOPS", "fp8 TFLOPS", "TB/s");
     for (uint32_t i = 0; gpu_preset_name(i); i++)
-        if (gpu_find(gpu_preset_name(i), &g, message))
+        if (gpu_find(gpu_preset_name(i), &g))
             printf("%-20s %8.1f %12.1f %12.1f %8.3f%s\n", g.name, (double)g.memory_bytes / GIB,
                    g.bf16_tflops, g.fp8_tflops, g.bandwidth_tbps,
                    g.is_fitted ? "  time model fitted" : "");
@@ -93,11 +92,10 @@ static double mean_waste(uint32_t mean_tokens, uint32_t block_size)
 static void fill_size_row(const engine_setup *setup, const plan_settings *settings,
                           uint32_t block_size, size_row *row)
 {
-    char message[PLAN_MESSAGE_BYTES];
     plan_settings other = *settings;
     other.block_size = block_size;
     *row = (size_row){.block_size = block_size};
-    row->fits = plan_num_blocks(&setup->shape, &setup->gpu, &other, &row->plan, NULL, message) == 0;
+    row->fits = plan_num_blocks(&setup->shape, &setup->gpu, &other, &row->plan, NULL) == 0;
     row->waste = mean_waste(o.mean_tokens, block_size);
     row->hash_per_1000 = 1000.0 / block_size;
     row->tables_bytes = 4.0 * row->plan.num_groups * o.engine.plan.max_num_seqs *

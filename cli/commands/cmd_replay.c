@@ -1,6 +1,7 @@
 /* cmd_replay.c - `quire replay`: a trace through the scheduler, and what came of it. */
 #include "commands.h"
 #include "options/replay_options.h"
+#include "output/failure.h"
 #include "output/interrupt.h"
 #include "output/output.h"
 #include "output/progress.h"
@@ -136,7 +137,6 @@ static int run(replay_setup *setup)
     replay_settings *settings = &setup->settings;
     description d;
     replay_result result;
-    char message[REPLAY_MESSAGE_BYTES];
     progress p;
     describe(setup, &d);
     settings->meta = &d.meta;
@@ -153,10 +153,10 @@ static int run(replay_setup *setup)
     settings->why = o.why.file;
     settings->perfetto = o.perfetto.file;
     if (status == 0) {
-        status = replay_run(settings, &result, message) != 0;
+        status = replay_run(settings, &result) != 0;
         progress_end(&p);
         if (status != 0)
-            command_failed(&cmd_replay, "%s", message);
+            command_failed(&cmd_replay, "%s", failure());
         else
             status = write_results(setup, &d, &result);
         replay_result_free(&result);

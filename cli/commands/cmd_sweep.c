@@ -1,6 +1,7 @@
 /* cmd_sweep.c - `quire sweep`: a replay for each combination of options. */
 #include "commands.h"
 #include "options/replay_options.h"
+#include "output/failure.h"
 #include "output/file_uses.h"
 #include "output/interrupt.h"
 #include "output/made_by.h"
@@ -122,15 +123,14 @@ static int run_point(const sweep *s, uint32_t point, FILE *out)
 {
     replay_setup setup;
     replay_result result;
-    char message[REPLAY_MESSAGE_BYTES];
     int status = parse_point(s, point);
     if (status != 0)
         return status;
     status = replay_prepare(&cmd_sweep, &o.replay, s->trace, &setup);
     setup.settings.progress = has_progress ? tell_sweep : NULL;
     if (status == 0) {
-        if (replay_run(&setup.settings, &result, message) != 0)
-            status = command_error(&cmd_sweep, "%s", message);
+        if (replay_run(&setup.settings, &result) != 0)
+            status = command_error(&cmd_sweep, "%s", failure());
         else
             status = write_report(s, &setup, &result, out);
         replay_result_free(&result);

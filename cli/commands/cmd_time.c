@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "model/calibrate.h"
 #include "options/engine.h"
+#include "output/failure.h"
 #include "output/json_print.h"
 #include "output/made_by.h"
 
@@ -72,12 +73,11 @@ static void print_parts(const step_parts *parts, double ms)
 /* A step is predicted whether or not the model fits; that it does not is said. */
 static bool check_fit(const engine_setup *setup)
 {
-    char message[PLAN_MESSAGE_BYTES];
     plan_settings settings = {.tp = o.engine.plan.tp, .cache_dtype = setup->cache_dtype};
     plan_result plan;
-    bool fits = plan_num_blocks(&setup->shape, &setup->gpu, &settings, &plan, NULL, message) == 0;
+    bool fits = plan_num_blocks(&setup->shape, &setup->gpu, &settings, &plan, NULL) == 0;
     if (!fits)
-        command_error(&cmd_time, "note: %s", message);
+        command_error(&cmd_time, "note: %s", failure());
     return fits;
 }
 
@@ -169,7 +169,6 @@ static void print_constants(gpu_constants before, gpu_constants after)
 
 static int fit_constants(engine_setup *setup, const steps_file *file, double *ms)
 {
-    char message[GPU_MESSAGE_BYTES];
     gpu_constants before = setup->gpu.constants;
     if (!calibrate(file, &setup->gpu, o.engine.plan.tp, setup->cache_dtype))
         return command_error(&cmd_time, "%s: contains no measured step", o.calibrate);
@@ -181,18 +180,17 @@ static int fit_constants(engine_setup *setup, const steps_file *file, double *ms
                "weights:\nadd steps of a second model of another size.\n");
     if (o.write_constants &&
         !gpu_constants_write(o.write_constants, &setup->gpu.constants,
-                             "constants of the time model, for --time-constants", message))
-        return command_failed(&cmd_time, "--write-constants: %s", message);
+                             "constants of the time model, for --time-constants"))
+        return command_failed(&cmd_time, "--write-constants: %s", failure());
     return 0;
 }
 
 static int time_file(engine_setup *setup)
 {
-    char message[STEPS_MESSAGE_BYTES];
     steps_file file;
     int status = 0;
-    if (steps_read(o.csv ? o.csv : o.calibrate, &setup->shape, &file, message) != 0)
-        return command_error(&cmd_time, "%s", message);
+    if (steps_read(o.csv ? o.csv : o.calibrate, &setup->shape, &file) != 0)
+        return command_error(&cmd_time, "%s", failure());
     double *ms = calloc(file.num_steps, sizeof *ms);
     if (!ms) {
         status = command_error(&cmd_time, "out of memory");

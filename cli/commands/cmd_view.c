@@ -1,5 +1,6 @@
 /* cli/commands/cmd_view.c - `quire view`: step snapshots to a page. */
 #include "commands.h"
+#include "output/failure.h"
 #include "output/output.h"
 #include "page/page.h"
 #include "replay/snapshots.h"
@@ -13,21 +14,15 @@ static const option table[] = {{"html", OPTION_TEXT, &html, "FILE",
                                 .role = OPTION_OUTPUT},
                                {0}};
 
-static int write_page(const page *made)
-{
-    char message[OUTPUT_MESSAGE_BYTES] = "not enough memory";
-    FILE *out = output_open(html, message);
-    bool is_written = out != NULL && page_write(made, out, NULL) && outputs_commit(message) == 0;
-    return is_written ? 0 : command_failed(&cmd_view, "%s", message);
-}
-
 static int run_view(void)
 {
-    char message[SNAPSHOTS_MESSAGE_BYTES];
-    page *made = snapshots_read(cmd_view.arguments[0], message);
+    page *made = snapshots_read(cmd_view.arguments[0]);
     if (made == NULL)
-        return command_failed(&cmd_view, "%s", message);
-    int status = write_page(made);
+        return command_failed(&cmd_view, "%s", failure());
+    FILE *out = output_open(html);
+    int status = out == NULL                   ? command_failed(&cmd_view, "%s", failure())
+                 : page_write(made, out, NULL) ? outputs_commit_for(&cmd_view)
+                                               : command_failed(&cmd_view, "not enough memory");
     page_close(made);
     if (status == 0)
         fprintf(stderr, "%s\n", html);

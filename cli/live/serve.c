@@ -1,4 +1,5 @@
 #include "serve.h"
+#include "output/failure.h"
 #include "output/interrupt.h"
 #include "output/output.h"
 #include "output/progress.h"
@@ -133,13 +134,10 @@ static void show_line(void *user, const replay_progress *now)
 
 static int write_json_file(const server *s, const char *text)
 {
-    char message[OUTPUT_MESSAGE_BYTES];
     if (s->settings->json.file == NULL)
         return 0;
     fprintf(s->settings->json.file, "%s\n", text);
-    if (outputs_commit(message) == 0)
-        return 0;
-    return command_failed(s->cmd, "--json: %s", message);
+    return outputs_commit() == 0 ? 0 : command_failed(s->cmd, "--json: %s", failure());
 }
 
 static int write_report(const server *s, replay_result *result)
@@ -228,40 +226,38 @@ static void stop(server *s)
 /* ---- what the replay calls ----------------------------------------------------- */
 
 /* The libraries name their own settings; here are the options that set them. */
-static void explain_http(const quire_http_config *config, int err, const char *said,
-                         char message[REPLAY_MESSAGE_BYTES])
+static void explain_http(const quire_http_config *config, int err, const char *said)
 {
     const char *name = strncmp(said, "invalid host ", 13) == 0   ? "host"
                        : strncmp(said, "invalid token", 13) == 0 ? "token-file"
                        : strncmp(said, "model_name", 10) == 0    ? "model"
                                                                  : "listen";
     if (err == QUIRE_E_UNSAFE)
-        snprintf(message, REPLAY_MESSAGE_BYTES,
-                 "--listen: %s is reachable from other machines: give --token-file FILE, or listen "
-                 "on 127.0.0.1",
-                 config->address);
+        fail_with(
+            "--listen: %s is reachable from other machines: give --token-file FILE, or listen "
+            "on 127.0.0.1",
+            config->address);
     else
-        snprintf(message, REPLAY_MESSAGE_BYTES, "--%s: %.500s", name, said);
+        fail_with("--%s: %.500s", name, said);
 }
 
-static void explain_publisher(const quire_publisher_config *config, int err, const char *said,
-                              char message[REPLAY_MESSAGE_BYTES])
+static void explain_publisher(const quire_publisher_config *config, int err, const char *said)
 {
     const char *replay = config->replay_endpoint;
     bool is_replay =
         replay != NULL && strstr(said, config->endpoint) == NULL && strstr(said, replay) != NULL;
     const char *name = is_replay ? "replay-events" : "events";
     if (err == QUIRE_E_UNSAFE)
-        snprintf(message, REPLAY_MESSAGE_BYTES,
-                 "--%s: '%.200s' is reachable from other machines: give keys (--curve-secret-file, "
-                 "--curve-clients-file), use tcp://127.0.0.1:PORT or ipc://FILE, or, on a trusted "
-                 "network, --allow-strangers-to-read-prompts-and-stall-us",
-                 name, is_replay ? replay : config->endpoint);
+        fail_with(
+            "--%s: '%.200s' is reachable from other machines: give keys (--curve-secret-file, "
+            "--curve-clients-file), use tcp://127.0.0.1:PORT or ipc://FILE, or, on a trusted "
+            "network, --allow-strangers-to-read-prompts-and-stall-us",
+            name, is_replay ? replay : config->endpoint);
     else
-        snprintf(message, REPLAY_MESSAGE_BYTES, "--%s: %.500s", name, said);
+        fail_with("--%s: %.500s", name, said);
 }
 
-static int begin(void *user, quire_sched *sched, char message[REPLAY_MESSAGE_BYTES])
+static int begin(void *user, quire_sched *sched)
 {
     server *s = user;
     quire_http_config http = s->settings->http;
@@ -272,11 +268,11 @@ static int begin(void *user, quire_sched *sched, char message[REPLAY_MESSAGE_BYT
     char said[REPLAY_MESSAGE_BYTES] = "";
     int err = quire_http_create(&http, &s->http, said, sizeof said);
     if (err != QUIRE_OK)
-        explain_http(&http, err, said, message);
+        explain_http(&http, err, said);
     if (err == QUIRE_OK && s->settings->has_events) {
         err = quire_publisher_create(&publisher, &s->publisher, said, sizeof said);
         if (err != QUIRE_OK)
-            explain_publisher(&publisher, err, said, message);
+            explain_publisher(&publisher, err, said);
     }
     if (err != QUIRE_OK) {
         s->status = err == QUIRE_E_SYSTEM || err == QUIRE_E_NOMEM ? 1 : 2;
@@ -327,7 +323,6 @@ int serve_run(const command *cmd, const serve_settings *settings, replay_setup *
                           .end = end,
                           .user = &s};
     replay_result result;
-    char message[REPLAY_MESSAGE_BYTES];
     interrupt_catch();
     setup->settings.watch = &watch;
     setup->settings.tiers.peer_port = &s.peer_port;
@@ -340,10 +335,10 @@ int serve_run(const command *cmd, const serve_settings *settings, replay_setup *
     progress_begin(&s.progress, !settings->quiet);
     setup->settings.progress = s.progress.is_on ? show_line : NULL;
     setup->settings.progress_user = &s;
-    int failed = replay_run(&setup->settings, &result, message);
+    int failed = replay_run(&setup->settings, &result);
     replay_result_free(&result);
     if (failed == 0)
         return s.status;
-    command_error(cmd, "%s", message);
+    command_error(cmd, "%s", failure());
     return s.status != 0 ? s.status : 1;
 }

@@ -1,5 +1,6 @@
 #include "tier_cluster.h"
 
+#include "output/failure.h"
 #include "output/interrupt.h"
 #include "output/output.h"
 
@@ -160,13 +161,12 @@ static const char *note_path(const cluster_plan *p)
 
 static int write_note(const command *cmd, const cluster_plan *p)
 {
-    char message[OUTPUT_MESSAGE_BYTES];
-    FILE *note = output_open(note_path(p), message);
+    FILE *note = output_open(note_path(p));
     if (note != NULL)
         fprintf(note, "port %u nodes %u\n", p->port, p->nodes);
-    if (note != NULL && outputs_commit(message) == 0)
+    if (note != NULL && outputs_commit() == 0)
         return 0;
-    return command_failed(cmd, "%s", message);
+    return command_failed(cmd, "%s", failure());
 }
 
 /* The cluster that is noted there takes the place of port and nodes. */
@@ -213,10 +213,9 @@ static owner who_is_there(const cluster_plan *p, uint32_t node)
 
 static bool write_config(const cluster_plan *p, uint32_t node)
 {
-    char message[OUTPUT_MESSAGE_BYTES];
     if (mkdir(path_of(p, node, ""), 0700) != 0 && errno != EEXIST)
         return false;
-    FILE *out = output_open(path_of(p, node, "redis.conf"), message);
+    FILE *out = output_open(path_of(p, node, "redis.conf"));
     if (out == NULL)
         return false;
     fprintf(out,
@@ -226,7 +225,7 @@ static bool write_config(const cluster_plan *p, uint32_t node)
             "cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-node-timeout 2000\n"
             "cluster-require-full-coverage no\ncluster-allow-reads-when-down yes\n",
             p->port + node, p->maxmemory);
-    return outputs_commit(message) == 0;
+    return outputs_commit() == 0;
 }
 
 /* 0, or what exec said: the server itself says the rest in its log. */

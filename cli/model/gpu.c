@@ -11,6 +11,7 @@
  * quite; `quire time --calibrate` puts measured ones in their place.
  */
 #include "gpu.h"
+#include "output/failure.h"
 #include "output/output.h"
 
 #include <ctype.h>
@@ -91,7 +92,7 @@ static void fill_in(const gpu_row *row, gpu *out)
     out->constants.link_gbps *= row->link_gbps / measured->link_gbps;
 }
 
-bool gpu_find(const char *name, gpu *out, char message[GPU_MESSAGE_BYTES])
+bool gpu_find(const char *name, gpu *out)
 {
     char wanted[64];
     char known[64];
@@ -105,10 +106,9 @@ bool gpu_find(const char *name, gpu *out, char message[GPU_MESSAGE_BYTES])
             return true;
         }
     }
-    int used = snprintf(message, GPU_MESSAGE_BYTES, "unknown GPU \"%s\"; known are", name);
-    for (int i = 0; i < NUM_ROWS && used < GPU_MESSAGE_BYTES; i++)
-        used += snprintf(message + used, (size_t)(GPU_MESSAGE_BYTES - used), "%s %s",
-                         i == 0 ? "" : ",", rows[i].name);
+    fail_with("unknown GPU \"%s\"; known are", name);
+    for (int i = 0; i < NUM_ROWS; i++)
+        fail_with("%s%s %s", failure(), i == 0 ? "" : ",", rows[i].name);
     return false;
 }
 
@@ -192,39 +192,31 @@ static bool read_constant(char *line, gpu_constants *c)
     return false;
 }
 
-bool gpu_constants_read(const char *path, gpu_constants *c, char message[GPU_MESSAGE_BYTES])
+bool gpu_constants_read(const char *path, gpu_constants *c)
 {
     char line[256];
     FILE *file = fopen(path, "r");
-    if (!file) {
-        snprintf(message, GPU_MESSAGE_BYTES, "%s: %s", path, strerror(errno));
-        return false;
-    }
+    if (!file)
+        return fail_with("%s: %s", path, strerror(errno)) == 0;
     bool is_good = true;
     for (int number = 1; is_good && fgets(line, sizeof line, file); number++) {
         is_good = read_constant(line, c);
         if (!is_good)
-            snprintf(message, GPU_MESSAGE_BYTES,
-                     "%s:%d: invalid line (expected a constant and its value: layer_us 40.1)", path,
-                     number);
+            fail_with("%s:%d: invalid line (expected a constant and its value: layer_us 40.1)",
+                      path, number);
     }
     fclose(file);
     return is_good;
 }
 
-bool gpu_constants_write(const char *path, const gpu_constants *c, const char *comment,
-                         char message[GPU_MESSAGE_BYTES])
+bool gpu_constants_write(const char *path, const gpu_constants *c, const char *comment)
 {
     gpu_constants copy = *c;
-    char why[OUTPUT_MESSAGE_BYTES] = "";
-    FILE *file = output_open(path, why);
-    if (file != NULL) {
-        fprintf(file, "# %s\n", comment);
-        for (uint32_t i = 0; i < NUM_CONSTANTS; i++)
-            fprintf(file, "%s %.6g\n", constant_rows[i].name, *gpu_constant(&copy, i));
-    }
-    bool is_good = file != NULL && outputs_commit(why) == 0;
-    if (!is_good)
-        snprintf(message, GPU_MESSAGE_BYTES, "%s", why);
-    return is_good;
+    FILE *file = output_open(path);
+    if (file == NULL)
+        return false;
+    fprintf(file, "# %s\n", comment);
+    for (uint32_t i = 0; i < NUM_CONSTANTS; i++)
+        fprintf(file, "%s %.6g\n", constant_rows[i].name, *gpu_constant(&copy, i));
+    return outputs_commit() == 0;
 }

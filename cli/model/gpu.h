@@ -10,8 +10,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { GPU_MESSAGE_BYTES = 512 };
-
 /* docs/time-model.md says what each is. */
 typedef struct gpu_constants {
     double matmul_tflops;    /* matrices, bfloat16 */
@@ -38,7 +36,7 @@ typedef struct gpu {
 } gpu;
 
 /* "H200", "a100-80g": case does not matter. False, and a sentence, where there is none. */
-bool gpu_find(const char *name, gpu *out, char message[GPU_MESSAGE_BYTES]);
+bool gpu_find(const char *name, gpu *out);
 /* The name of preset i; NULL after the last. */
 const char *gpu_preset_name(uint32_t i);
 /* Scales the constants when a published figure is replaced by a user's. */
@@ -53,8 +51,7 @@ double *gpu_constant(gpu_constants *c, uint32_t i);
 
 /* Lines "name value", # begins a comment; names that are missing keep what they have. False, and a
  * sentence with file and line. */
-bool gpu_constants_read(const char *path, gpu_constants *c, char message[GPU_MESSAGE_BYTES]);
-bool gpu_constants_write(const char *path, const gpu_constants *c, const char *comment,
-                         char message[GPU_MESSAGE_BYTES]);
+bool gpu_constants_read(const char *path, gpu_constants *c);
+bool gpu_constants_write(const char *path, const gpu_constants *c, const char *comment);
 
 #endif

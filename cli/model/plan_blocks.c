@@ -2,6 +2,7 @@
 #include "plan_blocks.h"
 
 #include "options/options.h"
+#include "output/failure.h"
 
 #include <quire/cost.h>
 
@@ -32,8 +33,7 @@ static uint64_t plan_reserve_bytes(const shape *s, const plan_settings *set)
 }
 
 /* What of the GPU's memory is for what. False where nothing is left. */
-static bool share_memory(const shape *s, const gpu *g, const plan_settings *set, plan_result *r,
-                         char message[PLAN_MESSAGE_BYTES])
+static bool share_memory(const shape *s, const gpu *g, const plan_settings *set, plan_result *r)
 {
     r->budget_bytes = (uint64_t)((double)g->memory_bytes * set->gpu_memory_utilization);
     r->weight_bytes = shape_measure(s).weight_bytes / set->tp;
@@ -43,8 +43,7 @@ static bool share_memory(const shape *s, const gpu *g, const plan_settings *set,
     if (r->kv_bytes > 0)
         return true;
     r->does_not_fit = true;
-    snprintf(
-        message, PLAN_MESSAGE_BYTES,
+    fail_with(
         "%s does not fit: %.1f GiB of weights and %.1f GiB for activations on each of %u GPUs, "
         "of %.1f GiB that may be used of %s's memory; more GPUs (--tp), --quantization or "
         "--gpu-memory-utilization would help",
@@ -54,18 +53,16 @@ static bool share_memory(const shape *s, const gpu *g, const plan_settings *set,
 }
 
 static int say_why(int status, const shape *s, const plan_settings *set,
-                   const quire_plan_shortage *shortage, char message[PLAN_MESSAGE_BYTES])
+                   const quire_plan_shortage *shortage)
 {
     if (status == QUIRE_E_MEMORY_LIMIT)
-        snprintf(message, PLAN_MESSAGE_BYTES,
-                 "a request of %u tokens needs %.2f GiB of KV cache, and there are %.2f GiB; "
-                 "one of %u tokens would fit (--max-model-len)",
-                 shortage->max_model_len, (double)shortage->needed_bytes / GIB,
-                 (double)shortage->memory_bytes / GIB, shortage->fitting_max_len);
-    else
-        snprintf(message, PLAN_MESSAGE_BYTES, "%s with %u tokens in a block on %u GPUs: %s",
-                 s->name, set->block_size, set->tp, why_refused(status));
-    return -1;
+        return fail_with(
+            "a request of %u tokens needs %.2f GiB of KV cache, and there are %.2f GiB; "
+            "one of %u tokens would fit (--max-model-len)",
+            shortage->max_model_len, (double)shortage->needed_bytes / GIB,
+            (double)shortage->memory_bytes / GIB, shortage->fitting_max_len);
+    return fail_with("%s with %u tokens in a block on %u GPUs: %s", s->name, set->block_size,
+                     set->tp, why_refused(status));
 }
 
 static void describe(const quire_plan *plan, plan_result *r)
@@ -85,7 +82,7 @@ static void describe(const quire_plan *plan, plan_result *r)
 }
 
 int plan_num_blocks(const shape *s, const gpu *g, const plan_settings *settings,
-                    plan_result *result, quire_plan **plan, char message[PLAN_MESSAGE_BYTES])
+                    plan_result *result, quire_plan **plan)
 {
     plan_settings set = with_defaults(settings);
     quire_layer_spec layers[SHAPE_MAX_LAYERS];
@@ -94,13 +91,13 @@ int plan_num_blocks(const shape *s, const gpu *g, const plan_settings *settings,
     quire_plan_params params = QUIRE_PLAN_PARAMS_INIT;
     quire_plan *made = NULL;
     *result = (plan_result){0};
-    if (!share_memory(s, g, &set, result, message))
+    if (!share_memory(s, g, &set, result))
         return -1;
     shape_layers_params asked = {
         .tp = set.tp, .block_size = set.block_size, .cache_dtype = set.cache_dtype};
     int status = shape_layers(s, &asked, layers, &params.num_layers);
     if (status != QUIRE_OK)
-        return say_why(status, s, &set, &shortage, message);
+        return say_why(status, s, &set, &shortage);
     uint64_t block_bytes = quire_cost_block_bytes(layers, params.num_layers);
     for (uint32_t i = 0; i < params.num_layers; i++) /* a state does not grow with the tokens */
         if (layers[i].kind != QUIRE_LAYER_MAMBA)
@@ -118,7 +115,7 @@ int plan_num_blocks(const shape *s, const gpu *g, const plan_settings *settings,
     params.shortage = &shortage;
     status = quire_plan_create(&params, NULL, &made);
     if (status != QUIRE_OK)
-        return say_why(status, s, &set, &shortage, message);
+        return say_why(status, s, &set, &shortage);
     describe(made, result);
     if (plan)
         *plan = made;

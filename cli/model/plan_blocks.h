@@ -13,8 +13,6 @@
 
 #include <quire/plan.h>
 
-enum { PLAN_MESSAGE_BYTES = 512 };
-
 typedef struct plan_settings {
     uint32_t tp;                     /* 0 = 1 */
     double gpu_memory_utilization;   /* 0 = 0.9 */
@@ -48,6 +46,6 @@ typedef struct plan_result {
  * then, and the sentence is there all the same. *plan: the plan itself, to be destroyed by the
  * caller; may be NULL. */
 int plan_num_blocks(const shape *s, const gpu *g, const plan_settings *settings,
-                    plan_result *result, quire_plan **plan, char message[PLAN_MESSAGE_BYTES]);
+                    plan_result *result, quire_plan **plan);
 
 #endif

@@ -7,6 +7,7 @@
  */
 #include "shape.h"
 #include "options/nearest.h"
+#include "output/failure.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -55,14 +56,14 @@ static const shape *preset_named(const char *name)
     return NULL;
 }
 
-int shape_find(const char *name_or_path, shape *out, char message[SHAPE_MESSAGE_BYTES])
+int shape_find(const char *name_or_path, shape *out)
 {
     char path[1024];
     struct stat info;
     if (stat(name_or_path, &info) == 0) {
         snprintf(path, sizeof path, "%s%s", name_or_path,
                  S_ISDIR(info.st_mode) ? "/config.json" : "");
-        return shape_read_config(path, out, message);
+        return shape_read_config(path, out);
     }
     const shape *preset = preset_named(name_or_path);
     if (preset) {
@@ -73,11 +74,9 @@ int shape_find(const char *name_or_path, shape *out, char message[SHAPE_MESSAGE_
     for (uint32_t i = 0; shape_preset(i); i++)
         nearest_offer(&near, shape_preset(i)->name);
     const char *hint = nearest_name(&near);
-    snprintf(message, SHAPE_MESSAGE_BYTES,
-             "unknown model \"%.200s\", neither a preset nor a config.json; %s%s%s", name_or_path,
-             hint ? "did you mean " : "quire plan --list shows the presets", hint ? hint : "",
-             hint ? "?" : "");
-    return -1;
+    return fail_with("unknown model \"%.200s\", neither a preset nor a config.json; %s%s%s",
+                     name_or_path, hint ? "did you mean " : "quire plan --list shows the presets",
+                     hint ? hint : "", hint ? "?" : "");
 }
 
 /* What is wrong, or NULL. The limits are far above all models, and keep products below 2^63. */
@@ -108,16 +107,14 @@ static const char *shape_problem(const shape *s)
     return NULL;
 }
 
-int shape_check(const shape *s, char message[SHAPE_MESSAGE_BYTES])
+int shape_check(const shape *s)
 {
     quire_layer_spec layers[SHAPE_MAX_LAYERS];
     uint32_t num_layers = 0;
     const char *problem = shape_problem(s);
     if (!problem && shape_layers(s, &(shape_layers_params){0}, layers, &num_layers) != QUIRE_OK)
         problem = "the library does not know its layers";
-    if (problem)
-        snprintf(message, SHAPE_MESSAGE_BYTES, "model %s: %s", s->name, problem);
-    return problem ? -1 : 0;
+    return problem ? fail_with("model %s: %s", s->name, problem) : 0;
 }
 
 /* ---- counting ------------------------------------------------------------ */

@@ -14,7 +14,7 @@
 
 #include <stdbool.h>
 
-enum { SHAPE_MESSAGE_BYTES = 512, SHAPE_MAX_LAYERS = 512 };
+enum { SHAPE_MAX_LAYERS = 512 };
 
 /* How the matrices are stored; embeddings and output head stay in bfloat16. */
 typedef enum shape_weights { SHAPE_BF16, SHAPE_FP8, SHAPE_INT4, SHAPE_MXFP4_EXPERTS } shape_weights;
@@ -73,14 +73,14 @@ typedef struct shape {
 
 /* A preset's name, or the path of a config.json (a folder with one in it will do). 0, or -1 and a
  * sentence. */
-int shape_find(const char *name_or_path, shape *out, char message[SHAPE_MESSAGE_BYTES]);
+int shape_find(const char *name_or_path, shape *out);
 /* Preset i; NULL after the last. */
 const shape *shape_preset(uint32_t i);
 /* Its name. */
 const char *shape_preset_name(uint32_t i);
-int shape_read_config(const char *path, shape *out, char message[SHAPE_MESSAGE_BYTES]);
+int shape_read_config(const char *path, shape *out);
 /* 0, or -1 and a sentence: a shape that no model has. */
-int shape_check(const shape *s, char message[SHAPE_MESSAGE_BYTES]);
+int shape_check(const shape *s);
 
 /* ---- parameters and bytes ------------------------------------------------ */
 

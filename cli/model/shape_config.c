@@ -6,6 +6,8 @@
  */
 #include "shape.h"
 
+#include "output/failure.h"
+
 #include <jansson.h>
 
 #include <stdio.h>
@@ -15,14 +17,13 @@ typedef struct config_reader {
     const char *path;
     const json_t *fields;
     shape *out;
-    char *message; /* SHAPE_MESSAGE_BYTES */
     bool is_bad;
 } config_reader;
 
 static void reject(config_reader *r, const char *field, const char *why)
 {
     if (!r->is_bad)
-        snprintf(r->message, SHAPE_MESSAGE_BYTES, "%.200s: field \"%s\" %s", r->path, field, why);
+        fail_with("%.200s: field \"%s\" %s", r->path, field, why);
     r->is_bad = true;
 }
 
@@ -254,20 +255,16 @@ static void name_after_path(const char *path, shape *out)
     snprintf(out->name, sizeof out->name, "%.*s", (int)(end - begin), begin);
 }
 
-int shape_read_config(const char *path, shape *out, char message[SHAPE_MESSAGE_BYTES])
+int shape_read_config(const char *path, shape *out)
 {
     json_error_t error;
-    config_reader reader = {.path = path, .out = out, .message = message};
+    config_reader reader = {.path = path, .out = out};
     json_t *root = json_load_file(path, 0, &error);
-    if (!root) {
-        snprintf(message, SHAPE_MESSAGE_BYTES, "%.200s:%d: %s", path, error.line, error.text);
-        return -1;
-    }
+    if (!root)
+        return fail_with("%.200s:%d: %s", path, error.line, error.text);
     *out = (shape){0};
     name_after_path(path, out);
     read_shape(&reader, root);
     json_decref(root);
-    if (reader.is_bad)
-        return -1;
-    return shape_check(out, message);
+    return reader.is_bad ? -1 : shape_check(out);
 }

@@ -1,6 +1,7 @@
 /* steps_file.c - reads measured steps: a header, then a row for each. */
 #include "steps_file.h"
 
+#include "output/failure.h"
 #include "output/grown.h"
 #include <errno.h>
 #include <math.h>
@@ -35,7 +36,6 @@ typedef struct steps_reader {
     const char *path;
     const shape *fallback;
     steps_file *out;
-    char *message;
     uint32_t line;
     uint32_t room;                /* of steps */
     int place[NUM_KNOWN_COLUMNS]; /* of each known column in a row; -1: not there */
@@ -46,9 +46,7 @@ typedef struct steps_reader {
 
 static int step_error(steps_reader *r, column which, const char *why)
 {
-    snprintf(r->message, STEPS_MESSAGE_BYTES, "%s:%u: %s: %s", r->path, r->line,
-             column_names[which], why);
-    return -1;
+    return fail_with("%s:%u: %s: %s", r->path, r->line, column_names[which], why);
 }
 
 /* ---- cells --------------------------------------------------------------- */
@@ -125,12 +123,11 @@ static int read_own_shape(steps_reader *r, shape *s)
 
 static int find_row_shape(steps_reader *r, shape *s)
 {
-    char why[SHAPE_MESSAGE_BYTES];
     const char *name = cell(r, COLUMN_MODEL);
     if (cell(r, COLUMN_LAYERS)) {
         if (read_own_shape(r, s) != 0)
             return -1;
-        return shape_check(s, why) == 0 ? 0 : step_error(r, COLUMN_LAYERS, why);
+        return shape_check(s) == 0 ? 0 : step_error(r, COLUMN_LAYERS, failure());
     }
     if (!name) {
         if (!r->fallback)
@@ -138,8 +135,8 @@ static int find_row_shape(steps_reader *r, shape *s)
         *s = *r->fallback;
         return 0;
     }
-    if (shape_find(name, s, why) != 0)
-        return step_error(r, COLUMN_MODEL, why);
+    if (shape_find(name, s) != 0)
+        return step_error(r, COLUMN_MODEL, failure());
     return s->needs_weights ? step_error(r, COLUMN_MODEL, "names a model with unknown weights") : 0;
 }
 
@@ -228,11 +225,8 @@ static int read_rows(steps_reader *r, FILE *file)
     int status = 0;
     while (status == 0 && fgets(line, sizeof r->text, file)) {
         r->line++;
-        if (strlen(line) == sizeof r->text - 1) {
-            snprintf(r->message, STEPS_MESSAGE_BYTES, "%s:%u: the line is too long", r->path,
-                     r->line);
-            return -1;
-        }
+        if (strlen(line) == sizeof r->text - 1)
+            return fail_with("%s:%u: the line is too long", r->path, r->line);
         if (line[strspn(line, " \t\r\n")] == '\0' || line[0] == '#')
             continue;
         if (r->num_cells == 0) {
@@ -244,23 +238,18 @@ static int read_rows(steps_reader *r, FILE *file)
         if (status == 0)
             status = append_step(r, &step);
     }
-    if (status == 0 && r->out->num_steps == 0) {
-        snprintf(r->message, STEPS_MESSAGE_BYTES, "%s: contains no steps", r->path);
-        status = -1;
-    }
+    if (status == 0 && r->out->num_steps == 0)
+        return fail_with("%s: contains no steps", r->path);
     return status;
 }
 
-int steps_read(const char *path, const shape *fallback, steps_file *out,
-               char message[STEPS_MESSAGE_BYTES])
+int steps_read(const char *path, const shape *fallback, steps_file *out)
 {
-    steps_reader reader = {.path = path, .fallback = fallback, .out = out, .message = message};
+    steps_reader reader = {.path = path, .fallback = fallback, .out = out};
     *out = (steps_file){0};
     FILE *file = fopen(path, "r");
-    if (!file) {
-        snprintf(message, STEPS_MESSAGE_BYTES, "%s: %s", path, strerror(errno));
-        return -1;
-    }
+    if (!file)
+        return fail_with("%s: %s", path, strerror(errno));
     int status = read_rows(&reader, file);
     fclose(file);
     if (status != 0)

@@ -14,8 +14,6 @@
 
 #include "time_model.h"
 
-enum { STEPS_MESSAGE_BYTES = 1024 };
-
 typedef struct measured_step {
     uint32_t line;
     uint32_t shape; /* in steps_file.shapes */
@@ -34,8 +32,7 @@ typedef struct steps_file {
 } steps_file;
 
 /* 0, or -1 and a sentence with file, line and column. */
-int steps_read(const char *path, const shape *fallback, steps_file *out,
-               char message[STEPS_MESSAGE_BYTES]);
+int steps_read(const char *path, const shape *fallback, steps_file *out);
 void steps_free(steps_file *file);
 
 step_work steps_work(const time_model *model, const measured_step *step);

@@ -1,5 +1,6 @@
 /* engine.c - options to shape, GPU and time model, with a sentence where they name none. */
 #include "engine.h"
+#include "output/failure.h"
 
 #include <stdio.h>
 
@@ -19,19 +20,17 @@ int engine_resolve_format(const command *cmd, const char *name, trace_format *fo
 /* Published figures first, since they scale; a file of constants over them; single ones last. */
 static int resolve_gpu(const command *cmd, const engine_options *options, gpu *g)
 {
-    char message[GPU_MESSAGE_BYTES];
     gpu_constants given = options->constants;
-    if (!gpu_find(options->gpu, g, message))
-        return command_error(cmd, "--gpu: %s", message);
+    if (!gpu_find(options->gpu, g))
+        return command_error(cmd, "--gpu: %s", failure());
     if (options->gpu_memory > 0)
         g->memory_bytes = options->gpu_memory;
     if (options->gpu_flops > 0)
         gpu_set_flops(g, options->gpu_flops);
     if (options->gpu_bandwidth > 0)
         gpu_set_bandwidth(g, options->gpu_bandwidth);
-    if (options->time_constants &&
-        !gpu_constants_read(options->time_constants, &g->constants, message))
-        return command_error(cmd, "--time-constants: %s", message);
+    if (options->time_constants && !gpu_constants_read(options->time_constants, &g->constants))
+        return command_error(cmd, "--time-constants: %s", failure());
     for (uint32_t i = 0; gpu_constant_name(i); i++)
         if (*gpu_constant(&given, i) >= 0)
             *gpu_constant(&g->constants, i) = *gpu_constant(&given, i);
@@ -40,12 +39,11 @@ static int resolve_gpu(const command *cmd, const engine_options *options, gpu *g
 
 int engine_resolve(const command *cmd, const engine_options *options, engine_setup *setup)
 {
-    char message[SHAPE_MESSAGE_BYTES];
     quire_layer_spec layers[SHAPE_MAX_LAYERS];
     uint32_t num_layers;
     shape *s = &setup->shape;
-    if (shape_find(options->model, s, message) != 0)
-        return command_error(cmd, "--model: %s", message);
+    if (shape_find(options->model, s) != 0)
+        return command_error(cmd, "--model: %s", failure());
     if (s->needs_weights && options->weight_bytes == 0)
         return command_error(
             cmd,
@@ -86,10 +84,9 @@ int engine_check_time(const command *cmd, const engine_setup *setup)
 int engine_plan(const command *cmd, const engine_options *options, const engine_setup *setup,
                 plan_result *result, quire_plan **plan)
 {
-    char message[PLAN_MESSAGE_BYTES];
-    if (plan_num_blocks(&setup->shape, &setup->gpu, &options->plan, result, plan, message) != 0)
-        return command_error(cmd, "%s", message);
+    if (plan_num_blocks(&setup->shape, &setup->gpu, &options->plan, result, plan) != 0)
+        return command_error(cmd, "%s", failure());
     if (result->does_not_fit)
-        command_error(cmd, "note: %s", message);
+        command_error(cmd, "note: %s", failure());
     return 0;
 }

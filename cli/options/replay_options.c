@@ -1,4 +1,5 @@
 #include "replay_options.h"
+#include "output/failure.h"
 
 const char *const replay_clocks[] = {"trace", "burst", "serial", NULL};
 const char *const replay_policies[] = {"fcfs", "priority", NULL};
@@ -72,9 +73,8 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
     if (status != 0)
         return status;
     slo limits;
-    char message[SLO_MESSAGE_BYTES];
-    if (slo_read(o->slo, &limits, message) != 0)
-        return command_error(cmd, "%s", message);
+    if (slo_read(o->slo, &limits) != 0)
+        return command_error(cmd, "%s", failure());
     status = check_beyond_vllm(cmd, o);
     if (status == 0)
         status = engine_resolve(cmd, &o->engine, &setup->engine);

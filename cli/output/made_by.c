@@ -1,6 +1,7 @@
 #include "made_by.h"
 
 #include "base/hex.h"
+#include "failure.h"
 #include "file_target.h"
 
 #include <quire/version.h>
@@ -200,12 +201,11 @@ static bool is_plain_file(const char *path)
 
 void made_by_write_beside(const command *cmd, const json_t *record, const char *path)
 {
-    char message[OUTPUT_MESSAGE_BYTES] = "the path is too long";
     char beside[PATH_MAX];
     if (path == NULL || !is_plain_file(path))
         return;
     bool fits = snprintf(beside, sizeof beside, "%s.meta.json", path) < (int)sizeof beside;
-    FILE *file = fits ? output_open(beside, message) : NULL;
+    FILE *file = fits ? output_open(beside) : NULL;
     json_t *whole = json_pack("{s:O}", "made_by", record);
     if (file != NULL && whole != NULL) {
         json_dumpf(whole, file, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
@@ -213,5 +213,6 @@ void made_by_write_beside(const command *cmd, const json_t *record, const char *
     }
     json_decref(whole);
     if (file == NULL)
-        command_error(cmd, "no record of the options: %s", message);
+        command_error(cmd, "no record of the options: %s",
+                      fits ? failure() : "the path is too long");
 }

@@ -1,4 +1,5 @@
 #include "output.h"
+#include "failure.h"
 #include "file_target.h"
 #include "file_uses.h"
 #include "interrupt.h"
@@ -184,10 +185,10 @@ static FILE *open_target(output *out, const char **why)
     return open_beside(out, target);
 }
 
-static void say(char message[OUTPUT_MESSAGE_BYTES], const char *path, const char *why)
+static void say(const char *path, const char *why)
 {
-    snprintf(message, OUTPUT_MESSAGE_BYTES, "%.400s: cannot be written: %s",
-             strcmp(path, "-") == 0 ? "standard output" : path, why);
+    fail_with("%.400s: cannot be written: %s", strcmp(path, "-") == 0 ? "standard output" : path,
+              why);
 }
 
 static const char *error_text(void)
@@ -195,7 +196,7 @@ static const char *error_text(void)
     return strerror(errno != 0 ? errno : EIO);
 }
 
-FILE *output_open(const char *path, char message[OUTPUT_MESSAGE_BYTES])
+FILE *output_open(const char *path)
 {
     sigset_t before;
     if (owner != getpid()) {
@@ -204,7 +205,7 @@ FILE *output_open(const char *path, char message[OUTPUT_MESSAGE_BYTES])
         signal(SIGXFSZ, SIG_IGN); /* beyond the limit of a file's size a write fails */
     }
     if (num_outputs == OUTPUT_MAX) {
-        say(message, path, strerror(EMFILE));
+        say(path, strerror(EMFILE));
         return NULL;
     }
     const char *why = NULL;
@@ -219,7 +220,7 @@ FILE *output_open(const char *path, char message[OUTPUT_MESSAGE_BYTES])
         unlink(out->temporary);
     restore_signals(&before);
     if (out->file == NULL)
-        say(message, path, why != NULL ? why : error_text());
+        say(path, why != NULL ? why : error_text());
     return out->file;
 }
 
@@ -283,7 +284,7 @@ static bool replace(output *out)
     return can_copy && overwrite(out);
 }
 
-int outputs_commit(char message[OUTPUT_MESSAGE_BYTES])
+int outputs_commit(void)
 {
     sigset_t before;
     const output *failed = NULL;
@@ -291,12 +292,12 @@ int outputs_commit(char message[OUTPUT_MESSAGE_BYTES])
         if (!flush(&outputs[i]))
             failed = &outputs[i];
     if (failed != NULL)
-        say(message, failed->path, error_text());
+        say(failed->path, error_text());
     block_signals(&before);
     for (int i = 0; i < num_outputs && failed == NULL; i++)
         if (!replace(&outputs[i])) {
             failed = &outputs[i];
-            say(message, failed->path, error_text());
+            say(failed->path, error_text());
         }
     outputs_discard();
     restore_signals(&before);
@@ -305,22 +306,20 @@ int outputs_commit(char message[OUTPUT_MESSAGE_BYTES])
 
 int outputs_open_for(const command *cmd)
 {
-    char message[OUTPUT_MESSAGE_BYTES];
     for (const option *opt = cmd->options; opt->name != NULL; opt++) {
         output_file *out = option_is_file(opt) && opt->role != OPTION_SETTING ? opt->value : NULL;
         if (out == NULL || out->path == NULL)
             continue;
-        out->file = output_open(out->path, message);
+        out->file = output_open(out->path);
         if (out->file == NULL)
-            return command_failed(cmd, "--%s: %s", opt->name, message);
+            return command_failed(cmd, "--%s: %s", opt->name, failure());
     }
     return 0;
 }
 
 int outputs_commit_for(const command *cmd)
 {
-    char message[OUTPUT_MESSAGE_BYTES];
-    return outputs_commit(message) == 0 ? 0 : command_failed(cmd, "%s", message);
+    return outputs_commit() == 0 ? 0 : command_failed(cmd, "%s", failure());
 }
 
 void outputs_discard(void)

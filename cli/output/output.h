@@ -22,17 +22,17 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-enum { OUTPUT_MESSAGE_BYTES = 512, OUTPUT_MAX = 16 };
+enum { OUTPUT_MAX = 16 };
 
-/* NULL, and a sentence in message: "out.csv: cannot be written: Permission denied". The caller does
+/* NULL, and a sentence (failure.h): "out.csv: cannot be written: Permission denied". The caller does
  * not close the file. It is stdout if the path is. */
-FILE *output_open(const char *path, char message[OUTPUT_MESSAGE_BYTES]);
+FILE *output_open(const char *path);
 /* A file that the command reads: from now on output_open refuses it. file_uses_check does this for
  * all files that a command line names. */
 void output_protect(const struct stat *file);
 /* The paths get what was written to all open outputs. 0, or -1 and a sentence, and then no earlier
  * file has changed (if the last step itself, the renaming, does not fail). Closes all. */
-int outputs_commit(char message[OUTPUT_MESSAGE_BYTES]);
+int outputs_commit(void);
 /* What the row of an option that names an output points to; file is NULL where path is NULL. */
 typedef struct output_file {
     const char *path;

@@ -1,4 +1,5 @@
 #include "options/options.h"
+#include "output/failure.h"
 #include "output/progress.h"
 #include "run.h"
 #include "trace/content.h"
@@ -6,18 +7,8 @@
 #include <quire/error.h>
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-__attribute__((format(printf, 2, 3))) static int fail(replay *r, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(r->message, REPLAY_MESSAGE_BYTES, format, arguments);
-    va_end(arguments);
-    return -1;
-}
 
 /* Requests that wait in the scheduler; others wait outside. In order of arrival, as many as one
  * step can admit are enough, and nobody can tell; by priority all should be there. */
@@ -69,7 +60,7 @@ static int make_sched(replay *r)
     c.cache = &cache;
     int err = quire_plan_cache_config(s->plan, c.cache);
     if (err != QUIRE_OK)
-        return fail(r, "the plan cannot be used: %s", quire_strerror(err));
+        return fail_with("the plan cannot be used: %s", quire_strerror(err));
     cache.enable_caching = s->enable_prefix_caching ? QUIRE_ON : QUIRE_OFF;
     cache.hash_block_size = s->block_size;
     cache.watermark = s->pressure.watermark;
@@ -83,7 +74,7 @@ static int make_sched(replay *r)
     h.hooks.random_bytes = no_secret;
     err = quire_hasher_create(&h, NULL, &r->hasher);
     if (err != QUIRE_OK)
-        return fail(r, "cannot create the hasher: %s", why_refused(err));
+        return fail_with("cannot create the hasher: %s", why_refused(err));
     c.hasher = r->hasher;
     c.enable_chunked_prefill = s->enable_chunked_prefill ? QUIRE_ON : QUIRE_OFF;
     c.reserve_full_sequence = s->reserve_full_sequence ? QUIRE_ON : QUIRE_OFF;
@@ -112,10 +103,10 @@ static int make_sched(replay *r)
     if (err == QUIRE_OK && r->tiers != NULL)
         err = tiers_run_bind(r->tiers, r->sched);
     if (err == QUIRE_E_NOMEM)
-        return fail(r, "not enough memory for a pool of %u blocks (--num-gpu-blocks)",
-                    r->num_blocks);
+        return fail_with("not enough memory for a pool of %u blocks (--num-gpu-blocks)",
+                         r->num_blocks);
     if (err != QUIRE_OK)
-        return fail(r, "cannot create a scheduler with these options: %s", why_refused(err));
+        return fail_with("cannot create a scheduler with these options: %s", why_refused(err));
     return 0;
 }
 
@@ -136,20 +127,19 @@ static int make_memory(replay *r)
         r->spans = calloc((size_t)num_groups + 1, sizeof *r->spans);
         ok = ok && r->states != NULL && r->owners != NULL && r->spans != NULL;
     }
-    return ok ? 0 : fail(r, "not enough memory for a pool of %u blocks", r->num_blocks);
+    return ok ? 0 : fail_with("not enough memory for a pool of %u blocks", r->num_blocks);
 }
 
 /* The trace, beginning now. */
 static int open_trace(replay *r)
 {
     const replay_settings *s = r->settings;
-    char message[TRACE_MESSAGE_BYTES];
-    r->reader = trace_open(s->path, &s->trace, message);
+    r->reader = trace_open(s->path, &s->trace);
     if (r->reader == NULL)
-        return fail(r, "%s", message);
+        return -1;
     r->arrivals = arrivals_open(r->reader, s->clock, s->speed > 0 ? s->speed : 1, r->now_s);
     if (r->arrivals == NULL)
-        return fail(r, "not enough memory");
+        return fail_with("not enough memory");
     r->result->format = trace_reader_format(r->reader);
     r->result->rounds++;
     return 0;
@@ -265,7 +255,7 @@ static int refuse(replay *r, const trace_request *q, const char *why)
     result->errors++;
     if (r->settings->trace.skip_bad)
         return 0;
-    return fail(r, "%s (--skip-bad skips such requests)", text);
+    return fail_with("%s (--skip-bad skips such requests)", text);
 }
 
 /* A prompt that is too long; 0 or -1 as above. */
@@ -319,8 +309,8 @@ static int add_request(replay *r, arrival *it)
                    ? 1
                    : -1;
     if (err != QUIRE_OK)
-        return fail(r, "%s:%llu: %s", r->settings->path, (unsigned long long)q->line,
-                    quire_strerror(err));
+        return fail_with("%s:%llu: %s", r->settings->path, (unsigned long long)q->line,
+                         quire_strerror(err));
     live *l = replay_live(r, req);
     *l = (live){.from = it,
                 .output_content = q->output_content,
@@ -357,9 +347,9 @@ static int take_arrivals(replay *r)
             return -1;
     }
     if (arrivals_no_memory(r->arrivals))
-        return fail(r, "not enough memory for the requests that wait");
+        return fail_with("not enough memory for the requests that wait");
     if (arrivals_next_time(r->arrivals, r->now_s) < 0)
-        return fail(r, "%s", trace_error(r->reader));
+        return fail_with("%s", trace_error(r->reader));
     return 0;
 }
 
@@ -398,7 +388,7 @@ static int begin_step(replay *r, bool *has_tokens)
     r->query_tokens = 0;
     int err = quire_sched_schedule(r->sched, &step);
     if (err != QUIRE_OK)
-        return fail(r, "schedule: %s", quire_strerror(err));
+        return fail_with("schedule: %s", quire_strerror(err));
     flight *f = &r->flights[(r->first_flight + r->num_flights++) % REPLAY_BATCHES];
     double start_s = r->free_s > r->now_s ? r->free_s : r->now_s;
     f->step = step->step;
@@ -429,7 +419,7 @@ static int end_step(replay *r)
     if (err == QUIRE_OK)
         err = quire_sched_update(r->sched, f->step, &output, &out);
     if (err != QUIRE_OK)
-        return fail(r, "update: %s", quire_strerror(err));
+        return fail_with("update: %s", quire_strerror(err));
     for (uint32_t i = 0; i < out->num_outputs; i++) {
         const quire_output *o = &out->outputs[i];
         live *l = replay_live(r, o->req);
@@ -481,7 +471,7 @@ static int repeat(replay *r)
         tiers_run_drain(r->tiers);
     int err = quire_sched_reset_prefix_cache(r->sched, 0, r->tiers != NULL);
     if (err != QUIRE_OK)
-        return fail(r, "the prefix cache cannot be emptied: %s", quire_strerror(err));
+        return fail_with("the prefix cache cannot be emptied: %s", quire_strerror(err));
     r->result->errors += trace_num_bad(r->reader);
     close_trace(r);
     id_set_free(&r->seen);
@@ -496,10 +486,10 @@ static int go_on(replay *r)
     double next = arrivals_next_time(r->arrivals, r->now_s);
     uint32_t unfinished = quire_sched_num_unfinished(r->sched);
     if (next < 0)
-        return fail(r, "%s", trace_error(r->reader));
+        return fail_with("%s", trace_error(r->reader));
     double next_job = replay_next_job_s(r);
     if (unfinished > 0 && next_job == HUGE_VAL)
-        return fail(r, "the scheduler cannot continue with %u requests", unfinished);
+        return fail_with("the scheduler cannot continue with %u requests", unfinished);
     if (next == HUGE_VAL && unfinished == 0)
         return repeat(r);
     next = next_job < next ? next_job : next;
@@ -555,7 +545,7 @@ static int run_all(replay *r)
 static int run_watched(replay *r, double start)
 {
     const replay_watch *w = r->settings->watch;
-    if (w != NULL && w->begin(w->user, r->sched, r->message) != 0)
+    if (w != NULL && w->begin(w->user, r->sched) != 0)
         return -1;
     int status = run_all(r);
     if (status != 0 && !reach(r, r->now_s)) /* a read that was interrupted is no error */
@@ -567,12 +557,10 @@ static int run_watched(replay *r, double start)
     return status;
 }
 
-int replay_run(const replay_settings *settings, replay_result *result,
-               char message[REPLAY_MESSAGE_BYTES])
+int replay_run(const replay_settings *settings, replay_result *result)
 {
     replay r = {.settings = settings,
                 .result = result,
-                .message = message,
                 .writes_steps = settings->page != NULL || settings->snapshots != NULL ||
                                 settings->perfetto != NULL};
     double start = progress_clock();

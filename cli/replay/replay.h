@@ -34,7 +34,7 @@ typedef struct replay_result replay_result;
 typedef struct replay_watch {
     const quire_monitor_config *monitor;
     /* The scheduler is there, and has done nothing yet. 0, or -1 and a sentence. */
-    int (*begin)(void *user, quire_sched *sched, char message[REPLAY_MESSAGE_BYTES]);
+    int (*begin)(void *user, quire_sched *sched);
     /* Comes back when the simulated time is there, or when `stop` has something to say. */
     void (*wait)(void *user, double until_s);
     /* The trace has ended; true: it comes once more, to an empty prefix cache. */
@@ -212,8 +212,7 @@ struct replay_result {
 };
 
 /* 0, or -1 and a sentence. The result is to be freed either way. */
-int replay_run(const replay_settings *settings, replay_result *result,
-               char message[REPLAY_MESSAGE_BYTES]);
+int replay_run(const replay_settings *settings, replay_result *result);
 void replay_result_free(replay_result *result);
 
 #endif

@@ -54,7 +54,6 @@ typedef struct flight {
 typedef struct replay {
     const replay_settings *settings;
     replay_result *result;
-    char *message;
     trace_reader *reader;
     arrivals *arrivals;
     quire_hasher *hasher;

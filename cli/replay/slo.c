@@ -1,5 +1,7 @@
 #include "slo.h"
 
+#include "output/failure.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +39,7 @@ static double read_time(const char *text, size_t length)
     return 0;
 }
 
-int slo_read(const char *text, slo *limits, char message[SLO_MESSAGE_BYTES])
+int slo_read(const char *text, slo *limits)
 {
     *limits = (slo){0};
     for (const char *at = text; at != NULL;) {
@@ -45,13 +47,10 @@ int slo_read(const char *text, slo *limits, char message[SLO_MESSAGE_BYTES])
         size_t name = strcspn(at, "=,");
         double *limit = at[name] == '=' ? limit_named(limits, at, name) : NULL;
         double ms = limit != NULL ? read_time(at + name + 1, length - name - 1) : 0;
-        if (limit == NULL || ms <= 0) {
-            snprintf(message, SLO_MESSAGE_BYTES,
-                     "invalid value \"%.100s\" for --slo (expected ttft=TIME, tpot=TIME or "
-                     "e2e=TIME with commas between them; a TIME is 50ms, 2s or 1.5min)",
-                     text);
-            return -1;
-        }
+        if (limit == NULL || ms <= 0)
+            return fail_with("invalid value \"%.100s\" for --slo (expected ttft=TIME, tpot=TIME or "
+                             "e2e=TIME with commas between them; a TIME is 50ms, 2s or 1.5min)",
+                             text);
         *limit = ms;
         at = at[length] == ',' ? at + length + 1 : NULL;
     }

@@ -9,8 +9,6 @@
 
 #include <stdbool.h>
 
-enum { SLO_MESSAGE_BYTES = 256 };
-
 /* Milliseconds; 0: no limit. All 0: there is none. */
 typedef struct slo {
     double ttft_ms;
@@ -19,7 +17,7 @@ typedef struct slo {
 } slo;
 
 /* NULL: none. 0, or -1 and a sentence. */
-int slo_read(const char *text, slo *limits, char message[SLO_MESSAGE_BYTES]);
+int slo_read(const char *text, slo *limits);
 bool slo_is_set(const slo *limits);
 /* tpot_ms negative: the request has one token. */
 bool slo_is_met(const slo *limits, double ttft_ms, double tpot_ms, double e2e_ms);

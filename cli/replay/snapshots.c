@@ -1,5 +1,6 @@
 #include "snapshots.h"
 
+#include "output/failure.h"
 #include "output/json_print.h"
 #include "page/pack.h"
 #include "trace/input.h"
@@ -115,14 +116,12 @@ typedef struct reading {
     page *page;
     uint32_t num_tiers;
     double last_time_s;
-    char *message;
 } reading;
 
 static bool bad_record(reading *r, const char *key, const char *what)
 {
-    snprintf(r->message, SNAPSHOTS_MESSAGE_BYTES, "%s:%" PRIu64 ": %s%s%s%s", input_name(r->in),
-             input_line_number(r->in), key != NULL ? "\"" : "", key != NULL ? key : "",
-             key != NULL ? "\": " : "", what);
+    fail_with("%s:%" PRIu64 ": %s%s%s%s", input_name(r->in), input_line_number(r->in),
+              key != NULL ? "\"" : "", key != NULL ? key : "", key != NULL ? "\": " : "", what);
     return false;
 }
 
@@ -305,17 +304,15 @@ static bool read_all(reading *r)
         if (length > 0 && !read_record(r, line, length))
             return false;
     if (found < 0)
-        snprintf(r->message, SNAPSHOTS_MESSAGE_BYTES, "%s", input_error(r->in));
+        fail_with("%s", input_error(r->in));
     else if (r->page == NULL)
         return bad_record(r, NULL, "contains no snapshots");
     return found == 0;
 }
 
-page *snapshots_read(const char *path, char message[SNAPSHOTS_MESSAGE_BYTES])
+page *snapshots_read(const char *path)
 {
-    reading r = {.message = message};
-    _Static_assert((int)SNAPSHOTS_MESSAGE_BYTES == (int)INPUT_MESSAGE_BYTES, "passed on");
-    r.in = input_open(path, message);
+    reading r = {.in = input_open(path)};
     if (r.in == NULL)
         return NULL;
     if (!read_all(&r)) {

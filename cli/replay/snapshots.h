@@ -22,7 +22,6 @@ void snapshots_write_step(FILE *out, const quire_snapshot *snapshot, double time
 
 /* Reads all of a file into a page, plain, gzip or zstd; "-": standard input. NULL, and a sentence
  * with file, line and key, when something is wrong. */
-enum { SNAPSHOTS_MESSAGE_BYTES = 512 };
-page *snapshots_read(const char *path, char message[SNAPSHOTS_MESSAGE_BYTES]);
+page *snapshots_read(const char *path);
 
 #endif

@@ -3,12 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-static int give_up(replay *r, const char *message)
-{
-    snprintf(r->message, REPLAY_MESSAGE_BYTES, "%s", message);
-    return -1;
-}
-
 static double simulated_now_s(void *user)
 {
     const replay *r = user;
@@ -24,7 +18,6 @@ static double simulated_compute_end_s(void *user)
 int replay_make_tiers(replay *r, quire_sched_config *c)
 {
     const replay_settings *s = r->settings;
-    char message[TIERS_MESSAGE_BYTES];
     r->tiers = tiers_run_open(&(tiers_run_config){.settings = &s->tiers,
                                                   .sched = c,
                                                   .block_bytes = s->block_bytes,
@@ -34,10 +27,9 @@ int replay_make_tiers(replay *r, quire_sched_config *c)
                                                   .hash_algo = s->hash_name,
                                                   .user = r,
                                                   .now_s = simulated_now_s,
-                                                  .compute_end_s = simulated_compute_end_s},
-                              message);
+                                                  .compute_end_s = simulated_compute_end_s});
     if (r->tiers == NULL)
-        return give_up(r, message);
+        return -1;
     r->num_tiers = tiers_run_num(r->tiers);
     c->connector = tiers_run_connector(r->tiers);
     return 0;

@@ -1,5 +1,7 @@
 #include "real.h"
 
+#include "output/failure.h"
+
 #include <quire/tier_file.h>
 #include <quire/tier_peer.h>
 #include <quire/tier_redis.h>
@@ -91,17 +93,15 @@ static int make_fingerprint(tiers_real *r, const tiers_run_config *config)
 
 /* The options that set what the library names. */
 static void explain(const char *prefix, const char *name, const char *value, int status,
-                    const char *said, char *message, size_t message_bytes)
+                    const char *said)
 {
     char text[512];
     if (status == QUIRE_E_UNSAFE)
-        snprintf(message, message_bytes,
-                 "--%s %s is on another machine: add --%s-tls, or --%s-trust-network if the "
-                 "network is trusted",
-                 name, value, prefix, prefix);
+        fail_with("--%s %s is on another machine: add --%s-tls, or --%s-trust-network if the "
+                  "network is trusted",
+                  name, value, prefix, prefix);
     else
-        snprintf(message, message_bytes, "--%s %s: %s", name, value,
-                 tls_explain(prefix, said, text, sizeof text));
+        fail_with("--%s %s: %s", name, value, tls_explain(prefix, said, text, sizeof text));
 }
 
 /* The TLS fields of the configs of a server and of clients have the same names. */
@@ -112,7 +112,7 @@ static void explain(const char *prefix, const char *name, const char *value, int
     SET_TLS(c, options), (c).tls_trust_any = (options).trust_any,                                  \
                          (c).tls_server_name = (options).server_name
 
-static int open_server(tiers_real *r, char *message, size_t message_bytes)
+static int open_server(tiers_real *r)
 {
     const tiers_settings *s = &r->settings;
     char said[256] = "";
@@ -126,14 +126,13 @@ static int open_server(tiers_real *r, char *message, size_t message_bytes)
     c.max_block_bytes = (uint32_t)r->block_bytes;
     int status = quire_peer_server_open(&c, &r->server, said, sizeof said);
     if (status != QUIRE_OK)
-        explain("peer", "peer-listen", s->peer_listen, status, said, message, message_bytes);
+        explain("peer", "peer-listen", s->peer_listen, status, said);
     else if (s->peer_port != NULL)
         *s->peer_port = quire_peer_server_port(r->server);
     return status;
 }
 
-bool tiers_real_open(tiers_real *r, const tiers_run_config *config, tiers_device *device,
-                     char *message, size_t message_bytes)
+bool tiers_real_open(tiers_real *r, const tiers_run_config *config, tiers_device *device)
 {
     r->block_bytes = config->block_bytes;
     r->settings = *config->settings;
@@ -142,18 +141,16 @@ bool tiers_real_open(tiers_real *r, const tiers_run_config *config, tiers_device
     r->memory = mmap(NULL, r->memory_bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (r->memory == MAP_FAILED || make_fingerprint(r, config) != QUIRE_OK) {
-        snprintf(message, message_bytes,
-                 "--cpu-blocks %u: real blocks of %llu bytes need %.1f GiB of memory: %s",
-                 config->settings->cpu_blocks, (unsigned long long)config->block_bytes,
-                 (double)r->memory_bytes / (1 << 30), strerror(errno));
+        fail_with("--cpu-blocks %u: real blocks of %llu bytes need %.1f GiB of memory: %s",
+                  config->settings->cpu_blocks, (unsigned long long)config->block_bytes,
+                  (double)r->memory_bytes / (1 << 30), strerror(errno));
         r->memory = NULL;
         return false;
     }
     device->bytes_user = r;
     device->begun = real_begun;
     device->done = real_done;
-    return config->settings->peer_listen == NULL ||
-           open_server(r, message, message_bytes) == QUIRE_OK;
+    return config->settings->peer_listen == NULL || open_server(r) == QUIRE_OK;
 }
 
 void tiers_real_close(tiers_real *r)
@@ -164,16 +161,19 @@ void tiers_real_close(tiers_real *r)
 }
 
 static int open_file(const tiers_real *r, const tiers_lower *lower, quire_slots_policy policy,
-                     const quire_tier_config *common, quire_tier **tier, char *message,
-                     size_t message_bytes)
+                     const quire_tier_config *common, quire_tier **tier)
 {
+    char said[256] = "";
     quire_tier_file_config c = QUIRE_TIER_FILE_CONFIG_INIT;
     c.path = lower->place;
     c.block_bytes = (uint32_t)r->block_bytes;
     c.capacity_bytes = lower->bytes;
     c.policy = policy;
     memcpy(c.fingerprint, r->fingerprint, sizeof c.fingerprint);
-    return quire_tier_file_open(&c, common, NULL, tier, message, message_bytes);
+    int status = quire_tier_file_open(&c, common, NULL, tier, said, sizeof said);
+    if (status != QUIRE_OK)
+        fail_with("%s", said);
+    return status;
 }
 
 /* "HOST:PORT,HOST:PORT" into its parts. */
@@ -188,8 +188,7 @@ static uint32_t split_servers(char *text, const char *servers[REAL_MAX_SERVERS])
 }
 
 static int open_redis(const tiers_real *r, const tiers_lower *lower,
-                      const quire_tier_config *common, quire_tier **tier, char *message,
-                      size_t message_bytes)
+                      const quire_tier_config *common, quire_tier **tier)
 {
     enum { FIRST_ANSWER_S = 2 };
     char text[TIERS_PLACE_BYTES];
@@ -207,12 +206,12 @@ static int open_redis(const tiers_real *r, const tiers_lower *lower,
     c.event_keys = r->has_events ? REAL_EVENT_KEYS : 0;
     int status = quire_tier_redis_open(&c, common, NULL, tier, NULL, said, sizeof said);
     if (status != QUIRE_OK)
-        explain("redis", "redis", lower->place, status, said, message, message_bytes);
+        explain("redis", "redis", lower->place, status, said);
     return status;
 }
 
 static int open_peer(const tiers_real *r, const tiers_lower *lower, const quire_tier_config *common,
-                     quire_tier **tier, char *message, size_t message_bytes)
+                     quire_tier **tier)
 {
     enum { FIRST_ANSWER_S = 2 };
     char said[256] = "";
@@ -227,12 +226,12 @@ static int open_peer(const tiers_real *r, const tiers_lower *lower, const quire_
     c.event_keys = r->has_events ? REAL_EVENT_KEYS : 0;
     int status = quire_tier_peer_open(&c, common, NULL, tier, NULL, said, sizeof said);
     if (status != QUIRE_OK)
-        explain("peer", "peer", lower->place, status, said, message, message_bytes);
+        explain("peer", "peer", lower->place, status, said);
     return status;
 }
 
 int tiers_real_open_tier(tiers_real *r, const tiers_lower *lower, quire_slots_policy policy,
-                         quire_tier **tier, char *message, size_t message_bytes)
+                         quire_tier **tier)
 {
     quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
     common.label = tiers_label(lower->kind);
@@ -240,10 +239,10 @@ int tiers_real_open_tier(tiers_real *r, const tiers_lower *lower, quire_slots_po
     common.memory_bytes = r->memory_bytes;
     common.max_bytes_in_flight = REAL_BYTES_IN_FLIGHT;
     if (lower->kind == TIERS_FILE)
-        return open_file(r, lower, policy, &common, tier, message, message_bytes);
+        return open_file(r, lower, policy, &common, tier);
     if (lower->kind == TIERS_PEER)
-        return open_peer(r, lower, &common, tier, message, message_bytes);
-    return open_redis(r, lower, &common, tier, message, message_bytes);
+        return open_peer(r, lower, &common, tier);
+    return open_redis(r, lower, &common, tier);
 }
 
 void tiers_real_sleep(double seconds)

@@ -31,11 +31,10 @@ typedef struct tiers_real {
 } tiers_real;
 
 /* Host memory, the server, the device's hooks. False, and a sentence; to be closed either way. */
-bool tiers_real_open(tiers_real *r, const tiers_run_config *config, tiers_device *device,
-                     char *message, size_t message_bytes);
+bool tiers_real_open(tiers_real *r, const tiers_run_config *config, tiers_device *device);
 void tiers_real_close(tiers_real *r);
 int tiers_real_open_tier(tiers_real *r, const tiers_lower *lower, quire_slots_policy policy,
-                         quire_tier **tier, char *message, size_t message_bytes);
+                         quire_tier **tier);
 void tiers_real_sleep(double seconds);
 
 #endif

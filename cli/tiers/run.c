@@ -1,6 +1,7 @@
 #include "run.h"
 
 #include "device.h"
+#include "output/failure.h"
 #include "real.h"
 #include "sim.h"
 #include "usage.h"
@@ -214,12 +215,11 @@ static quire_hooks run_hooks(tiers_run *t)
     return (quire_hooks){.user = t, .now_ns = run_now_ns, .random_bytes = run_secret};
 }
 
-static int open_lower(tiers_run *t, uint32_t i, char message[TIERS_MESSAGE_BYTES])
+static int open_lower(tiers_run *t, uint32_t i)
 {
     const tiers_lower *lower = &t->settings.lower[i];
     if (t->settings.is_real)
-        return tiers_real_open_tier(&t->real, lower, t->settings.policy, &t->lower[i], message,
-                                    TIERS_MESSAGE_BYTES);
+        return tiers_real_open_tier(&t->real, lower, t->settings.policy, &t->lower[i]);
     return tiers_sim_open(
         &(tiers_sim_config){.lower = lower,
                             .num_slots = tiers_num_slots(lower, t->config.block_bytes),
@@ -227,7 +227,7 @@ static int open_lower(tiers_run *t, uint32_t i, char message[TIERS_MESSAGE_BYTES
                             .policy = t->settings.policy,
                             .failures = t->settings.failures,
                             .hooks = run_hooks(t)},
-        &t->lower[i], &t->sims[i], message, TIERS_MESSAGE_BYTES);
+        &t->lower[i], &t->sims[i]);
 }
 
 static bool make_device(tiers_run *t)
@@ -245,7 +245,7 @@ static bool make_device(tiers_run *t)
     return ok;
 }
 
-static int make_offload(tiers_run *t, char message[TIERS_MESSAGE_BYTES])
+static int make_offload(tiers_run *t)
 {
     const tiers_settings *s = &t->settings;
     quire_offload_tier tiers[TIERS_MAX_LOWER];
@@ -274,9 +274,8 @@ static int make_offload(tiers_run *t, char message[TIERS_MESSAGE_BYTES])
     c.hooks = run_hooks(t);
     int err = quire_offload_create(&c, NULL, &t->offload);
     if (err != QUIRE_OK)
-        snprintf(message, TIERS_MESSAGE_BYTES,
-                 "cannot create host memory of %u blocks with these options: %s", s->cpu_blocks,
-                 quire_strerror(err));
+        fail_with("cannot create host memory of %u blocks with these options: %s", s->cpu_blocks,
+                  quire_strerror(err));
     return err;
 }
 
@@ -288,20 +287,20 @@ static bool make_notes(tiers_run *t)
     return t->notes != NULL;
 }
 
-tiers_run *tiers_run_open(const tiers_run_config *config, char message[TIERS_MESSAGE_BYTES])
+tiers_run *tiers_run_open(const tiers_run_config *config)
 {
     tiers_run *t = calloc(1, sizeof *t);
+    fail_with("not enough memory for the tiers");
     if (t == NULL)
         return NULL;
     t->settings = *config->settings;
     t->config = *config;
-    snprintf(message, TIERS_MESSAGE_BYTES, "not enough memory for the tiers");
     bool ok = make_notes(t) && make_device(t);
     if (ok && t->settings.is_real)
-        ok = tiers_real_open(&t->real, config, &t->device, message, TIERS_MESSAGE_BYTES);
+        ok = tiers_real_open(&t->real, config, &t->device);
     for (uint32_t i = 0; ok && i < t->settings.num_lower; i++)
-        ok = open_lower(t, i, message) == QUIRE_OK;
-    ok = ok && make_offload(t, message) == QUIRE_OK;
+        ok = open_lower(t, i) == QUIRE_OK;
+    ok = ok && make_offload(t) == QUIRE_OK;
     if (!ok) {
         tiers_run_close(t);
         return NULL;

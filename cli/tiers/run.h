@@ -15,8 +15,6 @@
 
 typedef struct tiers_run tiers_run;
 
-enum { TIERS_MESSAGE_BYTES = 320 };
-
 typedef struct tiers_run_config {
     const tiers_settings *settings;
     const quire_sched_config *sched; /* of the scheduler to come */
@@ -37,7 +35,7 @@ typedef struct tiers_split {
 } tiers_split;
 
 /* NULL, and a sentence. */
-tiers_run *tiers_run_open(const tiers_run_config *config, char message[TIERS_MESSAGE_BYTES]);
+tiers_run *tiers_run_open(const tiers_run_config *config);
 /* After the scheduler: it may be gone. */
 void tiers_run_close(tiers_run *t);
 /* For the scheduler's config; then the scheduler. */

@@ -1,5 +1,6 @@
 #include "sim.h"
 
+#include "output/failure.h"
 #include "queue.h"
 
 #include <stdio.h>
@@ -288,8 +289,7 @@ static tiers_sim *make_sim(const tiers_sim_config *c)
     return NULL;
 }
 
-int tiers_sim_open(const tiers_sim_config *config, quire_tier **tier, tiers_sim **sim,
-                   char *message, size_t message_bytes)
+int tiers_sim_open(const tiers_sim_config *config, quire_tier **tier, tiers_sim **sim)
 {
     static const char *const MEDIUMS[] = {[TIERS_FILE] = "DISK", [TIERS_REDIS] = "REDIS"};
     quire_tier_ops ops = {.abi = 1,
@@ -310,9 +310,10 @@ int tiers_sim_open(const tiers_sim_config *config, quire_tier **tier, tiers_sim 
                           .turn = sim_turn};
     *sim = make_sim(config);
     if (*sim == NULL) {
-        snprintf(message, message_bytes, "not enough memory for %u slots", config->num_slots);
+        fail_with("not enough memory for %u slots", config->num_slots);
         return QUIRE_E_NOMEM;
     }
+    char said[256] = "";
     quire_tier_config c = QUIRE_TIER_CONFIG_INIT;
     c.ops = &ops;
     c.label = tiers_label(config->lower->kind);
@@ -321,7 +322,10 @@ int tiers_sim_open(const tiers_sim_config *config, quire_tier **tier, tiers_sim 
     c.max_bytes_in_flight = (uint64_t)(config->lower->bytes_per_s * SIM_BUSY_S);
     c.run_inline = QUIRE_ON;
     c.hooks = config->hooks;
-    return quire_tier_open(&c, NULL, tier, message, message_bytes);
+    int status = quire_tier_open(&c, NULL, tier, said, sizeof said);
+    if (status != QUIRE_OK)
+        fail_with("%s", said);
+    return status;
 }
 
 static uint64_t next_of(const tiers_queue *q, uint64_t now_ns)

@@ -23,8 +23,7 @@ typedef struct tiers_sim_config {
 } tiers_sim_config;
 
 /* The tier owns what *sim points at. QUIRE_OK, or an error with a sentence. */
-int tiers_sim_open(const tiers_sim_config *config, quire_tier **tier, tiers_sim **sim,
-                   char *message, size_t message_bytes);
+int tiers_sim_open(const tiers_sim_config *config, quire_tier **tier, tiers_sim **sim);
 /* When the next job ends, or is late; UINT64_MAX: there is none. */
 uint64_t tiers_sim_next_ns(const tiers_sim *sim);
 

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* fopencookie */
 #include "generate.h"
 #include "content.h"
+#include "output/failure.h"
 #include "output/output.h"
 
 #include <errno.h>
@@ -282,7 +283,7 @@ bool generate(const generate_options *options, generate_writer *writer)
     maker m = {.options = options, .out = writer->text, .random = options->seed};
     m.past = calloc(PAST_REQUESTS, sizeof *m.past);
     if (m.past == NULL)
-        return false;
+        return fail_with("not enough memory") == 0;
     for (int k = 0; k < GENERATE_KINDS; k++) {
         m.heads[k] = m.num_contents + 1;
         m.num_contents += MAX_HEADS;
@@ -344,14 +345,14 @@ static FILE *open_packed(generate_writer *writer)
                        (cookie_io_functions_t){.write = write_packed, .close = end_packed});
 }
 
-generate_writer *generate_writer_open(const char *path, char message[GENERATE_MESSAGE_BYTES])
+generate_writer *generate_writer_open(const char *path)
 {
     generate_writer *writer = calloc(1, sizeof *writer);
-    snprintf(message, GENERATE_MESSAGE_BYTES, "%s: no memory to write it", path);
+    fail_with("%s: no memory to write it", path);
     if (writer == NULL)
         return NULL;
     writer->path = path;
-    writer->file = output_open(path, message);
+    writer->file = output_open(path);
     writer->text =
         writer->file != NULL && is_packed_name(path) ? open_packed(writer) : writer->file;
     if (writer->text != NULL)
@@ -362,16 +363,15 @@ generate_writer *generate_writer_open(const char *path, char message[GENERATE_ME
     return NULL;
 }
 
-bool generate_writer_close(generate_writer *writer, char message[GENERATE_MESSAGE_BYTES])
+bool generate_writer_close(generate_writer *writer)
 {
     bool is_packed = writer->text == writer->file || fclose(writer->text) == 0;
     bool has_memory = is_packed || ferror(writer->file);
     if (!has_memory) {
         outputs_discard();
-        snprintf(message, GENERATE_MESSAGE_BYTES, "%s: cannot be written: %s", writer->path,
-                 strerror(ENOMEM));
+        fail_with("%s: cannot be written: %s", writer->path, strerror(ENOMEM));
     }
-    bool is_written = has_memory && outputs_commit(message) == 0;
+    bool is_written = has_memory && outputs_commit() == 0;
     ZSTD_freeCCtx(writer->zstd);
     free(writer);
     return is_written;

@@ -19,14 +19,12 @@
 /* Text into a file, packed with zstd if its name ends with .zst. */
 typedef struct generate_writer generate_writer;
 
-enum { GENERATE_MESSAGE_BYTES = 512 };
-
-/* "-": standard output. NULL, and a sentence in message, when it cannot be written. The path stays
+/* "-": standard output. NULL, and a sentence, when it cannot be written. The path stays
  * valid until the writer is closed. */
-generate_writer *generate_writer_open(const char *path, char message[GENERATE_MESSAGE_BYTES]);
+generate_writer *generate_writer_open(const char *path);
 /* The path gets the file when this returns true; else, also after a write that failed, an earlier
  * file is still there. */
-bool generate_writer_close(generate_writer *writer, char message[GENERATE_MESSAGE_BYTES]);
+bool generate_writer_close(generate_writer *writer);
 
 typedef enum generate_kind {
     GENERATE_CHAT,

@@ -1,5 +1,6 @@
 /* cli/trace/input.c - bytes from a file or memory, unpacked on the way into one buffer. */
 #include "input.h"
+#include "output/failure.h"
 #include "output/interrupt.h"
 
 #include <errno.h>
@@ -309,17 +310,17 @@ static input *create(const char *name, int fd)
     return in;
 }
 
-input *input_open(const char *path, char message[INPUT_MESSAGE_BYTES])
+input *input_open(const char *path)
 {
     bool is_standard = strcmp(path, "-") == 0;
     int fd = is_standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        snprintf(message, INPUT_MESSAGE_BYTES, "%s: cannot be opened: %s", path, strerror(errno));
+        fail_with("%s: cannot be opened: %s", path, strerror(errno));
         return NULL;
     }
     input *in = create(is_standard ? "standard input" : path, fd);
     if (in == NULL) {
-        snprintf(message, INPUT_MESSAGE_BYTES, "%s: no memory to read it", path);
+        fail_with("%s: no memory to read it", path);
         if (!is_standard)
             close(fd);
         return NULL;
@@ -331,7 +332,7 @@ input *input_open(const char *path, char message[INPUT_MESSAGE_BYTES])
     in->can_wait = is_known && !S_ISREG(status.st_mode);
     if (find_packing(in))
         return in;
-    snprintf(message, INPUT_MESSAGE_BYTES, "%s", in->message);
+    fail_with("%s", in->message);
     input_close(in);
     return NULL;
 }

@@ -18,8 +18,8 @@ typedef struct input input;
 
 enum { INPUT_MESSAGE_BYTES = 512, INPUT_MAX_LINE_BYTES = 64 << 20 };
 
-/* "-": standard input. NULL, and a sentence in message, when it cannot be read. */
-input *input_open(const char *path, char message[INPUT_MESSAGE_BYTES]);
+/* "-": standard input. NULL, and a sentence (failure.h), when it cannot be read. */
+input *input_open(const char *path);
 /* The same from memory that stays valid: for tests. NULL: no memory. */
 input *input_of_bytes(const void *bytes, size_t num_bytes);
 void input_close(input *in);

@@ -17,6 +17,7 @@
 #include "trace.h"
 
 #define TRACE_MAX_TOKENS UINT32_C(0x7fffffff)
+enum { TRACE_MESSAGE_BYTES = 512 };
 
 typedef enum trace_outcome {
     TRACE_BROKEN = -2, /* cannot be read on */
@@ -102,8 +103,7 @@ struct trace_reader {
 };
 
 /* Takes over the input. */
-trace_reader *trace_open_input(input *in, const trace_options *options,
-                               char message[TRACE_MESSAGE_BYTES]);
+trace_reader *trace_open_input(input *in, const trace_options *options);
 /* First room for segments and ids: there is always some. */
 bool trace_reader_reserve(trace_reader *reader);
 

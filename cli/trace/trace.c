@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "output/failure.h"
 #include "reader.h"
 #include "tar.h"
 
@@ -95,61 +96,55 @@ static trace_format format_of_head(const char *head, size_t num_bytes)
 
 /* ---- the reader ------------------------------------------------------------ */
 
-static bool refuse(const trace_reader *reader, const char *why, char message[TRACE_MESSAGE_BYTES])
+static bool refuse(const trace_reader *reader, const char *why)
 {
-    snprintf(message, TRACE_MESSAGE_BYTES, "%s: %s", input_name(reader->in), why);
-    return false;
+    return fail_with("%s: %s", input_name(reader->in), why) == 0;
 }
 
-static bool choose_kind(trace_reader *reader, char message[TRACE_MESSAGE_BYTES])
+static bool choose_kind(trace_reader *reader)
 {
     trace_format format = reader->options.format;
     /* A pipe may have only a part for now: no more is waited for than is needed. */
     size_t num_bytes = input_ahead(reader->in, format == TRACE_DETECT ? HEAD_BYTES : 1);
-    if (input_error(reader->in) != NULL) {
-        snprintf(message, TRACE_MESSAGE_BYTES, "%s", input_error(reader->in));
-        return false;
-    }
+    if (input_error(reader->in) != NULL)
+        return fail_with("%s", input_error(reader->in)) == 0;
     if (num_bytes == 0)
-        return refuse(reader, "the file is empty", message);
+        return refuse(reader, "the file is empty");
     if (format == TRACE_DETECT)
         format = format_of_head(input_bytes(reader->in), num_bytes);
     reader->kind = kind_of(format);
     if (reader->kind == NULL)
-        return refuse(reader, "unknown trace format; --format names one", message);
+        return refuse(reader, "unknown trace format; --format names one");
     reader->id_block_size = reader->options.id_block_size > 0 ? reader->options.id_block_size
                                                               : reader->kind->id_block_size;
     reader->state = calloc(1, reader->kind->state_bytes);
     if (reader->state == NULL || !trace_reader_reserve(reader) ||
         (reader->kind->begin != NULL && !reader->kind->begin(reader)))
-        return refuse(reader, "no memory to read it", message);
+        return refuse(reader, "no memory to read it");
     return true;
 }
 
-trace_reader *trace_open_input(input *in, const trace_options *options,
-                               char message[TRACE_MESSAGE_BYTES])
+trace_reader *trace_open_input(input *in, const trace_options *options)
 {
     trace_reader *reader = calloc(1, sizeof *reader);
     if (reader == NULL) {
-        snprintf(message, TRACE_MESSAGE_BYTES, "%s: no memory to read it", input_name(in));
+        fail_with("%s: no memory to read it", input_name(in));
         input_close(in);
         return NULL;
     }
     reader->in = in;
     if (options != NULL)
         reader->options = *options;
-    if (choose_kind(reader, message))
+    if (choose_kind(reader))
         return reader;
     trace_close(reader);
     return NULL;
 }
 
-trace_reader *trace_open(const char *path, const trace_options *options,
-                         char message[TRACE_MESSAGE_BYTES])
+trace_reader *trace_open(const char *path, const trace_options *options)
 {
-    _Static_assert((int)TRACE_MESSAGE_BYTES == (int)INPUT_MESSAGE_BYTES, "one buffer for both");
-    input *in = input_open(path, message);
-    return in != NULL ? trace_open_input(in, options, message) : NULL;
+    input *in = input_open(path);
+    return in != NULL ? trace_open_input(in, options) : NULL;
 }
 
 void trace_close(trace_reader *reader)

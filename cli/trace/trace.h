@@ -79,11 +79,8 @@ typedef struct trace_options {
 
 typedef struct trace_reader trace_reader;
 
-enum { TRACE_MESSAGE_BYTES = 512 };
-
-/* "-": standard input. NULL, and a sentence in message, when it cannot be read. */
-trace_reader *trace_open(const char *path, const trace_options *options,
-                         char message[TRACE_MESSAGE_BYTES]);
+/* "-": standard input. NULL, and a sentence (failure.h), when it cannot be read. */
+trace_reader *trace_open(const char *path, const trace_options *options);
 /* 1: a request; 0: the end; -1: trace_error says what is wrong, with file, line and field. */
 int trace_next(trace_reader *reader, trace_request *request);
 const char *trace_error(const trace_reader *reader);

@@ -1,5 +1,6 @@
 /* test_plan.c - blocks by hand and by the planner, and what `quire plan` prints. */
 #include "base/unit.h"
+#include "output/failure.h"
 
 #include "commands/commands.h"
 #include "model/plan_blocks.h"
@@ -8,20 +9,18 @@
 
 #include <unistd.h>
 
-static char message[PLAN_MESSAGE_BYTES];
-
 static shape shape_named(const char *name)
 {
     shape s;
-    if (shape_find(name, &s, message) != 0)
-        fail_msg("%s", message);
+    if (shape_find(name, &s) != 0)
+        fail_msg("%s", failure());
     return s;
 }
 
 static gpu gpu_with(uint64_t memory_bytes)
 {
     gpu g;
-    assert_true(gpu_find("H100", &g, message));
+    assert_true(gpu_find("H100", &g));
     g.memory_bytes = memory_bytes;
     return g;
 }
@@ -29,8 +28,8 @@ static gpu gpu_with(uint64_t memory_bytes)
 static plan_result plan_for(const shape *s, const gpu *g, const plan_settings *settings)
 {
     plan_result result;
-    if (plan_num_blocks(s, g, settings, &result, NULL, message) != 0)
-        fail_msg("%s", message);
+    if (plan_num_blocks(s, g, settings, &result, NULL) != 0)
+        fail_msg("%s", failure());
     return result;
 }
 
@@ -98,16 +97,16 @@ static void what_does_not_fit_is_a_sentence(void **state)
     (void)state;
     shape s = shape_named("llama-3.1-70b");
     gpu g = gpu_with(UINT64_C(80) << 30);
-    assert_int_equal(plan_num_blocks(&s, &g, &(plan_settings){0}, &r, NULL, message), -1);
-    assert_non_null(strstr(message, "llama-3.1-70b does not fit: 131.4 GiB of weights"));
-    assert_int_equal(plan_num_blocks(&s, &g, &(plan_settings){.tp = 3}, &r, NULL, message), -1);
-    assert_non_null(strstr(message, "llama-3.1-70b with 16 tokens in a block on 3 GPUs"));
+    assert_int_equal(plan_num_blocks(&s, &g, &(plan_settings){0}, &r, NULL), -1);
+    assert_non_null(strstr(failure(), "llama-3.1-70b does not fit: 131.4 GiB of weights"));
+    assert_int_equal(plan_num_blocks(&s, &g, &(plan_settings){.tp = 3}, &r, NULL), -1);
+    assert_non_null(strstr(failure(), "llama-3.1-70b with 16 tokens in a block on 3 GPUs"));
     s = shape_named("llama-3.1-8b");
     g = gpu_with(UINT64_C(24) << 30);
     plan_settings longer = {.max_model_len = 131072};
-    assert_int_equal(plan_num_blocks(&s, &g, &longer, &r, NULL, message), -1);
-    assert_non_null(strstr(message, "a request of 131072 tokens needs 16.00 GiB"));
-    assert_int_equal(plan_num_blocks(&s, &g, &(plan_settings){0}, &r, NULL, message), 0);
+    assert_int_equal(plan_num_blocks(&s, &g, &longer, &r, NULL), -1);
+    assert_non_null(strstr(failure(), "a request of 131072 tokens needs 16.00 GiB"));
+    assert_int_equal(plan_num_blocks(&s, &g, &(plan_settings){0}, &r, NULL), 0);
     assert_true(r.max_model_len < 131072 && r.max_model_len > 16384);
     assert_true(r.max_concurrency >= 1);
 }
@@ -148,7 +147,7 @@ static void command_prints_json(void **state)
     json_t *root = plan_json(6, argv);
     shape s = shape_named("gemma-3-27b");
     gpu g;
-    assert_true(gpu_find("H100", &g, message));
+    assert_true(gpu_find("H100", &g));
     plan_result r = plan_for(&s, &g, &(plan_settings){0});
     assert_int_equal(number_of(root, "num_blocks"), r.num_blocks);
     assert_int_equal(number_of(root, "num_groups"), 7);

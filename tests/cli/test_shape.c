@@ -2,6 +2,7 @@
  * bad.
  */
 #include "base/unit.h"
+#include "output/failure.h"
 
 #include "model/shape.h"
 
@@ -9,13 +10,11 @@
 
 #include <unistd.h>
 
-static char message[SHAPE_MESSAGE_BYTES];
-
 static shape must_find(const char *name)
 {
     shape s;
-    if (shape_find(name, &s, message) != 0)
-        fail_msg("%s", message);
+    if (shape_find(name, &s) != 0)
+        fail_msg("%s", failure());
     return s;
 }
 
@@ -80,7 +79,7 @@ static void every_preset_is_sound(void **state)
         const shape *s = shape_preset(i);
         shape_size size = shape_measure(s);
         shape found = must_find(s->name);
-        assert_int_equal(shape_check(s, message), 0);
+        assert_int_equal(shape_check(s), 0);
         assert_string_equal(found.name, s->name);
         assert_true(size.active_params <= size.total_params);
         assert_true(token_bytes(s, 1, QUIRE_CACHE_DTYPE_AUTO) > 0);
@@ -127,9 +126,9 @@ static void names_are_found_in_other_spellings(void **state)
     assert_string_equal(must_find("llama3-8b").name, "llama-3-8b");
     assert_string_equal(must_find("Qwen/Qwen3-0.6B").name, "qwen3-0.6b");
     assert_string_equal(must_find("google/gemma-3-27b-it").name, "gemma-3-27b");
-    assert_int_equal(shape_find("lama-3.1-8b", &s, message), -1);
-    assert_non_null(strstr(message, "did you mean llama-3.1-8b?"));
-    assert_int_equal(shape_find("", &s, message), -1);
+    assert_int_equal(shape_find("lama-3.1-8b", &s), -1);
+    assert_non_null(strstr(failure(), "did you mean llama-3.1-8b?"));
+    assert_int_equal(shape_find("", &s), -1);
 }
 
 /* ---- config.json --------------------------------------------------------- */
@@ -142,7 +141,7 @@ static int read_text(const char *text, shape *s)
     FILE *file = fdopen(number, "w");
     fputs(text, file);
     fclose(file);
-    int status = shape_find(path, s, message);
+    int status = shape_find(path, s);
     unlink(path);
     return status;
 }
@@ -152,7 +151,7 @@ static void same_as_preset(const char *text, const char *name)
     shape s;
     shape preset = must_find(name);
     if (read_text(text, &s) != 0)
-        fail_msg("%s", message);
+        fail_msg("%s", failure());
     shape_size a = shape_measure(&s);
     shape_size b = shape_measure(&preset);
     assert_true(a.total_params == b.total_params);
@@ -266,10 +265,10 @@ static void bad_configs_are_sentences(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(cases); i++) {
         assert_int_equal(read_text(cases[i].text, &s), -1);
-        if (!strstr(message, cases[i].sentence))
-            fail_msg("%s: %s", cases[i].text, message);
+        if (!strstr(failure(), cases[i].sentence))
+            fail_msg("%s: %s", cases[i].text, failure());
     }
-    assert_int_equal(shape_find("no-such-folder/config.json", &s, message), -1);
+    assert_int_equal(shape_find("no-such-folder/config.json", &s), -1);
 }
 
 int main(void)

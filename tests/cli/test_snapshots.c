@@ -2,6 +2,7 @@
  * told with file, line and key.
  */
 #include "base/unit.h"
+#include "output/failure.h"
 #include "replay/snapshots.h"
 
 #include <unistd.h>
@@ -65,7 +66,7 @@ static char *page_text(const page *p)
 static void written_and_read(void **state)
 {
     (void)state;
-    char message[SNAPSHOTS_MESSAGE_BYTES] = "";
+    fail_with("%s", "");
     FILE *out = fopen(PATH, "w");
     page *direct = page_open(&META);
     snapshots_write_meta(out, &META);
@@ -81,8 +82,8 @@ static void written_and_read(void **state)
         snapshots_write_step(out, &s, time_s, 0.0625, 2 * step, tiers, 2);
     }
     assert_int_equal(fclose(out), 0);
-    page *read = snapshots_read(PATH, message);
-    assert_string_equal(message, "");
+    page *read = snapshots_read(PATH);
+    assert_string_equal(failure(), "");
     assert_non_null(read);
     char *one = page_text(direct);
     char *other = page_text(read);
@@ -130,21 +131,21 @@ static void broken_records(void **state)
         {"{\"quire_snapshots\":1,\"tiers\":[1,2,3,4,5,6]}\n", ":1: \"tiers\": has more"},
     };
     for (size_t i = 0; i < COUNT(CASES); i++) {
-        char message[SNAPSHOTS_MESSAGE_BYTES] = "";
+        fail_with("%s", "");
         write_file(CASES[i].text);
-        assert_null(snapshots_read(PATH, message));
-        assert_memory_equal(message, PATH, strlen(PATH));
-        if (strncmp(message + strlen(PATH), CASES[i].said, strlen(CASES[i].said)) != 0)
-            fail_msg("case %zu: %s", i, message);
+        assert_null(snapshots_read(PATH));
+        assert_memory_equal(failure(), PATH, strlen(PATH));
+        if (strncmp(failure() + strlen(PATH), CASES[i].said, strlen(CASES[i].said)) != 0)
+            fail_msg("case %zu: %s", i, failure());
     }
 }
 
 static void a_missing_file(void **state)
 {
     (void)state;
-    char message[SNAPSHOTS_MESSAGE_BYTES] = "";
-    assert_null(snapshots_read("no/such/file", message));
-    assert_non_null(strstr(message, "no/such/file"));
+    fail_with("%s", "");
+    assert_null(snapshots_read("no/such/file"));
+    assert_non_null(strstr(failure(), "no/such/file"));
 }
 
 int main(void)

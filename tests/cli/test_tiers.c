@@ -2,6 +2,7 @@
  * is where. The whole of it, with scheduler and offload: test_tiers.py. */
 #include "base/unit.h"
 #include "options/tiers_options.h"
+#include "output/failure.h"
 #include "tiers/device.h"
 #include "tiers/sim.h"
 
@@ -145,7 +146,7 @@ static int no_random(void *user, void *out, size_t bytes)
 /* Four slots of 1,000 bytes, a byte a nanosecond, 100 ns of latency. */
 static void open_tier(tier_state *t, tiers_kind kind, double failures)
 {
-    char message[200] = "";
+    fail_with("%s", "");
     tiers_lower lower = {.kind = kind, .bytes = 4000, .bytes_per_s = 1e9, .latency_s = 100e-9};
     *t = (tier_state){.clock.now_ns = 1000};
     tiers_sim_config config = {
@@ -154,8 +155,8 @@ static void open_tier(tier_state *t, tiers_kind kind, double failures)
         .block_bytes = 1000,
         .failures = failures,
         .hooks = {.user = &t->clock, .now_ns = now_of, .random_bytes = no_random}};
-    assert_int_equal(tiers_sim_open(&config, &t->tier, &t->sim, message, sizeof message), QUIRE_OK);
-    assert_string_equal(message, "");
+    assert_int_equal(tiers_sim_open(&config, &t->tier, &t->sim), QUIRE_OK);
+    assert_string_equal(failure(), "");
 }
 
 typedef struct one_job {

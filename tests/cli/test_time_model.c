@@ -1,5 +1,6 @@
 /* test_time_model.c - the formula against sums taken one by one, and against measured steps. */
 #include "base/unit.h"
+#include "output/failure.h"
 
 #include "model/calibrate.h"
 
@@ -9,13 +10,11 @@
 #define OWN_STEPS    QUIRE_TEST_DATA "/../../cli/data/h200_steps.csv"
 #define SHARED_STEPS QUIRE_SHARED "/gpu/h200_steps.csv"
 
-static char message[STEPS_MESSAGE_BYTES];
-
 static gpu gpu_named(const char *name)
 {
     gpu g;
-    if (!gpu_find(name, &g, message))
-        fail_msg("%s", message);
+    if (!gpu_find(name, &g))
+        fail_msg("%s", failure());
     return g;
 }
 
@@ -24,7 +23,7 @@ static time_model model_of(const char *name, uint32_t tp, quire_cache_dtype dtyp
     shape s;
     time_model model;
     gpu g = gpu_named("H200");
-    assert_int_equal(shape_find(name, &s, message), 0);
+    assert_int_equal(shape_find(name, &s), 0);
     time_model_init(&model, &s, &g, tp, dtype);
     return model;
 }
@@ -153,7 +152,7 @@ static void experts_are_read_as_tokens_need_them(void **state)
     step_work many = {0};
     shape s;
     (void)state;
-    assert_int_equal(shape_find("qwen3-30b-a3b", &s, message), 0);
+    assert_int_equal(shape_find("qwen3-30b-a3b", &s), 0);
     shape_size size = shape_measure(&s);
     gpu g = gpu_named("H200");
     time_model model = model_of("qwen3-30b-a3b", 1, QUIRE_CACHE_DTYPE_AUTO);
@@ -199,8 +198,8 @@ static void gpus_are_scaled(void **state)
     assert_true(fabs(h100.constants.kv_tbps / h200.constants.kv_tbps - 3.35 / 4.8) < 1e-12);
     assert_string_equal(gpu_named("A100").name, "A100-80G");
     assert_string_equal(gpu_named("rtx 4090").name, "RTX-4090");
-    assert_false(gpu_find("H300", &g, message));
-    assert_non_null(strstr(message, "unknown GPU \"H300\"; known are H200, H100"));
+    assert_false(gpu_find("H300", &g));
+    assert_non_null(strstr(failure(), "unknown GPU \"H300\"; known are H200, H100"));
     gpu_set_flops(&h100, 2 * h100.bf16_tflops);
     gpu_set_bandwidth(&h100, 4.8);
     assert_true(h100.constants.attention_tflops == 2 * h200.constants.attention_tflops);
@@ -215,7 +214,7 @@ static bool read_constants(const char *text, gpu_constants *c)
     FILE *file = fdopen(number, "w");
     fputs(text, file);
     fclose(file);
-    bool is_good = gpu_constants_read(path, c, message);
+    bool is_good = gpu_constants_read(path, c);
     unlink(path);
     return is_good;
 }
@@ -230,17 +229,17 @@ static void constants_are_written_and_read(void **state)
     (void)state;
     gpu g = gpu_named("H200");
     close(mkstemp(path));
-    assert_true(gpu_constants_write(path, &g.constants, "test", message));
-    assert_true(gpu_constants_read(path, &read, message));
+    assert_true(gpu_constants_write(path, &g.constants, "test"));
+    assert_true(gpu_constants_read(path, &read));
     unlink(path);
     assert_memory_equal(&read, &g.constants, sizeof read);
     assert_true(read_constants("# mine\n\nlayer_us 12.5 # us\nkv_tbps = 3\r\n", &read));
     assert_true(read.layer_us == 12.5 && read.kv_tbps == 3);
     for (size_t i = 0; i < COUNT(bad); i++) {
         assert_false(read_constants(bad[i], &read));
-        assert_non_null(strstr(message, ":1: invalid line"));
+        assert_non_null(strstr(failure(), ":1: invalid line"));
     }
-    assert_false(gpu_constants_read("/tmp/no/such/file", &read, message));
+    assert_false(gpu_constants_read("/tmp/no/such/file", &read));
 }
 
 /* ---- measured steps ------------------------------------------------------- */
@@ -253,7 +252,7 @@ static int read_steps(const char *text, steps_file *file)
     FILE *out = fdopen(number, "w");
     fputs(text, out);
     fclose(out);
-    int status = steps_read(path, NULL, file, message);
+    int status = steps_read(path, NULL, file);
     unlink(path);
     return status;
 }
@@ -281,8 +280,8 @@ static void step_files_are_checked(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(bad); i++) {
         assert_int_equal(read_steps(bad[i].text, &file), -1);
-        if (!strstr(message, bad[i].sentence))
-            fail_msg("%s: %s", bad[i].text, message);
+        if (!strstr(failure(), bad[i].sentence))
+            fail_msg("%s: %s", bad[i].text, failure());
     }
     assert_int_equal(read_steps("# c\n\nms, context ,batch,tokens,kind,model\r\n"
                                 ",1280,2,512,prefill,llama3-8b\r\n5,9,3,3,decode,qwen3-0.6b\n",
@@ -312,8 +311,8 @@ static void check_file(const char *path, uint32_t num_steps, double median, doub
 {
     steps_file file;
     gpu g = gpu_named("H200");
-    if (steps_read(path, NULL, &file, message) != 0)
-        fail_msg("%s", message);
+    if (steps_read(path, NULL, &file) != 0)
+        fail_msg("%s", failure());
     step_errors errors = errors_of(&file, &g);
     print_message("%s: median %.2f %%, worst %.2f %%\n", path, 100 * errors.median,
                   100 * errors.worst);
@@ -334,7 +333,7 @@ static void fitted_steps_come_out(void **state)
     steps_file file;
     gpu shipped = gpu_named("H200");
     gpu fitted = shipped;
-    assert_int_equal(steps_read(SHARED_STEPS, NULL, &file, message), 0);
+    assert_int_equal(steps_read(SHARED_STEPS, NULL, &file), 0);
     assert_true(calibrate(&file, &fitted, 1, QUIRE_CACHE_DTYPE_AUTO));
     for (uint32_t i = 0; gpu_constant_name(i); i++)
         assert_true(
@@ -358,7 +357,7 @@ static void calibration_finds_constants(void **state)
     (void)state;
     gpu truth = gpu_named("H200");
     gpu first = gpu_named("L40S");
-    assert_int_equal(steps_read(OWN_STEPS, NULL, &file, message), 0);
+    assert_int_equal(steps_read(OWN_STEPS, NULL, &file), 0);
     double *ms = calloc(file.num_steps, sizeof *ms);
     assert_non_null(ms);
     steps_predict(&file, &truth, 1, QUIRE_CACHE_DTYPE_AUTO, ms);

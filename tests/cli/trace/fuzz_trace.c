@@ -15,6 +15,7 @@
 
 #include "base/mutate.h"
 #include "fuzz_samples.h"
+#include "output/failure.h"
 #include "trace/reader.h"
 
 enum { MAX_REQUESTS = 200, NUM_FORMATS = TRACE_MOONCAKE_DELTA + 1 };
@@ -42,12 +43,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t num_bytes)
     trace_options options = {.format = (trace_format)((bytes[0] & 0x3f) % NUM_FORMATS),
                              .skip_bad = (bytes[0] & 0x40) != 0,
                              .id_block_size = (bytes[0] & 0x80) != 0 ? 4 : 0};
-    char message[TRACE_MESSAGE_BYTES] = "";
+    fail_with("%s", "");
     input *in = input_of_bytes(bytes + 1, num_bytes - 1);
     MUTATE_EXPECT(in != NULL);
-    trace_reader *reader = trace_open_input(in, &options, message);
+    trace_reader *reader = trace_open_input(in, &options);
     if (reader == NULL) {
-        MUTATE_EXPECT(message[0] != 0);
+        MUTATE_EXPECT(failure()[0] != 0);
         return 0;
     }
     trace_request request;

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "output/failure.h"
 #include "trace/generate.h"
 #include "trace_kit.h"
 
@@ -13,25 +14,23 @@ typedef struct made {
 
 static made make_file(const generate_options *options, const char *ending)
 {
-    char message[GENERATE_MESSAGE_BYTES];
     made m;
     snprintf(m.path, sizeof m.path, "workload_XXXXXX%s", ending);
     int fd = mkstemps(m.path, (int)strlen(ending));
     assert_true(fd >= 0);
     close(fd);
-    generate_writer *writer = generate_writer_open(m.path, message);
+    generate_writer *writer = generate_writer_open(m.path);
     assert_non_null(writer);
     assert_true(generate(options, writer));
-    assert_true(generate_writer_close(writer, message));
+    assert_true(generate_writer_close(writer));
     return m;
 }
 
 static trace_reader *open_made(const made *m)
 {
-    char message[TRACE_MESSAGE_BYTES];
-    trace_reader *reader = trace_open(m->path, NULL, message);
+    trace_reader *reader = trace_open(m->path, NULL);
     if (reader == NULL)
-        fail_msg("%s", message);
+        fail_msg("%s", failure());
     assert_int_equal(trace_reader_format(reader), TRACE_QUIRE);
     return reader;
 }
@@ -92,8 +91,7 @@ static void hit_rates_do_not_depend_on_length(void **state)
 
 static char *contents_of(const made *m, size_t *n)
 {
-    char message[INPUT_MESSAGE_BYTES];
-    input *in = input_open(m->path, message);
+    input *in = input_open(m->path);
     assert_non_null(in);
     *n = input_ahead(in, INPUT_MAX_LINE_BYTES);
     char *bytes = malloc(*n);
@@ -213,18 +211,17 @@ static void shares_decide_what_is_mixed(void **state)
 static void what_cannot_be_written_says_so(void **state)
 {
     (void)state;
-    char message[GENERATE_MESSAGE_BYTES];
-    assert_null(generate_writer_open("no/such/folder/file", message));
-    assert_string_equal(message,
+    assert_null(generate_writer_open("no/such/folder/file"));
+    assert_string_equal(failure(),
                         "no/such/folder/file: cannot be written: No such file or directory");
     if (access("/dev/full", W_OK) != 0)
         skip();
-    generate_writer *writer = generate_writer_open("/dev/full", message);
+    generate_writer *writer = generate_writer_open("/dev/full");
     assert_non_null(writer);
     generate_options options = generate_defaults(GENERATE_CHAT);
     assert_true(generate(&options, writer));
-    assert_false(generate_writer_close(writer, message));
-    assert_string_equal(message, "/dev/full: cannot be written: No space left on device");
+    assert_false(generate_writer_close(writer));
+    assert_string_equal(failure(), "/dev/full: cannot be written: No space left on device");
 }
 
 int main(void)

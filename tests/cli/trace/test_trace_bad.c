@@ -1,6 +1,7 @@
 /* cli/trace/test_trace_bad.c - broken records: each is refused with file, line and field, and can
  * be
  * passed over; files that are no traces; packed traces that are cut off. */
+#include "output/failure.h"
 #include "trace_kit.h"
 
 typedef struct bad_case {
@@ -241,10 +242,9 @@ static void a_turn_before_the_one_before_is_refused(void **state)
 
 static void expect_refused(const char *text, trace_format format, const char *message)
 {
-    char said[TRACE_MESSAGE_BYTES];
     input *in = input_of_bytes(text, strlen(text));
-    assert_null(trace_open_input(in, &(trace_options){.format = format}, said));
-    assert_string_equal(said, message);
+    assert_null(trace_open_input(in, &(trace_options){.format = format}));
+    assert_string_equal(failure(), message);
 }
 
 static void what_is_no_trace_is_refused(void **state)
@@ -255,9 +255,8 @@ static void what_is_no_trace_is_refused(void **state)
     expect_refused("hello\n", TRACE_DETECT, unknown);
     expect_refused("{\"a\": 1}", TRACE_DETECT, unknown);
     expect_refused("a,b,c\n1,2,3\n", TRACE_DETECT, unknown);
-    char message[TRACE_MESSAGE_BYTES];
-    assert_null(trace_open("no/such/trace", NULL, message));
-    assert_string_equal(message, "no/such/trace: cannot be opened: No such file or directory");
+    assert_null(trace_open("no/such/trace", NULL));
+    assert_string_equal(failure(), "no/such/trace: cannot be opened: No such file or directory");
     kit_expect_bad("Timestamp,Model\n1,2\n", TRACE_BURSTGPT,
                    "1: the first line has no column \"Request tokens\"");
 }
@@ -292,15 +291,15 @@ static size_t make_text(char *text, size_t room, trace_format format)
 
 static void expect_cut_off(const void *bytes, size_t num_bytes)
 {
-    char message[TRACE_MESSAGE_BYTES] = "";
+    fail_with("%s", "");
     trace_request request;
     trace_options options = {.skip_bad = true};
-    trace_reader *reader = trace_open_input(input_of_bytes(bytes, num_bytes), &options, message);
+    trace_reader *reader = trace_open_input(input_of_bytes(bytes, num_bytes), &options);
     int more = reader != NULL ? 1 : -1;
     while (more == 1)
         more = trace_next(reader, &request);
     assert_int_equal(more, -1);
-    assert_string_equal(reader != NULL ? trace_error(reader) : message,
+    assert_string_equal(reader != NULL ? trace_error(reader) : failure(),
                         "bytes: is truncated: its compressed data ends too early");
     trace_close(reader);
 }

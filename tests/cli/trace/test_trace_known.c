@@ -3,6 +3,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "output/failure.h"
 #include "trace_kit.h"
 
 #define TRACES QUIRE_SHARED "/traces/"
@@ -15,13 +16,12 @@ typedef struct figures {
 
 static figures read_trace(const char *path, trace_format format, uint32_t block_size)
 {
-    char message[TRACE_MESSAGE_BYTES];
     figures f = {.cache = kit_cache_create(block_size)};
-    trace_reader *reader = trace_open(path, NULL, message);
+    trace_reader *reader = trace_open(path, NULL);
     trace_request request;
     int more;
     if (reader == NULL)
-        fail_msg("%s", message);
+        fail_msg("%s", failure());
     assert_int_equal(trace_reader_format(reader), format);
     while ((more = trace_next(reader, &request)) == 1) {
         kit_cache_run(&f.cache, &request, true, false);

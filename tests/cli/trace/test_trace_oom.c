@@ -3,6 +3,7 @@
  * It ends with a sentence, and gives back what it has. (Linked so that malloc and its kin come
  * here.) */
 #include "fuzz_samples.h"
+#include "output/failure.h"
 #include "trace_kit.h"
 
 void *__real_malloc(size_t size);
@@ -46,15 +47,15 @@ char *__wrap_strdup(const char *text)
 static uint64_t run(const fuzz_sample *sample, bool skip_bad, bool *has_failed)
 {
     trace_options options = {.format = sample->format, .skip_bad = skip_bad};
-    char message[TRACE_MESSAGE_BYTES] = "";
+    fail_with("%s", "");
     trace_request request;
     *has_failed = true;
     input *in = input_of_bytes(sample->bytes, sample->num_bytes);
     if (in == NULL)
         return 0;
-    trace_reader *reader = trace_open_input(in, &options, message);
+    trace_reader *reader = trace_open_input(in, &options);
     if (reader == NULL) {
-        assert_true(message[0] != 0);
+        assert_true(failure()[0] != 0);
         return 0;
     }
     int more;

@@ -1,5 +1,6 @@
 /* cli/trace/trace_kit.c - see trace_kit.h. */
 #include "trace_kit.h"
+#include "output/failure.h"
 
 #include <zlib.h>
 #include <zstd.h>
@@ -8,12 +9,11 @@
 
 trace_reader *kit_open(const void *bytes, size_t num_bytes, const trace_options *options)
 {
-    char message[TRACE_MESSAGE_BYTES];
     input *in = input_of_bytes(bytes, num_bytes);
     assert_non_null(in);
-    trace_reader *reader = trace_open_input(in, options, message);
+    trace_reader *reader = trace_open_input(in, options);
     if (reader == NULL)
-        fail_msg("%s", message);
+        fail_msg("%s", failure());
     return reader;
 }
 
