@@ -54,10 +54,11 @@ static const char *name_of_method(quire_cuda_method method)
     return NAMES[method];
 }
 
-static gpu_traffic_plan plan_traffic(const bench *b, uint64_t piece, unsigned ways,
+static gpu_traffic_plan plan_traffic(const bench *b, uint64_t piece, uint32_t layers, unsigned ways,
                                      quire_cuda_crc crc)
 {
     return (gpu_traffic_plan){.piece = piece,
+                              .layers = layers,
                               .ways = ways,
                               .ctas = b->options->ctas,
                               .engine_from = b->options->engine_from,
@@ -107,8 +108,8 @@ static void measure_pieces(bench *b, uint32_t layers)
                 {GPU_LOADS | GPU_STORES, "both at once", 85}};
     for (size_t w = 0; w < sizeof WAYS / sizeof *WAYS; w++)
         for (size_t i = 0; i < sizeof PIECES / sizeof *PIECES; i++) {
-            gpu_traffic_plan plan = plan_traffic(b, PIECES[i], WAYS[w].ways, QUIRE_CUDA_CRC_NONE);
-            plan.layers = layers;
+            gpu_traffic_plan plan =
+                plan_traffic(b, PIECES[i], layers, WAYS[w].ways, QUIRE_CUDA_CRC_NONE);
             /* Small blocks in both directions have no goal: nobody has many of them. */
             bool has_goal =
                 layers > 1 || WAYS[w].ways != (GPU_LOADS | GPU_STORES) || PIECES[i] >= 262144;
@@ -127,8 +128,7 @@ static void measure_scattered(bench *b)
         return;
     b->results.section = "GPU to host with CRC32C by the GPU: blocks of 32 layers";
     for (size_t i = 0; i < sizeof PIECES / sizeof *PIECES; i += 2) {
-        gpu_traffic_plan plan = plan_traffic(b, PIECES[i], GPU_STORES, QUIRE_CUDA_CRC_GPU);
-        plan.layers = LAYERS;
+        gpu_traffic_plan plan = plan_traffic(b, PIECES[i], LAYERS, GPU_STORES, QUIRE_CUDA_CRC_GPU);
         measure_traffic(b, &plan, "GPU to host, CRC", 0);
     }
 }
@@ -153,7 +153,7 @@ static void measure_cow(bench *b)
     gpu_traffic traffic;
     gpu_rounds rounds = {.count = 0};
     quire_cuda_pair pairs[COW_PAIRS];
-    gpu_traffic_plan plan = plan_traffic(b, COW_BYTES, 0, QUIRE_CUDA_CRC_NONE);
+    gpu_traffic_plan plan = plan_traffic(b, COW_BYTES, 0, 0, QUIRE_CUDA_CRC_NONE);
     uint32_t half = (uint32_t)(b->rig.bytes / COW_BYTES);
     uint32_t n = half < COW_PAIRS ? half : COW_PAIRS;
     b->results.section = "Copy-on-write, in the engine's stream";
@@ -261,9 +261,8 @@ static void measure_beside_compute(bench *b)
             return;
         uint32_t steps = find_steps(b, (gpu_work_kind)kind);
         for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
-            gpu_traffic_plan plan =
-                plan_traffic(b, CASES[i].piece, GPU_LOADS | GPU_STORES, CASES[i].crc);
-            plan.layers = CASES[i].layers;
+            gpu_traffic_plan plan = plan_traffic(b, CASES[i].piece, CASES[i].layers,
+                                                 GPU_LOADS | GPU_STORES, CASES[i].crc);
             measure_slowdown(b, (gpu_work_kind)kind, steps, &plan, CASES[i].name,
                              CASES[i].goals[kind]);
         }

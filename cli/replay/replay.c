@@ -446,7 +446,7 @@ static void tell_progress(replay *r, double *told_at)
     if (now < *told_at + 0.1)
         return;
     *told_at = now;
-    replay_progress p = replay_measure_progress(r);
+    replay_progress p = tally_progress(r);
     s->progress(s->progress_user, &p);
 }
 
@@ -496,7 +496,7 @@ static int go_on(replay *r)
     if (!reach(r, next))
         return 0;
     if (r->settings->page != NULL && next > r->now_s && unfinished == 0)
-        page_idle(r->settings->page, r->now_s, &r->usage, replay_look_at_tiers(r, r->now_s));
+        page_idle(r->settings->page, r->now_s, &r->pool.now, replay_look_at_tiers(r, r->now_s));
     if (r->tiers != NULL)
         tiers_run_pass(r->tiers, next - r->now_s);
     r->now_s = next > r->now_s ? next : r->now_s;

@@ -4,13 +4,13 @@
  *      files.c   per-request table, decision log, trace for ui.perfetto.dev
  *      tiers.c   what lies behind the GPU's memory, where anything does
  *      swap.c    copies of preempted requests to host memory and back
- *      progress.c   how far it is
  */
 #ifndef QUIRE_CLI_REPLAY_RUN_H
 #define QUIRE_CLI_REPLAY_RUN_H
 
 #include "replay.h"
 #include "tiers/run.h"
+#include "tiers/usage.h"
 #include "trace/id_set.h"
 
 enum { REPLAY_INTERVALS = 8, REPLAY_BATCHES = 2 };
@@ -87,14 +87,11 @@ typedef struct replay {
     uint64_t query_tokens; /* of requests admitted in this step */
     bool writes_steps;     /* to a page, a table or a trace */
     double last_usage_s;   /* usage was counted up to here */
-    double sum_empty;
-    double sum_cached;
-    double sum_active;
+    tiers_usage pool;      /* the GPU's blocks */
     double sum_pinned;
     uint32_t num_pinned;  /* blocks, in the last step */
     uint32_t num_swapped; /* blocks of host memory, in the last step */
-    quire_usage usage;
-    char *states; /* of blocks, for the page */
+    char *states;         /* of blocks, for the page */
     char *host_states;
     uint64_t *owners;
     quire_block_span *spans; /* one for each group */
@@ -133,11 +130,12 @@ double tally_tpot_ms(const live *l, double end_s);
 bool tally_is_good(const replay *r, const live *l, double end_s);
 /* A step of the snapshot that lasts until end_s. */
 void tally_step(replay *r, double start_s, double end_s);
-void tally_usage(replay *r, double until_s);
 /* What the scheduler decided, and why: counted, and written where --why asks for it. */
 void tally_decision(void *user, const quire_decision *decision);
 void tally_cost(replay *r, replay_cost cost);
 void tally_finish(replay *r);
+/* How far it is. */
+replay_progress tally_progress(const replay *r);
 
 /* ---- tiers.c -------------------------------------------------------- */
 
@@ -163,10 +161,6 @@ double replay_copy_swapped(replay *r, const quire_step *step, double start_s);
 void replay_count_swap(replay *r, quire_req req, live *l);
 /* The swap buffer as a tier of the page, with what moved since it was last asked. */
 page_tier_step replay_swap_step(replay *r);
-
-/* ---- progress.c ----------------------------------------------------- */
-
-replay_progress replay_measure_progress(const replay *r);
 
 /* ---- files.c -------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 
 #include <quire/cost.h>
 
+#include <math.h>
 #include <string.h>
 
 /* ---- the infinite cache ----------------------------------------------------- */
@@ -250,12 +251,11 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-void tally_usage(replay *r, double until_s)
+/* What there was lasted until then; now there are these blocks. */
+static void tally_usage(replay *r, double until_s, const quire_usage *now)
 {
     double duration = until_s - r->last_usage_s;
-    r->sum_empty += (double)r->usage.empty * duration;
-    r->sum_cached += (double)r->usage.cached * duration;
-    r->sum_active += (double)r->usage.active * duration;
+    (void)tiers_usage_step(&r->pool, duration, now, 0, 0);
     r->sum_pinned += (double)r->num_pinned * duration;
     r->sum_swapped += (double)r->num_swapped * duration;
     r->last_usage_s = until_s;
@@ -280,16 +280,12 @@ void tally_step(replay *r, double start_s, double end_s)
 {
     replay_result *result = r->result;
     const quire_snapshot *s = &r->snapshot;
-    tally_usage(r, start_s);
-    r->usage = s->blocks;
+    tally_usage(r, start_s, &s->blocks);
     r->num_pinned = s->num_pinned_blocks;
     r->num_swapped = r->settings->swap.num_blocks - s->num_free_swap_blocks;
     result->swap.most_blocks = larger(result->swap.most_blocks, r->num_swapped);
     result->most_pinned = larger(result->most_pinned, s->num_pinned_blocks);
     result->overtaking += s->num_overtaking;
-    result->most.empty = larger(result->most.empty, s->blocks.empty);
-    result->most.cached = larger(result->most.cached, s->blocks.cached);
-    result->most.active = larger(result->most.active, s->blocks.active);
     if (s->num_waiting > result->max_waiting) {
         result->max_waiting = s->num_waiting;
         result->max_waiting_s = start_s;
@@ -309,12 +305,13 @@ void tally_step(replay *r, double start_s, double end_s)
 void tally_finish(replay *r)
 {
     replay_result *result = r->result;
-    tally_usage(r, r->now_s);
+    tally_usage(r, r->now_s, &r->pool.now);
+    result->most = r->pool.most;
     result->simulated_s = r->now_s;
     double duration = r->now_s > 0 ? r->now_s : 1;
-    result->mean_empty = r->sum_empty / duration;
-    result->mean_cached = r->sum_cached / duration;
-    result->mean_active = r->sum_active / duration;
+    result->mean_empty = r->pool.sum_empty / duration;
+    result->mean_cached = r->pool.sum_cached / duration;
+    result->mean_active = r->pool.sum_active / duration;
     result->mean_pinned = r->sum_pinned / duration;
     result->swap.mean_blocks = r->sum_swapped / duration;
     result->swap.settings = r->settings->swap;
@@ -340,4 +337,43 @@ void tally_finish(replay *r)
         result->errors += trace_num_bad(r->reader);
         result->has_contents = trace_has_contents(r->reader);
     }
+}
+
+/* ---- how far it is --------------------------------------------------------- */
+
+/* The work of a replay, in prompt tokens: a token that is generated costs as much as so many that
+ * are hashed and looked up. */
+enum { OUTPUT_WEIGHT = 30 };
+
+static double work_of(uint64_t prompt_tokens, uint64_t output_tokens)
+{
+    return (double)prompt_tokens + OUTPUT_WEIGHT * (double)output_tokens;
+}
+
+/* How much of the trace was read, 0 to 1; 0: not known. */
+static double share_read(const replay *r, const arrivals_read *read)
+{
+    uint64_t size = trace_size(r->reader);
+    uint64_t limit = r->settings->trace.max_requests;
+    double share = size > 0 ? (double)trace_position(r->reader) / (double)size : 0;
+    double of_limit = limit > 0 ? (double)read->requests / (double)limit : 0;
+    if (read->is_all)
+        return 1;
+    return fmin(fmax(share, of_limit), 1);
+}
+
+replay_progress tally_progress(const replay *r)
+{
+    const replay_result *result = r->result;
+    arrivals_read read = arrivals_get_read(r->arrivals);
+    double part = share_read(r, &read);
+    replay_progress p = {.simulated_s = r->now_s, .num_requests = result->requests, .share = -1};
+    double total = work_of(read.prompt_tokens, read.output_tokens);
+    if (part > 0 && total > 0) {
+        p.total_requests = (uint64_t)((double)read.requests / part + 0.5);
+        p.share = part * work_of(result->prompt_tokens, result->output_tokens) / total;
+    }
+    if (r->settings->max_steps > 0)
+        p.share = fmax(p.share, (double)result->steps / (double)r->settings->max_steps);
+    return p;
 }

@@ -6,13 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What is found by a number stands in the chain of its bucket. */
+typedef struct link {
+    uint64_t key;
+    struct link *next;
+} link;
+
 /* Whose turns come one after the other: the last one that was read. */
 typedef struct session {
-    uint64_t id;
+    link link; /* first, as is that of an open_request; by id */
     uint64_t last_number;
     bool has_ended; /* that turn */
     double end_s;
-    struct session *next; /* of its bucket */
 } session;
 
 /* A turn that waits for the ends of others. */
@@ -23,11 +28,10 @@ typedef struct waiter {
 
 /* A request that was read and has not ended, and those that wait for it. */
 typedef struct open_request {
-    uint64_t number;
+    link link; /* by number + 1 */
     waiter **waiters;
     uint32_t num_waiters;
     uint32_t capacity;
-    struct open_request *next; /* of its bucket */
 } open_request;
 
 enum { NUM_BUCKETS = 1 << 14, MAX_SESSIONS = 1 << 20 };
@@ -55,8 +59,8 @@ struct arrivals {
     double now_s;
     arrivals_read read;
     size_t num_sessions;
-    session *sessions[NUM_BUCKETS];
-    open_request *open[NUM_BUCKETS];
+    link *sessions[NUM_BUCKETS];
+    link *open[NUM_BUCKETS];
 };
 
 void arrival_free(arrival *it)
@@ -85,25 +89,40 @@ arrivals *arrivals_open(trace_reader *reader, replay_clock clock, double speed, 
 
 /* ---- who waits for whom ------------------------------------------------------ */
 
-static size_t bucket_of(uint64_t id)
+static size_t bucket_of(uint64_t key)
 {
-    return (size_t)((id * UINT64_C(0x9e3779b97f4a7c15)) >> 50);
+    return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 50);
 }
 
-static session *find_session(const arrivals *a, uint64_t id)
+/* What leads to the link of that key; to NULL, where there is none. */
+static link **find_link(link **buckets, uint64_t key)
 {
-    session *s = a->sessions[bucket_of(id)];
-    while (s != NULL && s->id != id)
-        s = s->next;
-    return s;
-}
-
-static void drop_session(arrivals *a, session *s)
-{
-    session **at = &a->sessions[bucket_of(s->id)];
-    while (*at != s)
+    link **at = &buckets[bucket_of(key)];
+    while (*at != NULL && (*at)->key != key)
         at = &(*at)->next;
-    *at = s->next;
+    return at;
+}
+
+/* Something new of that key, all else zero. NULL: no memory. */
+static void *add_link(link **buckets, uint64_t key, size_t bytes)
+{
+    link *it = calloc(1, bytes);
+    link **first = &buckets[bucket_of(key)];
+    if (it == NULL)
+        return NULL;
+    *it = (link){.key = key, .next = *first};
+    *first = it;
+    return it;
+}
+
+static session *find_session(arrivals *a, uint64_t id)
+{
+    return (session *)*find_link(a->sessions, id);
+}
+
+static void drop_session(arrivals *a, link *s)
+{
+    *find_link(a->sessions, s->key) = s->next;
     a->num_sessions--;
     free(s);
 }
@@ -111,53 +130,27 @@ static void drop_session(arrivals *a, session *s)
 /* Of very many sessions, one that has been idle for long counts as new when it goes on. */
 static void forget_idle_session(arrivals *a, size_t bucket)
 {
-    session *oldest = NULL;
-    for (session *s = a->sessions[bucket]; s != NULL; s = s->next)
-        if (s->has_ended)
-            oldest = s;
+    link *oldest = NULL;
+    for (link *at = a->sessions[bucket]; at != NULL; at = at->next)
+        if (((session *)at)->has_ended)
+            oldest = at;
     if (oldest != NULL)
         drop_session(a, oldest);
 }
 
 static session *begin_session(arrivals *a, uint64_t id)
 {
-    size_t bucket = bucket_of(id);
     if (a->num_sessions >= MAX_SESSIONS)
-        forget_idle_session(a, bucket);
-    session *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return NULL;
-    s->id = id;
-    s->next = a->sessions[bucket];
-    a->sessions[bucket] = s;
-    a->num_sessions++;
+        forget_idle_session(a, bucket_of(id));
+    session *s = add_link(a->sessions, id, sizeof *s);
+    a->num_sessions += s != NULL;
     return s;
-}
-
-static open_request **find_open(arrivals *a, uint64_t number)
-{
-    open_request **at = &a->open[bucket_of(number + 1)];
-    while (*at != NULL && (*at)->number != number)
-        at = &(*at)->next;
-    return at;
-}
-
-static bool note_open(arrivals *a, uint64_t number)
-{
-    open_request **at = &a->open[bucket_of(number + 1)];
-    open_request *it = calloc(1, sizeof *it);
-    if (it == NULL)
-        return false;
-    it->number = number;
-    it->next = *at;
-    *at = it;
-    return true;
 }
 
 /* One end more to wait for, if that has not come yet. False: no memory. */
 static bool wait_for(arrivals *a, waiter *w, uint64_t number)
 {
-    open_request *it = *find_open(a, number);
+    open_request *it = (open_request *)*find_link(a->open, number + 1);
     if (it == NULL)
         return true;
     if (!grow(&it->waiters, it->num_waiters, &it->capacity, UINT32_MAX, sizeof(waiter *)))
@@ -214,11 +207,11 @@ static void heap_free(heap *h)
 }
 
 /* Those that wait for it lose one that they wait for; who waits for nobody is handed to `ready`. */
-static bool close_request(arrivals *a, open_request **at, bool (*ready)(arrivals *, waiter *))
+static bool close_request(arrivals *a, link **at, bool (*ready)(arrivals *, waiter *))
 {
-    open_request *it = *at;
+    open_request *it = (open_request *)*at;
     bool ok = true;
-    *at = it->next;
+    *at = it->link.next;
     for (size_t i = 0; i < it->num_waiters; i++)
         if (--it->waiters[i]->num_open == 0)
             ok = ready(a, it->waiters[i]) && ok;
@@ -353,7 +346,7 @@ static bool place_ahead(arrivals *a)
         return heap_push(&a->due, it);
     session *s = r->session == 0 ? NULL : find_session(a, r->session);
     bool is_later = is_later_turn(a, it);
-    bool ok = note_open(a, it->number);
+    bool ok = add_link(a->open, it->number + 1, sizeof(open_request)) != NULL;
     uint64_t number = it->number;
     ok = ok && (is_later ? place_turn(a, it, s) : heap_push(&a->due, it));
     if (!ok || r->session == 0)
@@ -440,7 +433,7 @@ void arrivals_note_end(arrivals *a, const trace_request *r, double now_s)
     a->now_s = now_s;
     if (!a->has_sessions)
         return;
-    open_request **at = find_open(a, r->number);
+    link **at = find_link(a->open, r->number + 1);
     if (*at != NULL && !close_request(a, at, start_turn))
         give_up(a);
     session *s = r->session != 0 ? find_session(a, r->session) : NULL;
@@ -449,7 +442,7 @@ void arrivals_note_end(arrivals *a, const trace_request *r, double now_s)
     s->has_ended = true;
     s->end_s = now_s;
     if (r->is_last_turn)
-        drop_session(a, s);
+        drop_session(a, &s->link);
 }
 
 void arrivals_note_left_out(arrivals *a, const trace_request *r, double now_s)
