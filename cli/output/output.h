@@ -24,8 +24,8 @@
 
 enum { OUTPUT_MAX = 16 };
 
-/* NULL, and a sentence (failure.h): "out.csv: cannot be written: Permission denied". The caller does
- * not close the file. It is stdout if the path is. */
+/* NULL, and a sentence (failure.h): "out.csv: cannot be written: Permission denied". The caller
+ * does not close the file. It is stdout if the path is. */
 FILE *output_open(const char *path);
 /* A file that the command reads: from now on output_open refuses it. file_uses_check does this for
  * all files that a command line names. */

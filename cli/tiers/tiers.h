@@ -54,8 +54,8 @@ typedef struct tiers_settings {
     tls_options redis_tls;
 } tiers_settings;
 
-/* tiers_options.c: what a tier is called in the names of columns and metrics; slots of a lower tier;
- * the names and sizes of all, whose number is returned. */
+/* tiers_options.c: what a tier is called in the names of columns and metrics; slots of a lower
+ * tier; the names and sizes of all, whose number is returned. */
 const char *tiers_label(tiers_kind kind);
 uint32_t tiers_num_slots(const tiers_lower *lower, uint64_t block_bytes);
 uint32_t tiers_describe(const tiers_settings *s, uint64_t block_bytes, page_tier *tiers);
