@@ -34,6 +34,7 @@ def function(lines, head="static int f(void)"):
 
 CASES = [
     ("file-length", "src/base/a.c", "int x;\n" * 601, "int x;\n" * 600, {}),
+    ("file-length", "tests/viewer/a.py", "x = 1\n" * 601, "x = 1\n" * 600, {}),
     ("function-length", "tests/t.c", function(81), function(80) + function(80), {}),
     ("function-length", "src/base/a.c", "#if A\nint f(int a)\n{\n#else\nint f(void)\n{\n#endif\n"
      + "g();\n" * 90 + "}\n", "int a[] = {\n" + "1,\n" * 90 + "};\n", {}),

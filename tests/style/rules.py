@@ -76,6 +76,10 @@ def is_c(path):
     return path.endswith((".c", ".h", ".cpp"))
 
 
+def is_source(path):
+    return is_c(path) or path.endswith((".py", ".js"))
+
+
 def in_src(path):
     return is_c(path) and path.startswith("src/")
 
@@ -317,7 +321,7 @@ WORLD = ("s?rand", "rand_r", "s?random", "time", "gettimeofday", "clock_gettime"
 UNSAFE = ("strcpy", "strcat", "v?sprintf", "gets", "strtok", "system", "popen")
 
 RULES = (
-    Rule("file-length", "a file holds one idea", is_c, file_length),
+    Rule("file-length", "a file holds one idea", is_source, file_length),
     Rule("function-length", "a function fits a screen", is_c, function_length),
     Rule("line-length", "two files fit side by side", is_c, line_length),
     Rule("tabs", "columns look the same everywhere", is_c, tabs),
