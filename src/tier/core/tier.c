@@ -174,17 +174,11 @@ static void count_late(quire_tier *tier, qr_flight *f, uint64_t now_ns)
     tell_breaker(tier, f->epoch, QR_OUTCOME_BAD, now_ns);
 }
 
-static qr_outcome outcome_of(const qr_flight *f)
-{
-    if (f->has_answered)
-        return QR_OUTCOME_GOOD;
-    return f->num_failed > 0 ? QR_OUTCOME_BAD : QR_OUTCOME_NONE;
-}
-
 quire_tier_job *qr_tier_take_back(quire_tier *tier, uint32_t slot)
 {
     qr_flight *f = &tier->runner.flights[slot];
     quire_tier_job *job = f->job;
+    qr_outcome outcome = f->num_failed > 0 ? QR_OUTCOME_BAD : QR_OUTCOME_NONE;
     if (tier->runner.ops.finish != NULL)
         tier->runner.ops.finish(tier->runner.self, job);
     count_ios(tier, job);
@@ -193,7 +187,7 @@ quire_tier_job *qr_tier_take_back(quire_tier *tier, uint32_t slot)
     if (f->is_late) /* the breaker knows of it */
         qr_count_add(&tier->counts.bytes_late, UINT64_C(0) - f->bytes);
     else
-        tell_breaker(tier, f->epoch, outcome_of(f), job->ended_ns);
+        tell_breaker(tier, f->epoch, f->has_answered ? QR_OUTCOME_GOOD : outcome, job->ended_ns);
     qr_count_add(&tier->counts.jobs_in_flight, UINT64_MAX);
     qr_count_add(&tier->counts.bytes_in_flight, UINT64_C(0) - f->bytes);
     f->job = NULL;

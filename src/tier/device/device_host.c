@@ -92,13 +92,6 @@ static bool is_device_stopping(const host_device *d)
     return atomic_load_explicit(&d->is_stopping, memory_order_acquire);
 }
 
-/* Works that are computed count for marks unless those stick. */
-static void reach_marks(host_device *d)
-{
-    if (atomic_load_explicit(&d->marks_stick, memory_order_relaxed) == 0)
-        d->num_reached = atomic_load_explicit(&d->num_computed, memory_order_acquire);
-}
-
 static void *compute_thread(void *user)
 {
     host_device *d = user;
@@ -174,7 +167,9 @@ static void *copy_thread(void *user)
         }
         bool has_moved = true;
         while (has_moved && !is_device_stopping(d)) {
-            reach_marks(d);
+            /* Works that are computed count for marks unless those stick. */
+            if (atomic_load_explicit(&d->marks_stick, memory_order_relaxed) == 0)
+                d->num_reached = atomic_load_explicit(&d->num_computed, memory_order_acquire);
             has_moved = has_run_first(d, QUIRE_DEVICE_STORE);
             has_moved = has_run_first(d, QUIRE_DEVICE_LOAD) || has_moved;
         }

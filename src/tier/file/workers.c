@@ -43,14 +43,6 @@ static void add_work(work_list *list, qr_file_work *work)
     list->last = work;
 }
 
-static qr_file_work *take_work(work_list *list)
-{
-    qr_file_work *work = list->first;
-    if (work != NULL)
-        list->first = work->next;
-    return work;
-}
-
 static void ring_bell(int fd)
 {
     uint64_t one = 1;
@@ -63,11 +55,12 @@ static void *worker_main(void *user)
     qr_file_workers *workers = user;
     pthread_mutex_lock(&workers->lock);
     while (!workers->is_closing) {
-        qr_file_work *work = take_work(&workers->waiting);
+        qr_file_work *work = workers->waiting.first;
         if (work == NULL) {
             pthread_cond_wait(&workers->more, &workers->lock);
             continue;
         }
+        workers->waiting.first = work->next;
         pthread_mutex_unlock(&workers->lock);
         work->run(work);
         pthread_mutex_lock(&workers->lock);

@@ -19,13 +19,6 @@ void qr_protect_init(quire_offload *o)
 
 /* ---- the nodes of a request -------------------------------------------------- */
 
-/* Blocks that the free nodes have room for. */
-static uint32_t num_places(const quire_offload *o)
-{
-    uint64_t room = (uint64_t)o->num_nodes * QR_NODE_BLOCKS;
-    return room < UINT32_MAX ? (uint32_t)room : UINT32_MAX;
-}
-
 static void add_protected(quire_offload *o, qr_offload_req *r, quire_block block)
 {
     uint32_t place = r->num_protected++ % QR_NODE_BLOCKS;
@@ -142,8 +135,8 @@ static void protect(quire_offload *o, qr_offload_req *r, const quire_block_span 
 {
     for (uint32_t g = 0; g < o->num_groups; g++) {
         uint32_t n = 0;
-        uint32_t room = num_places(o);
-        uint32_t count = spans[g].count < room ? spans[g].count : room;
+        uint64_t room = (uint64_t)o->num_nodes * QR_NODE_BLOCKS; /* in the free nodes */
+        uint32_t count = spans[g].count < room ? spans[g].count : (uint32_t)room;
         for (uint32_t i = 0; i < count; i++)
             if (spans[g].ids[i] != QUIRE_NULL_BLOCK)
                 o->scratch[n++] = spans[g].ids[i];

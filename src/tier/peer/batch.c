@@ -48,7 +48,7 @@ static void end_batch(quire_tier_peer *peer, qr_net_batch *batch, quire_tier_sta
 
 /* ---- begin, cancel, expire ------------------------------------------------- */
 
-static bool has_ready_link(const quire_tier_peer *peer)
+bool qr_peer_has_ready_link(const quire_tier_peer *peer)
 {
     for (uint32_t i = 0; i < peer->num_links; i++)
         if (peer->links[i].state == QR_PEER_LINK_READY)
@@ -67,7 +67,7 @@ void qr_peer_batch_begin(qr_net_client *net, quire_tier_job *job)
         peer->retry_at_ns = 0;
         peer->backoff_ns = peer->retry_ns;
     }
-    bool is_down = peer->net.now_ns < peer->retry_at_ns && !has_ready_link(peer);
+    bool is_down = peer->net.now_ns < peer->retry_at_ns && !qr_peer_has_ready_link(peer);
     bool is_known = job->op == QUIRE_TIER_LOAD || job->op == QUIRE_TIER_FIND;
     qr_net_begin(net, job, is_known && !is_down);
 }

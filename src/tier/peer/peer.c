@@ -19,11 +19,9 @@ static void go_down(quire_tier_peer *peer)
     peer->target.is_told = true;
     peer->retry_at_ns = peer->net.now_ns + wait;
     peer->backoff_ns = peer->backoff_ns > longest / 2 ? longest : peer->backoff_ns * 2;
-    peer->target.num_endpoints = 0; /* a name is looked up anew */
-    for (uint32_t i = 0; i < peer->num_links; i++)
-        if (peer->links[i].state == QR_PEER_LINK_READY)
-            return; /* it goes on with fewer connections */
-    qr_peer_batch_end_waiting(peer, QUIRE_TIER_FAILED);
+    peer->target.num_endpoints = 0;    /* a name is looked up anew */
+    if (!qr_peer_has_ready_link(peer)) /* else it goes on with fewer connections */
+        qr_peer_batch_end_waiting(peer, QUIRE_TIER_FAILED);
 }
 
 void qr_peer_not_connected(quire_tier_peer *peer)

@@ -119,6 +119,7 @@ static inline qr_peer_call *qr_peer_call_at(qr_peer_link *link, uint32_t i)
 
 /* ---- batch.c ------------------------------------------------------------ */
 
+bool qr_peer_has_ready_link(const quire_tier_peer *peer);
 /* Of qr_net_ops. */
 void qr_peer_batch_begin(qr_net_client *net, quire_tier_job *job);
 void qr_peer_batch_cancel(qr_net_client *net, qr_net_batch *batch);

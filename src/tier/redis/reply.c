@@ -92,14 +92,6 @@ static void redirect(quire_tier_redis *redis, qr_link *link, qr_call *call,
     qr_call_route(redis, call, node);
 }
 
-static void try_again(quire_tier_redis *redis, qr_link *link, qr_call *call)
-{
-    if (++call->redirects > QR_REDIS_REDIRECTS)
-        qr_call_end(redis, call, QUIRE_TIER_FAILED);
-    else
-        qr_call_route(redis, call, link->node);
-}
-
 static bool is_any(const qr_resp_item *item, const char *const *words)
 {
     for (; *words != NULL; words++)
@@ -130,7 +122,10 @@ static void take_error(quire_tier_redis *redis, qr_link *link, qr_call *call,
     } else if (qr_resp_is_error(item, "ASK")) {
         redirect(redis, link, call, item, true);
     } else if (qr_resp_is_error(item, "TRYAGAIN")) {
-        try_again(redis, link, call);
+        if (++call->redirects > QR_REDIS_REDIRECTS)
+            qr_call_end(redis, call, QUIRE_TIER_FAILED);
+        else
+            qr_call_route(redis, call, link->node);
     } else if (qr_resp_is_error(item, "OOM") &&
                (call->kind == QR_CALL_STORE || call->kind == QR_CALL_CHECK)) {
         qr_node_good(link->node);
