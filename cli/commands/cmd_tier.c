@@ -1,6 +1,7 @@
 /* cmd_tier.c - `quire tier`: what tiers need around them; for now a Redis cluster to try. */
 #include "commands.h"
 #include "live/tier_cluster.h"
+#include "options/nearest.h"
 
 #include <string.h>
 
@@ -24,14 +25,9 @@ static const char *const verbs[] = {"up", "down", "status", NULL};
 /* Digits, then k, m or g with or without a b: nothing else gets into a server's config. */
 static bool is_size(const char *text)
 {
-    static const char *const units[] = {"", "k", "kb", "m", "mb", "g", "gb"};
+    static const char *const units[] = {"", "k", "kb", "m", "mb", "g", "gb", NULL};
     size_t digits = strspn(text, "0123456789");
-    if (digits == 0 || digits > 12)
-        return false;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (strcmp(text + digits, units[i]) == 0)
-            return true;
-    return false;
+    return digits > 0 && digits <= 12 && is_one_of(text + digits, units);
 }
 
 static int run_tier(void)

@@ -6,6 +6,7 @@
  */
 #include "shape.h"
 
+#include "options/nearest.h"
 #include "output/failure.h"
 
 #include <jansson.h>
@@ -185,14 +186,6 @@ static void read_linear_layers(config_reader *r)
     s->linear_value_heads = needed(r, "linear_num_value_heads", 0);
     s->linear_key_dim = needed(r, "linear_key_head_dim", 0);
     s->linear_value_dim = needed(r, "linear_value_head_dim", 0);
-}
-
-static bool is_one_of(const char *type, const char *const *names)
-{
-    for (; *names; names++)
-        if (strcmp(type, *names) == 0)
-            return true;
-    return false;
 }
 
 /* Whether the type can be read. Of some the weights are counted, of others the user says them. */

@@ -62,3 +62,10 @@ const char *nearest_name(const nearest *n)
     size_t limit = strlen(n->word) / 3 + 1;
     return n->distance <= limit ? n->name : NULL;
 }
+
+bool is_one_of(const char *word, const char *const *names)
+{
+    while (*names != NULL && strcmp(word, *names) != 0)
+        names++;
+    return *names != NULL;
+}

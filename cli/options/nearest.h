@@ -8,6 +8,7 @@
 #ifndef QUIRE_CLI_OPTIONS_NEAREST_H
 #define QUIRE_CLI_OPTIONS_NEAREST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct nearest {
@@ -19,5 +20,7 @@ typedef struct nearest {
 nearest nearest_to(const char *word);
 void nearest_offer(nearest *n, const char *name);
 const char *nearest_name(const nearest *n);
+/* Whether a word is one of the names, NULL at their end. */
+bool is_one_of(const char *word, const char *const *names);
 
 #endif

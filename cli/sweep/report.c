@@ -1,4 +1,5 @@
 #include "report.h"
+#include "options/nearest.h"
 #include "output/plot.h"
 #include "output/progress.h"
 #include "replay/verdict.h"
@@ -109,12 +110,14 @@ static void print_heads(FILE *out, const sweep *s)
 
 static bool changes_memory(const option *opt)
 {
-    static const char *const names[] = {
-        "num-gpu-blocks", "gpu-memory-utilization", "gpu-memory", "reserve-memory", "gpu", "tp"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(opt->name, names[i]) == 0)
-            return true;
-    return false;
+    static const char *const names[] = {"num-gpu-blocks",
+                                        "gpu-memory-utilization",
+                                        "gpu-memory",
+                                        "reserve-memory",
+                                        "gpu",
+                                        "tp",
+                                        NULL};
+    return is_one_of(opt->name, names);
 }
 
 uint32_t sweep_plot_axis(const sweep *s)
@@ -274,14 +277,11 @@ static void print_row(FILE *out, const sweep *s, uint32_t point)
 /* Model and GPUs, where all replays have the same. */
 static void print_place(FILE *out, const sweep *s)
 {
+    static const char *const names[] = {"model", "gpu", "tp", NULL};
     const json_t *report = NULL;
-    for (uint32_t i = 0; i < s->num_axes; i++) {
-        const char *name = s->axes[i].option->name;
-        bool is_place =
-            strcmp(name, "model") == 0 || strcmp(name, "gpu") == 0 || strcmp(name, "tp") == 0;
-        if (is_place && sweep_varies(s, i))
+    for (uint32_t i = 0; i < s->num_axes; i++)
+        if (sweep_varies(s, i) && is_one_of(s->axes[i].option->name, names))
             return;
-    }
     for (uint32_t i = 0; i < s->num_points && report == NULL; i++)
         report = s->points[i].report;
     const char *model = json_string_value(json_object_get(report, "model"));

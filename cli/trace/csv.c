@@ -1,4 +1,3 @@
-/* cli/trace/csv.c - tables with commas: see csv.h. */
 #include "csv.h"
 
 #include <string.h>

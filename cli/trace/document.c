@@ -1,4 +1,3 @@
-/* cli/trace/document.c - objects of a JSON document: see document.h. */
 #include "document.h"
 
 #include <stdio.h>

@@ -1,4 +1,3 @@
-/* cli/trace/memo.c - a table of names that forgets the oldest: see memo.h. */
 #include "memo.h"
 
 #include <stdlib.h>

@@ -1,4 +1,3 @@
-/* cli/trace/tar.c - headers of tar archives: see tar.h. */
 #include "tar.h"
 
 #include <string.h>
