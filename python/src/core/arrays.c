@@ -445,27 +445,6 @@ int py_bytes_keep(PyObject *keep, PyObject *source, const char *what, quire_byte
 
 /* ---- out ------------------------------------------------------------------ */
 
-PyObject *py_list_of(uint32_t count, py_make_item *make, const void *user)
-{
-    PyObject *list = PyList_New((Py_ssize_t)count);
-    for (uint32_t i = 0; list != NULL && i < count; i++) {
-        PyObject *item = make(user, i);
-        if (item == NULL || PyList_SetItem(list, i, item) < 0)
-            Py_CLEAR(list);
-    }
-    return list;
-}
-
-static PyObject *make_u32(const void *items, uint32_t i)
-{
-    return PyLong_FromUnsignedLong(((const uint32_t *)items)[i]);
-}
-
-PyObject *py_list_u32(const uint32_t *items, uint32_t count)
-{
-    return py_list_of(count, make_u32, items);
-}
-
 PyObject *py_array_view(const py_state *state, PyObject *bytes, const char *format)
 {
     bool is_empty = PyBytes_Size(bytes) == 0; /* a view of nothing cannot be cast */
@@ -488,20 +467,4 @@ PyObject *py_taken_view(PyObject *object, PyObject *bytes, const char *format)
 PyObject *py_copied_view(PyObject *object, const void *data, size_t bytes, const char *format)
 {
     return py_taken_view(object, PyBytes_FromStringAndSize(data, (Py_ssize_t)bytes), format);
-}
-
-typedef struct hash_row {
-    const char *hashes;
-    size_t hash_len;
-} hash_row;
-
-static PyObject *make_hash(const void *row, uint32_t i)
-{
-    const hash_row *r = row;
-    return PyBytes_FromStringAndSize(r->hashes + i * r->hash_len, (Py_ssize_t)r->hash_len);
-}
-
-PyObject *py_hash_list(const void *hashes, size_t hash_len, size_t count)
-{
-    return py_list_of((uint32_t)count, make_hash, &(hash_row){hashes, hash_len});
 }

@@ -15,10 +15,7 @@
 #ifndef QUIRE_PYTHON_CORE_H
 #define QUIRE_PYTHON_CORE_H
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
-#include <quire.h>
+#include "lists.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -244,16 +241,11 @@ int py_hashes_get(PyObject *source, size_t hash_len, py_hashes *out);
 int py_bytes_get(PyObject *source, const char *what, quire_bytes *out);
 int py_bytes_keep(PyObject *keep, PyObject *source, const char *what, quire_bytes *out);
 
-/* A list of what `make` gives for 0 to count - 1. */
-typedef PyObject *py_make_item(const void *user, uint32_t i);
-PyObject *py_list_of(uint32_t count, py_make_item *make, const void *user);
-PyObject *py_list_u32(const uint32_t *items, uint32_t count);
 /* A read-only memoryview of a bytes object's items; the second copies the bytes first, the third
  * takes over the reference (NULL: an exception). */
 PyObject *py_array_view(const py_state *state, PyObject *bytes, const char *format);
 PyObject *py_copied_view(PyObject *object, const void *data, size_t bytes, const char *format);
 PyObject *py_taken_view(PyObject *object, PyObject *bytes, const char *format);
-PyObject *py_hash_list(const void *hashes, size_t hash_len, size_t count);
 
 /* ---- events.c ------------------------------------------------------------- */
 

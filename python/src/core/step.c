@@ -350,11 +350,6 @@ static PyObject *step_blocks(PyObject *object, PyObject *argument)
     return py_list_of(self->num_groups, make_row, &rows);
 }
 
-static PyObject *make_token(const void *tokens, uint32_t i)
-{
-    return PyLong_FromLong(((const int32_t *)tokens)[i]);
-}
-
 static PyObject *outputs_tokens_of(PyObject *object, PyObject *argument)
 {
     const record_object *self = (record_object *)object;
@@ -362,8 +357,8 @@ static PyObject *outputs_tokens_of(PyObject *object, PyObject *argument)
     if (i < 0)
         return NULL;
     const uint32_t *starts = numbers_of(self, OUTPUTS_token_start) + i;
-    return py_list_of(starts[1] - starts[0], make_token,
-                      numbers_of(self, OUTPUTS_tokens) + starts[0]);
+    const quire_token *tokens = (const quire_token *)numbers_of(self, OUTPUTS_tokens);
+    return py_list_tokens(tokens + starts[0], starts[1] - starts[0]);
 }
 
 static PyObject *step_freed_encoder(PyObject *object, void *Py_UNUSED(closure))

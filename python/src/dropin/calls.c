@@ -66,16 +66,6 @@ int vllm_slot_take(vllm_slot *slot, Py_ssize_t count)
     return 0;
 }
 
-static PyObject *make_token(const void *tokens, uint32_t i)
-{
-    return PyLong_FromLong(((const quire_token *)tokens)[i]);
-}
-
-PyObject *vllm_token_list(const quire_token *tokens, uint32_t count)
-{
-    return vllm_list_of(count, make_token, tokens);
-}
-
 /* ---- grammars ------------------------------------------------------------ */
 
 /* request.structured_output_request.grammar */
@@ -114,7 +104,7 @@ static int grammar_accept_tokens(void *user, quire_req req, const quire_token *t
     if (core->error[0] != NULL)
         return 1;
     PyObject *grammar = grammar_of(slot);
-    PyObject *list = grammar == NULL ? NULL : vllm_token_list(tokens, n);
+    PyObject *list = grammar == NULL ? NULL : py_list_tokens(tokens, n);
     PyObject *answer =
         list == NULL ? NULL : PyObject_CallMethod(grammar, "accept_tokens", "OO", slot->id, list);
     Py_XDECREF(grammar);
@@ -129,7 +119,7 @@ static uint32_t grammar_validate_tokens(void *user, quire_req req, const quire_t
     if (core->error[0] != NULL)
         return n;
     PyObject *grammar = grammar_of(vllm_slot_of(core, req));
-    PyObject *list = grammar == NULL ? NULL : vllm_token_list(tokens, n);
+    PyObject *list = grammar == NULL ? NULL : py_list_tokens(tokens, n);
     PyObject *answer =
         list == NULL ? NULL : PyObject_CallMethod(grammar, "validate_tokens", "O", list);
     Py_ssize_t count = answer == NULL ? -1 : PyObject_Size(answer);

@@ -43,19 +43,6 @@ void vllm_clear_all(void *objects, size_t bytes)
         Py_CLEAR(all[i]);
 }
 
-PyObject *vllm_list_of(uint32_t count, vllm_make_item *make, const void *user)
-{
-    PyObject *list = PyList_New((Py_ssize_t)count);
-    for (uint32_t i = 0; list != NULL && i < count; i++) {
-        PyObject *item = make(user, i);
-        if (item == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SET_ITEM(list, (Py_ssize_t)i, item);
-    }
-    return list;
-}
-
 int vllm_dict_put(PyObject *dict, PyObject *key, PyObject *value)
 {
     int failed = value == NULL || PyDict_SetItem(dict, key, value) < 0;

@@ -17,7 +17,7 @@ static PyObject *make_hash(const void *of, uint32_t i)
 
 static PyObject *hash_list(const quire_event *event)
 {
-    return vllm_list_of(event->num_blocks, make_hash, event);
+    return py_list_of(event->num_blocks, make_hash, event);
 }
 
 static PyObject *tell_stored(vllm_core *core, const quire_event *event)

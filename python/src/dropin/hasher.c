@@ -266,17 +266,6 @@ static int hash_first(hasher_object *self, const quire_token *tokens, Py_ssize_t
     return status == QUIRE_OK ? 0 : vllm_refuse(status, "block hasher");
 }
 
-typedef struct digest_row {
-    const unsigned char *digests;
-    size_t bytes;
-} digest_row;
-
-static PyObject *make_digest(const void *row, uint32_t i)
-{
-    const digest_row *r = row;
-    return PyBytes_FromStringAndSize((const char *)r->digests + i * r->bytes, (Py_ssize_t)r->bytes);
-}
-
 /* NONE_HASH may have been set since the last request. */
 static int hasher_follow_none_hash(hasher_object *self)
 {
@@ -317,9 +306,7 @@ static PyObject *hash_blocks(hasher_object *self, PyObject *request, PyObject *h
                          ? hash_first(self, numbers, num_blocks, &extras.keys, digests)
                          : hash_later(self, PyList_GetItem(hashes, num_hashed - 1), numbers,
                                       num_blocks, (uint64_t)first, &extras.keys, digests);
-        made = failed ? NULL
-                      : vllm_list_of((uint32_t)num_blocks, make_digest,
-                                     &(digest_row){digests, self->digest_bytes});
+        made = failed ? NULL : py_hash_list(digests, self->digest_bytes, (size_t)num_blocks);
     }
     PyMem_Free(numbers);
     PyMem_Free(digests);

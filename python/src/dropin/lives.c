@@ -74,7 +74,7 @@ PyObject *vllm_core_take_lives(PyObject *self, PyObject *Py_UNUSED(unused))
     vllm_lives taken = {.ended = lives->ended, .count = lives->count};
     lives->ended = NULL; /* making objects may run finalizers, which may end further lives */
     lives->count = lives->room = 0;
-    PyObject *list = vllm_list_of((uint32_t)taken.count, make_life, taken.ended);
+    PyObject *list = py_list_of((uint32_t)taken.count, make_life, taken.ended);
     PyMem_Free(taken.ended);
     return list;
 }

@@ -22,8 +22,8 @@ PyObject *vllm_core_drafts(PyObject *self, PyObject *args)
     uint32_t index = qr_sched_index_of(core->sched, number);
     if (index == QR_NIL)
         return vllm_raise(QUIRE_E_UNKNOWN_REQ, "request");
-    return vllm_token_list(qr_sched_drafts_of(core->sched, index),
-                           core->sched->table.requests[index].num_drafts);
+    return py_list_tokens(qr_sched_drafts_of(core->sched, index),
+                          core->sched->table.requests[index].num_drafts);
 }
 
 /* ---- steps made by hand -------------------------------------------------- */

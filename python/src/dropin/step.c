@@ -41,16 +41,6 @@ static int parts_make(step_parts *parts)
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static PyObject *make_number(const void *numbers, uint32_t i)
-{
-    return PyLong_FromUnsignedLong(((const uint32_t *)numbers)[i]);
-}
-
-PyObject *vllm_number_list(const uint32_t *numbers, uint32_t count)
-{
-    return vllm_list_of(count, make_number, numbers);
-}
-
 static PyObject *make_text(const void *texts, uint32_t i)
 {
     const quire_bytes *text = (const quire_bytes *)texts + i;
@@ -67,7 +57,7 @@ PyObject *vllm_block_ids(const quire_block_span *spans, uint32_t num_groups, int
         Py_RETURN_NONE;
     PyObject *tuple = PyTuple_New((Py_ssize_t)num_groups);
     for (uint32_t g = 0; tuple != NULL && g < num_groups; g++) {
-        PyObject *list = vllm_number_list(spans[g].ids, spans[g].count);
+        PyObject *list = py_list_u32(spans[g].ids, spans[g].count);
         if (list == NULL)
             Py_CLEAR(tuple);
         else
@@ -142,13 +132,13 @@ static int add_to_step(vllm_core *core, step_parts *parts, const quire_step *ste
     int failed = vllm_dict_put(parts->num_scheduled, slot->id, count) < 0;
     uint32_t num_drafts = step->draft_start[i + 1] - step->draft_start[i];
     if (!failed && num_drafts > 0) {
-        PyObject *drafts = vllm_token_list(step->drafts + step->draft_start[i], num_drafts);
+        PyObject *drafts = py_list_tokens(step->drafts + step->draft_start[i], num_drafts);
         failed = vllm_dict_put(parts->drafts, slot->id, drafts) < 0;
     }
     uint32_t first_input = step->encoder_start[i];
     uint32_t num_inputs = step->encoder_start[i + 1] - first_input;
     if (!failed && num_inputs > 0) {
-        PyObject *inputs = vllm_number_list(step->encoder_inputs + first_input, num_inputs);
+        PyObject *inputs = py_list_u32(step->encoder_inputs + first_input, num_inputs);
         failed = vllm_dict_put(parts->encoder_inputs, slot->id, inputs) < 0;
     }
     slot->num_computed = step->num_computed_tokens[i] + step->num_tokens[i];
@@ -180,8 +170,8 @@ static PyObject *make_output(vllm_core *core, step_parts *parts, const quire_ste
     PyObject *finished = core->finished;
     core->finished = PySet_New(NULL);
     PyObject *output = NULL;
-    PyObject *freed = vllm_list_of(step->num_freed_encoder, make_text, step->freed_encoder);
-    PyObject *common = vllm_number_list(step->num_common_prefix_blocks, core->num_groups);
+    PyObject *freed = py_list_of(step->num_freed_encoder, make_text, step->freed_encoder);
+    PyObject *common = py_list_u32(step->num_common_prefix_blocks, core->num_groups);
     PyObject *total = PyLong_FromUnsignedLong(step->total_tokens);
     PyObject *cached = NULL;
     Py_ssize_t num_new = PyList_Size(parts->new_reqs);
@@ -210,7 +200,7 @@ static int set_step(vllm_core *core, PyObject *output, const quire_step *step)
         number == NULL || PyObject_SetAttr(output, core->names[VLLM_NAME_STEP], number) < 0;
     Py_XDECREF(number);
     if (!failed && step->blocks_to_zero.count > 0) {
-        PyObject *ids = vllm_number_list(step->blocks_to_zero.ids, step->blocks_to_zero.count);
+        PyObject *ids = py_list_u32(step->blocks_to_zero.ids, step->blocks_to_zero.count);
         failed = ids == NULL || PyObject_SetAttrString(output, "new_block_ids_to_zero", ids) < 0;
         Py_XDECREF(ids);
     }

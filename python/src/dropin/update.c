@@ -405,7 +405,7 @@ static PyObject *spec_stats(const vllm_core *core, const quire_spec_stats *stats
 {
     if (stats->num_drafts == 0)
         Py_RETURN_NONE;
-    PyObject *accepted = vllm_list_of(core->num_spec_tokens, make_u64, stats->accepted_per_pos);
+    PyObject *accepted = py_list_of(core->num_spec_tokens, make_u64, stats->accepted_per_pos);
     if (accepted == NULL)
         return NULL;
     return Py_BuildValue("(KKKN)", stats->num_drafts, stats->num_draft_tokens,

@@ -13,10 +13,7 @@
 #ifndef QUIRE_PYTHON_VLLM_H
 #define QUIRE_PYTHON_VLLM_H
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
-#include <quire.h>
+#include "lists.h"
 
 /* For functions that answer with 0 or -1: -1 and an exception. */
 #define VLLM_REFUSE(...)     (PyErr_Format(__VA_ARGS__), -1)
@@ -131,9 +128,6 @@ extern int vllm_refuse(int status, const char *what);
 extern PyObject *vllm_done(int status, const char *what);
 /* Clears a struct that is nothing but references. */
 extern void vllm_clear_all(void *objects, size_t bytes);
-/* A list of what `make` gives for 0 to count - 1. */
-typedef PyObject *vllm_make_item(const void *user, uint32_t i);
-extern PyObject *vllm_list_of(uint32_t count, vllm_make_item *make, const void *user);
 /* Sets dict[key], and appends to a list; both give the reference up. value NULL: -1. */
 extern int vllm_dict_put(PyObject *dict, PyObject *key, PyObject *value);
 extern int vllm_list_put(PyObject *list, PyObject *value);
@@ -174,7 +168,6 @@ extern PyObject *vllm_core_go_on(PyObject *self, PyObject *args);
 /* step.c */
 /* The SchedulerOutput of a step. */
 extern PyObject *vllm_make_output(vllm_core *core, const quire_step *step);
-extern PyObject *vllm_number_list(const uint32_t *numbers, uint32_t count);
 /* A tuple of lists, one for each group; None where there is no block, if that may be. */
 extern PyObject *vllm_block_ids(const quire_block_span *spans, uint32_t num_groups,
                                 int may_be_none);
@@ -223,7 +216,6 @@ extern void vllm_drop_or_keep(vllm_core *core, PyObject *answer);
 extern int vllm_truth_or_keep(vllm_core *core, PyObject *answer, int usual);
 /* Raises what Python raised inside a call of the library's: -1; 0 when nothing. */
 extern int vllm_raise_kept(vllm_core *core);
-extern PyObject *vllm_token_list(const quire_token *tokens, uint32_t count);
 /* The first count tokens of generated belong to the request now. */
 extern int vllm_slot_take(vllm_slot *slot, Py_ssize_t count);
 extern int vllm_slot_sync(vllm_core *core, vllm_slot *slot);
