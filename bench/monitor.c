@@ -100,20 +100,19 @@ static void *scrape_often(void *user)
 
 static void crowd_gather(crowd *c, quire_monitor *monitor)
 {
-    char message[256] = "";
     quire_publisher_config p = QUIRE_PUBLISHER_CONFIG_INIT;
     p.monitor = monitor;
     p.endpoint = "tcp://127.0.0.1:*";
     p.replay_endpoint = "tcp://127.0.0.1:*";
-    bench_must(quire_publisher_create(&p, &c->publisher, message, sizeof message), message);
+    bench_must(quire_publisher_create(&p, &c->publisher), quire_refusal());
     quire_subscriber_config s = QUIRE_SUBSCRIBER_CONFIG_INIT;
     s.endpoint = quire_publisher_endpoint(c->publisher);
     s.replay_endpoint = quire_publisher_replay_endpoint(c->publisher);
-    bench_must(quire_subscriber_create(&s, &c->reads, message, sizeof message), message);
-    bench_must(quire_subscriber_create(&s, &c->sleeps, message, sizeof message), message);
+    bench_must(quire_subscriber_create(&s, &c->reads), quire_refusal());
+    bench_must(quire_subscriber_create(&s, &c->sleeps), quire_refusal());
     quire_http_config h = QUIRE_HTTP_CONFIG_INIT;
     h.monitor = monitor;
-    bench_must(quire_http_create(&h, &c->http, message, sizeof message), message);
+    bench_must(quire_http_create(&h, &c->http), quire_refusal());
     bench_must(pthread_create(&c->subscriber, NULL, read_events, c), "pthread_create");
     bench_must(pthread_create(&c->scraper, NULL, scrape_often, c), "pthread_create");
 }

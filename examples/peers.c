@@ -18,7 +18,6 @@ enum { CPU_BLOCKS = 101 };
 
 static quire_peer_server *open_server(void)
 {
-    char message[256] = "";
     unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
     quire_peer_server *server;
     quire_peer_server_config config = QUIRE_PEER_SERVER_CONFIG_INIT;
@@ -27,13 +26,12 @@ static quire_peer_server *open_server(void)
     config.fingerprint = fingerprint;
     config.secret = SECRET;
     config.max_blocks = CPU_BLOCKS;
-    must(quire_peer_server_open(&config, &server, message, sizeof message), "server", message);
+    must(quire_peer_server_open(&config, &server), "server");
     return server;
 }
 
 static quire_tier *open_peer(uint32_t port)
 {
-    char message[256] = "";
     unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
     char address[32];
     quire_tier *tier;
@@ -44,8 +42,7 @@ static quire_tier *open_peer(uint32_t port)
     config.fingerprint = fingerprint;
     config.secret = SECRET;
     config.wait_ns = 5000000000;
-    must(quire_tier_peer_open(&config, NULL, NULL, &tier, NULL, message, sizeof message), "peer",
-         message);
+    must(quire_tier_peer_open(&config, NULL, NULL, &tier, NULL), "peer");
     return tier;
 }
 
@@ -54,7 +51,7 @@ static void run_prompts(engine *e, const char *what)
     quire_offload_stats stats = QUIRE_OFFLOAD_STATS_INIT;
     for (uint32_t p = 0; p < NUM_PROMPTS; p++)
         run_prompt(e, p);
-    must(quire_offload_get_stats(e->offload, &stats), "stats", "");
+    must(quire_offload_get_stats(e->offload, &stats), "stats");
     uint64_t from_peer = stats.tiers[0].hit_tokens;
     printf("%s %3u tokens found in its memory, %3llu in its host memory, %3llu in its peer's\n",
            what, e->num_local, (unsigned long long)(stats.hit_tokens - from_peer),
@@ -74,14 +71,14 @@ int main(void)
     open_memory(&b, CPU_BLOCKS);
     open_engine(&b, peer, NULL);
     run_prompts(&b, "engine B:");
-    must(quire_peer_server_get_stats(server, &served), "stats", "");
+    must(quire_peer_server_get_stats(server, &served), "stats");
     printf("A offers %llu blocks and has sent %llu\n", (unsigned long long)served.offered,
            (unsigned long long)served.blocks_sent);
-    must(quire_tier_close(peer), "close", "");
+    must(quire_tier_close(peer), "close");
     close_engine(&b);
     free_memory(&b);
     close_engine(&a);
-    must(quire_peer_server_close(server), "server", ""); /* before its memory goes */
+    must(quire_peer_server_close(server), "server"); /* before its memory goes */
     free_memory(&a);
     printf("wrong blocks: %u\n", a.num_wrong + b.num_wrong);
     return a.num_wrong + b.num_wrong == 0 ? 0 : 1;

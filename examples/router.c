@@ -62,17 +62,16 @@ static void open_engine(engine *e)
     config.monitor = &monitor; /* so that others may look */
     must(quire_sched_create(&config, NULL, &e->sched), "scheduler");
 
-    char message[256];
     quire_publisher_config p = QUIRE_PUBLISHER_CONFIG_INIT;
     p.monitor = quire_sched_monitor(e->sched);
     p.endpoint = "tcp://127.0.0.1:*"; /* the system chooses a port */
     p.replay_endpoint = "tcp://127.0.0.1:*";
-    must(quire_publisher_create(&p, &e->publisher, message, sizeof message), message);
+    must(quire_publisher_create(&p, &e->publisher), quire_refusal());
 
     quire_subscriber_config s = QUIRE_SUBSCRIBER_CONFIG_INIT;
     s.endpoint = quire_publisher_endpoint(e->publisher);
     s.replay_endpoint = quire_publisher_replay_endpoint(e->publisher);
-    must(quire_subscriber_create(&s, &e->subscriber, message, sizeof message), message);
+    must(quire_subscriber_create(&s, &e->subscriber), quire_refusal());
 }
 
 static void make_prompt(quire_token *prompt, char letter, uint32_t num_same)

@@ -76,7 +76,6 @@ static void name_content(unsigned char *fingerprint)
 static quire_tier *open_tier(const char *where)
 {
     quire_tier *tier;
-    char message[256] = "";
     int status;
     if (strchr(where, '/') != NULL && strncmp(where, "unix:", 5) != 0) {
         quire_tier_file_config config = QUIRE_TIER_FILE_CONFIG_INIT;
@@ -85,7 +84,7 @@ static quire_tier *open_tier(const char *where)
         config.block_bytes = BLOCK_BYTES;
         config.capacity_bytes = UINT64_C(1) << 30;
         name_content(config.fingerprint);
-        status = quire_tier_file_open(&config, NULL, NULL, &tier, message, sizeof message);
+        status = quire_tier_file_open(&config, NULL, NULL, &tier);
     } else {
         unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
         quire_tier_redis_config config = QUIRE_TIER_REDIS_CONFIG_INIT;
@@ -94,9 +93,9 @@ static quire_tier *open_tier(const char *where)
         config.num_servers = 1;
         config.fingerprint = fingerprint;
         config.wait_ns = UINT64_C(3000000000); /* an example: say at once that there is none */
-        status = quire_tier_redis_open(&config, NULL, NULL, &tier, NULL, message, sizeof message);
+        status = quire_tier_redis_open(&config, NULL, NULL, &tier, NULL);
     }
-    must(status, message);
+    must(status, quire_refusal());
     return tier;
 }
 

@@ -17,7 +17,6 @@ enum { CPU_BLOCKS = 41 };
 
 static quire_tier *open_file_tier(const engine *e, const char *path)
 {
-    char message[256] = "";
     quire_tier *tier;
     const quire_host_memory_info *host = quire_host_memory_get_info(e->host);
     quire_tier_file_config file = QUIRE_TIER_FILE_CONFIG_INIT;
@@ -28,8 +27,7 @@ static quire_tier *open_file_tier(const engine *e, const char *path)
     quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
     common.memory = host->data;
     common.memory_bytes = host->bytes;
-    must(quire_tier_file_open(&file, &common, NULL, &tier, message, sizeof message), "file tier",
-         message);
+    must(quire_tier_file_open(&file, &common, NULL, &tier), "file tier");
     return tier;
 }
 
@@ -38,11 +36,11 @@ static void run_prompts(engine *e, const char *what, bool is_reversed)
 {
     quire_offload_stats before = QUIRE_OFFLOAD_STATS_INIT;
     quire_offload_stats after = QUIRE_OFFLOAD_STATS_INIT;
-    must(quire_offload_get_stats(e->offload, &before), "stats", "");
+    must(quire_offload_get_stats(e->offload, &before), "stats");
     e->num_local = 0;
     for (uint32_t turn = 0; turn < NUM_PROMPTS; turn++)
         run_prompt(e, is_reversed ? NUM_PROMPTS - 1 - turn : turn);
-    must(quire_offload_get_stats(e->offload, &after), "stats", "");
+    must(quire_offload_get_stats(e->offload, &after), "stats");
     uint64_t from_file = after.tiers[0].hit_tokens - before.tiers[0].hit_tokens;
     uint64_t from_host = after.hit_tokens - before.hit_tokens - from_file;
     printf(
@@ -59,7 +57,7 @@ static void live(engine *e, const char *path, const char *what, bool has_second_
     run_prompts(e, what, false);
     if (has_second_round)
         run_prompts(e, "again:", true);
-    must(quire_tier_close(file), "close", "");
+    must(quire_tier_close(file), "close");
     close_engine(e);
     free_memory(e);
 }

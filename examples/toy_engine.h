@@ -40,11 +40,12 @@ typedef struct engine {
     uint32_t num_wrong;
 } engine;
 
-static void must(int status, const char *what, const char *message)
+static void must(int status, const char *what)
 {
     if (status == QUIRE_OK)
         return;
-    fprintf(stderr, "%s: %s\n", what, message[0] != 0 ? message : quire_strerror(status));
+    const char *why = quire_refusal();
+    fprintf(stderr, "%s: %s\n", what, why[0] != 0 ? why : quire_strerror(status));
     exit(1);
 }
 
@@ -58,15 +59,14 @@ static void set_fingerprint(unsigned char *fingerprint)
     identity.weights_digest = (quire_bytes){"1", 1};
     identity.block_tokens = BLOCK_SIZE;
     identity.block_bytes = BLOCK_BYTES;
-    must(quire_fingerprint(&identity, fingerprint), "fingerprint", "");
+    must(quire_fingerprint(&identity, fingerprint), "fingerprint");
 }
 
 static void open_memory(engine *e, uint32_t num_cpu_blocks)
 {
-    char message[256] = "";
     quire_host_memory_config host = QUIRE_HOST_MEMORY_CONFIG_INIT;
     host.bytes = (uint64_t)num_cpu_blocks * BLOCK_BYTES;
-    must(quire_host_memory_open(&host, &e->host, message, 256), "host memory", message);
+    must(quire_host_memory_open(&host, &e->host), "host memory");
     e->num_cpu_blocks = num_cpu_blocks;
     e->blocks = calloc(GPU_BLOCKS, BLOCK_BYTES);
     quire_device_host_config device = QUIRE_DEVICE_HOST_CONFIG_INIT;
@@ -75,7 +75,7 @@ static void open_memory(engine *e, uint32_t num_cpu_blocks)
     device.slots = quire_host_memory_get_info(e->host)->data;
     device.num_slots = num_cpu_blocks;
     device.block_bytes = BLOCK_BYTES;
-    must(quire_device_host_open(&device, NULL, &e->device, message, 256), "device", message);
+    must(quire_device_host_open(&device, NULL, &e->device), "device");
 }
 
 /* tier: behind host memory; server: to which host memory is offered. Either may be NULL. */
@@ -91,7 +91,7 @@ static void open_engine(engine *e, quire_tier *tier, quire_peer_server *server)
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
     config.cache = &cache;
     hashing.seed = (quire_bytes){"0", 1}; /* the same names in all engines, and after a restart */
-    must(quire_hasher_create(&hashing, NULL, &e->hasher), "hasher", "");
+    must(quire_hasher_create(&hashing, NULL, &e->hasher), "hasher");
     config.hasher = e->hasher;
     cache.num_blocks = GPU_BLOCKS;
     cache.groups = &group;
@@ -109,10 +109,10 @@ static void open_engine(engine *e, quire_tier *tier, quire_peer_server *server)
     offload.peer_server = server;
     offload.tiers = tiers;
     offload.num_tiers = tier != NULL ? 1 : 0;
-    must(quire_offload_create(&offload, NULL, &e->offload), "offload", "");
+    must(quire_offload_create(&offload, NULL, &e->offload), "offload");
     config.connector = quire_offload_connector(e->offload);
-    must(quire_sched_create(&config, NULL, &e->sched), "scheduler", "");
-    must(quire_offload_bind(e->offload, e->sched), "bind", "");
+    must(quire_sched_create(&config, NULL, &e->sched), "scheduler");
+    must(quire_offload_bind(e->offload, e->sched), "bind");
 }
 
 /* Tiers are closed before, a server after it. */
@@ -120,7 +120,7 @@ static void close_engine(engine *e)
 {
     quire_device_close(&e->device);
     quire_sched_destroy(e->sched);
-    must(quire_offload_destroy(e->offload), "offload", "");
+    must(quire_offload_destroy(e->offload), "offload");
     quire_hasher_destroy(e->hasher);
 }
 
@@ -165,10 +165,10 @@ static void make_step(engine *e)
     const quire_outputs *outputs;
     quire_token sampled[2] = {7, 7};
     quire_model_output output = {.size = sizeof(quire_model_output), .sampled = sampled};
-    must(quire_sched_schedule(e->sched, &step), "schedule", "");
+    must(quire_sched_schedule(e->sched, &step), "schedule");
     compute(e, step);
-    must(quire_offload_poll(e->offload, step->step, &output), "poll", "");
-    must(quire_sched_update(e->sched, step->step, &output, &outputs), "update", "");
+    must(quire_offload_poll(e->offload, step->step, &output), "poll");
+    must(quire_sched_update(e->sched, step->step, &output, &outputs), "update");
     for (uint32_t i = 0; i < outputs->num_outputs; i++)
         e->num_local += outputs->outputs[i].num_local_cached;
 }
@@ -185,10 +185,10 @@ static void run_prompt(engine *e, uint32_t p)
                                    .num_prompt_tokens = PROMPT,
                                    .max_tokens = 1,
                                    .user = (void *)(uintptr_t)p};
-    must(quire_sched_add(e->sched, &params, &req), "add", "");
+    must(quire_sched_add(e->sched, &params, &req), "add");
     while (quire_sched_num_unfinished(e->sched) > 0 || quire_offload_has_pending(e->offload))
         make_step(e);
-    must(quire_offload_check(e->offload), "check", "");
+    must(quire_offload_check(e->offload), "check");
 }
 
 #endif

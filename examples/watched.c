@@ -93,14 +93,13 @@ int main(int argc, char **argv)
     config.monitor = &monitor;
     must(quire_sched_create(&config, NULL, &sched), "scheduler");
 
-    char message[256];
     quire_http *http;
     quire_http_config web = QUIRE_HTTP_CONFIG_INIT;
     web.monitor = quire_sched_monitor(sched);
     web.port = argc > 2 ? (uint32_t)atoi(argv[2]) : 0;
     web.title = "A toy engine";
     web.model_name = "toy";
-    must(quire_http_create(&web, &http, message, sizeof message), message);
+    must(quire_http_create(&web, &http), quire_refusal());
 
     double seconds = argc > 1 ? atof(argv[1]) : 0;
     if (seconds > 0) {

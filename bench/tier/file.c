@@ -101,7 +101,6 @@ static void open_tier(bench *b)
 {
     quire_tier_file_config config = QUIRE_TIER_FILE_CONFIG_INIT;
     quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
-    char message[512] = "";
     size_t memory_bytes = (size_t)b->num_jobs * b->block_bytes;
     b->memory =
         mmap(NULL, memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -118,8 +117,8 @@ static void open_tier(bench *b)
     common.memory_bytes = memory_bytes;
     common.max_bytes_in_flight = UINT64_C(1) << 40;
     common.deadline_ns = UINT64_C(60000000000);
-    if (quire_tier_file_open(&config, &common, NULL, &b->tier, message, sizeof message) != QUIRE_OK)
-        say_and_exit(b->path, message);
+    if (quire_tier_file_open(&config, &common, NULL, &b->tier) != QUIRE_OK)
+        say_and_exit(b->path, quire_refusal());
     quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     quire_tier_get_stats(b->tier, &stats);
     b->num_keys = (uint32_t)stats.usage.total;

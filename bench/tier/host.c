@@ -37,12 +37,11 @@ typedef struct world {
 
 static void *open_memory(uint64_t bytes)
 {
-    char message[256] = "";
     quire_host_memory *memory = NULL;
     quire_host_memory_config config = QUIRE_HOST_MEMORY_CONFIG_INIT;
     config.bytes = bytes;
-    int status = quire_host_memory_open(&config, &memory, message, sizeof message);
-    bench_must(status, status == QUIRE_OK ? "quire_host_memory_open" : message);
+    int status = quire_host_memory_open(&config, &memory);
+    bench_must(status, status == QUIRE_OK ? "quire_host_memory_open" : quire_refusal());
     return quire_host_memory_get_info(memory)->data;
 }
 
@@ -72,7 +71,7 @@ static void build(world *w, uint64_t mib)
     config.num_slots = w->num_blocks;
     config.block_bytes = w->block_bytes;
     config.max_jobs = MAX_JOBS;
-    bench_must(quire_device_host_open(&config, NULL, &w->device, NULL, 0), "host device");
+    bench_must(quire_device_host_open(&config, NULL, &w->device), "host device");
 }
 
 static void copy_plain(world *w, side s)

@@ -84,15 +84,14 @@ static void be_peer(int listener, int told)
 {
     quire_peer_server_config config = QUIRE_PEER_SERVER_CONFIG_INIT;
     quire_peer_server *server;
-    char message[256];
     unsigned char *blocks = malloc((size_t)o.blocks * o.bytes);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     config.address = "127.0.0.1:0";
     config.fingerprint = fingerprint;
     config.secret = SECRET;
     config.max_blocks = o.blocks;
-    if (quire_peer_server_open(&config, &server, message, sizeof message) != QUIRE_OK)
-        give_up(message);
+    if (quire_peer_server_open(&config, &server) != QUIRE_OK)
+        give_up(quire_refusal());
     for (uint32_t i = 0; i < o.blocks; i++) {
         quire_tier_key key = key_of(i);
         unsigned char *block = blocks + (size_t)i * o.bytes;
@@ -149,7 +148,6 @@ static double peer_pass(quire_tier *tier)
 static quire_tier *open_tier(uint32_t port)
 {
     char address[32];
-    char message[256];
     quire_tier_peer_config config = QUIRE_TIER_PEER_CONFIG_INIT;
     quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
     quire_tier *tier;
@@ -161,9 +159,8 @@ static quire_tier *open_tier(uint32_t port)
     config.wait_ns = UINT64_C(5000000000);
     common.deadline_ns = UINT64_C(60000000000);
     common.max_bytes_in_flight = UINT64_MAX / 2;
-    if (quire_tier_peer_open(&config, &common, NULL, &tier, NULL, message, sizeof message) !=
-        QUIRE_OK)
-        give_up(message);
+    if (quire_tier_peer_open(&config, &common, NULL, &tier, NULL) != QUIRE_OK)
+        give_up(quire_refusal());
     return tier;
 }
 

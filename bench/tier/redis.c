@@ -95,7 +95,6 @@ static quire_tier *open_tier(void)
 {
     static unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
     char address[32];
-    char message[256] = "";
     const char *servers[1] = {address};
     quire_tier_redis_config config = QUIRE_TIER_REDIS_CONFIG_INIT;
     quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
@@ -108,9 +107,8 @@ static quire_tier *open_tier(void)
     config.wait_ns = UINT64_C(5000000000);
     common.deadline_ns = UINT64_C(60000000000);
     common.max_bytes_in_flight = UINT64_MAX / 2;
-    if (quire_tier_redis_open(&config, &common, NULL, &tier, NULL, message, sizeof message) !=
-        QUIRE_OK)
-        give_up(message);
+    if (quire_tier_redis_open(&config, &common, NULL, &tier, NULL) != QUIRE_OK)
+        give_up(quire_refusal());
     return tier;
 }
 

@@ -315,7 +315,7 @@ static void measure_tables(bench *b)
     config.num_rows = TABLE_ROWS;
     config.row_stride = TABLE_STRIDE;
     config.num_slots = TABLE_SLOTS;
-    if (quire_cuda_tables_open(&config, NULL, &tables, NULL, 0) != QUIRE_OK)
+    if (quire_cuda_tables_open(&config, NULL, &tables) != QUIRE_OK)
         return;
     uint64_t entries = quire_cuda_tables_get_view(tables).entries;
     b->results.section = "Block tables of 1,024 rows x 2,048, until the GPU has them";

@@ -76,8 +76,8 @@ int gpu_rig_open(gpu_rig *rig, const gpu_bench_options *options)
     *rig = (gpu_rig){.bytes = options->bytes >> 16 << 16}; /* whole pieces */
     config.library = options->driver;
     config.device = options->device;
-    if (quire_cuda_open(&config, NULL, &rig->cuda, message, sizeof message) != QUIRE_OK) {
-        (void)fprintf(stderr, "quire bench: %s\n", message);
+    if (quire_cuda_open(&config, NULL, &rig->cuda) != QUIRE_OK) {
+        (void)fprintf(stderr, "quire bench: %s\n", quire_refusal());
         return -1;
     }
     rig->calls = &rig->cuda->driver.calls;

@@ -53,7 +53,6 @@ static int plan_copies(gpu_traffic *t, int way)
 
 static int open_traffic_device(gpu_traffic *t)
 {
-    char message[256] = "";
     quire_cuda_region regions[MOST_LAYERS];
     quire_device_cuda_config config = QUIRE_DEVICE_CUDA_CONFIG_INIT;
     config.cuda = t->rig->cuda;
@@ -72,8 +71,8 @@ static int open_traffic_device(gpu_traffic *t)
     config.num_ctas = t->plan.ctas;
     config.engine_from = t->plan.engine_from;
     config.crc = t->plan.crc;
-    if (quire_device_cuda_open(&config, NULL, &t->device, message, sizeof message) != QUIRE_OK) {
-        (void)fprintf(stderr, "quire bench: %s\n", message);
+    if (quire_device_cuda_open(&config, NULL, &t->device) != QUIRE_OK) {
+        (void)fprintf(stderr, "quire bench: %s\n", quire_refusal());
         return -1;
     }
     return 0;

@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-enum { MESSAGE_BYTES = 512, POLL_MS = 50, EXPLAIN_AFTER_S = 2 };
+enum { POLL_MS = 50, EXPLAIN_AFTER_S = 2 };
 enum { LIST_BYTES = FAULTS_BYTES + PROBE_MESSAGE_BYTES + 96 };
 
 typedef struct follower {
@@ -38,11 +38,10 @@ typedef struct follower {
 static int subscribe(const command *cmd, const quire_subscriber_config *config,
                      quire_subscriber **subscriber)
 {
-    char message[MESSAGE_BYTES] = "";
-    int err = quire_subscriber_create(config, subscriber, message, sizeof message);
+    int err = quire_subscriber_create(config, subscriber);
     if (err == QUIRE_OK)
         return 0;
-    command_error(cmd, "%s", message[0] != '\0' ? message : quire_strerror(err));
+    command_error(cmd, "%s", quire_refusal());
     return err == QUIRE_E_SYSTEM || err == QUIRE_E_NOMEM ? 1 : 2;
 }
 

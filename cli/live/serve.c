@@ -265,14 +265,13 @@ static int begin(void *user, quire_sched *sched)
     s->sched = sched;
     s->monitor = quire_sched_monitor(sched);
     http.monitor = publisher.monitor = s->monitor;
-    char said[REPLAY_MESSAGE_BYTES] = "";
-    int err = quire_http_create(&http, &s->http, said, sizeof said);
+    int err = quire_http_create(&http, &s->http);
     if (err != QUIRE_OK)
-        explain_http(&http, err, said);
+        explain_http(&http, err, quire_refusal());
     if (err == QUIRE_OK && s->settings->has_events) {
-        err = quire_publisher_create(&publisher, &s->publisher, said, sizeof said);
+        err = quire_publisher_create(&publisher, &s->publisher);
         if (err != QUIRE_OK)
-            explain_publisher(&publisher, err, said);
+            explain_publisher(&publisher, err, quire_refusal());
     }
     if (err != QUIRE_OK) {
         s->status = err == QUIRE_E_SYSTEM || err == QUIRE_E_NOMEM ? 1 : 2;

@@ -92,8 +92,7 @@ static int make_fingerprint(tiers_real *r, const tiers_run_config *config)
 }
 
 /* The options that set what the library names. */
-static void explain(const char *prefix, const char *name, const char *value, int status,
-                    const char *said)
+static void explain(const char *prefix, const char *name, const char *value, int status)
 {
     char text[512];
     if (status == QUIRE_E_UNSAFE)
@@ -101,7 +100,8 @@ static void explain(const char *prefix, const char *name, const char *value, int
                   "network is trusted",
                   name, value, prefix, prefix);
     else
-        fail_with("--%s %s: %s", name, value, tls_explain(prefix, said, text, sizeof text));
+        fail_with("--%s %s: %s", name, value,
+                  tls_explain(prefix, quire_refusal(), text, sizeof text));
 }
 
 /* The TLS fields of the configs of a server and of clients have the same names. */
@@ -115,7 +115,6 @@ static void explain(const char *prefix, const char *name, const char *value, int
 static int open_server(tiers_real *r)
 {
     const tiers_settings *s = &r->settings;
-    char said[256] = "";
     quire_peer_server_config c = QUIRE_PEER_SERVER_CONFIG_INIT;
     c.address = s->peer_listen;
     c.fingerprint = r->fingerprint;
@@ -124,9 +123,9 @@ static int open_server(tiers_real *r)
     SET_TLS(c, s->peer_tls);
     c.max_blocks = s->cpu_blocks;
     c.max_block_bytes = (uint32_t)r->block_bytes;
-    int status = quire_peer_server_open(&c, &r->server, said, sizeof said);
+    int status = quire_peer_server_open(&c, &r->server);
     if (status != QUIRE_OK)
-        explain("peer", "peer-listen", s->peer_listen, status, said);
+        explain("peer", "peer-listen", s->peer_listen, status);
     else if (s->peer_port != NULL)
         *s->peer_port = quire_peer_server_port(r->server);
     return status;
@@ -163,16 +162,15 @@ void tiers_real_close(tiers_real *r)
 static int open_file(const tiers_real *r, const tiers_lower *lower, quire_slots_policy policy,
                      const quire_tier_config *common, quire_tier **tier)
 {
-    char said[256] = "";
     quire_tier_file_config c = QUIRE_TIER_FILE_CONFIG_INIT;
     c.path = lower->place;
     c.block_bytes = (uint32_t)r->block_bytes;
     c.capacity_bytes = lower->bytes;
     c.policy = policy;
     memcpy(c.fingerprint, r->fingerprint, sizeof c.fingerprint);
-    int status = quire_tier_file_open(&c, common, NULL, tier, said, sizeof said);
+    int status = quire_tier_file_open(&c, common, NULL, tier);
     if (status != QUIRE_OK)
-        fail_with("%s", said);
+        fail_with("%s", quire_refusal());
     return status;
 }
 
@@ -192,7 +190,6 @@ static int open_redis(const tiers_real *r, const tiers_lower *lower,
 {
     enum { FIRST_ANSWER_S = 2 };
     char text[TIERS_PLACE_BYTES];
-    char said[256] = "";
     const char *servers[REAL_MAX_SERVERS];
     memcpy(text, lower->place, sizeof text);
     quire_tier_redis_config c = QUIRE_TIER_REDIS_CONFIG_INIT;
@@ -204,9 +201,9 @@ static int open_redis(const tiers_real *r, const tiers_lower *lower,
     SET_CLIENT_TLS(c, r->settings.redis_tls);
     c.wait_ns = FIRST_ANSWER_S * UINT64_C(1000000000);
     c.event_keys = r->has_events ? REAL_EVENT_KEYS : 0;
-    int status = quire_tier_redis_open(&c, common, NULL, tier, NULL, said, sizeof said);
+    int status = quire_tier_redis_open(&c, common, NULL, tier, NULL);
     if (status != QUIRE_OK)
-        explain("redis", "redis", lower->place, status, said);
+        explain("redis", "redis", lower->place, status);
     return status;
 }
 
@@ -214,7 +211,6 @@ static int open_peer(const tiers_real *r, const tiers_lower *lower, const quire_
                      quire_tier **tier)
 {
     enum { FIRST_ANSWER_S = 2 };
-    char said[256] = "";
     quire_tier_peer_config c = QUIRE_TIER_PEER_CONFIG_INIT;
     c.server = lower->place;
     c.fingerprint = r->fingerprint;
@@ -224,9 +220,9 @@ static int open_peer(const tiers_real *r, const tiers_lower *lower, const quire_
     c.max_block_bytes = (uint32_t)r->block_bytes;
     c.wait_ns = FIRST_ANSWER_S * UINT64_C(1000000000);
     c.event_keys = r->has_events ? REAL_EVENT_KEYS : 0;
-    int status = quire_tier_peer_open(&c, common, NULL, tier, NULL, said, sizeof said);
+    int status = quire_tier_peer_open(&c, common, NULL, tier, NULL);
     if (status != QUIRE_OK)
-        explain("peer", "peer", lower->place, status, said);
+        explain("peer", "peer", lower->place, status);
     return status;
 }
 

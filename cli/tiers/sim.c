@@ -313,7 +313,6 @@ int tiers_sim_open(const tiers_sim_config *config, quire_tier **tier, tiers_sim 
         fail_with("not enough memory for %u slots", config->num_slots);
         return QUIRE_E_NOMEM;
     }
-    char said[256] = "";
     quire_tier_config c = QUIRE_TIER_CONFIG_INIT;
     c.ops = &ops;
     c.label = tiers_label(config->lower->kind);
@@ -322,9 +321,9 @@ int tiers_sim_open(const tiers_sim_config *config, quire_tier **tier, tiers_sim 
     c.max_bytes_in_flight = (uint64_t)(config->lower->bytes_per_s * SIM_BUSY_S);
     c.run_inline = QUIRE_ON;
     c.hooks = config->hooks;
-    int status = quire_tier_open(&c, NULL, tier, said, sizeof said);
+    int status = quire_tier_open(&c, NULL, tier);
     if (status != QUIRE_OK)
-        fail_with("%s", said);
+        fail_with("%s", quire_refusal());
     return status;
 }
 

@@ -456,7 +456,8 @@ QUIRE_API int quire_cache_move_out(quire_cache *cache, quire_cache_request *requ
 /* Moves a request in: allocates blocks for a request that was moved out, and lists the copies from
  * host slots to blocks. Blocks that the prefix cache still has are shared instead of copied.
  * num_computed_tokens must be the same as at move_out. The watermark applies, as for a new request.
- * moves is valid until the next move.
+ * moves is valid until the next move. With moves and num_moves NULL the call only says what it
+ * would return now.
  *
  *      QUIRE_NO_SPACE       not enough free blocks
  *      QUIRE_FULL           max_requests requests have blocks
@@ -467,7 +468,14 @@ QUIRE_API int quire_cache_move_in(quire_cache *cache, quire_cache_request *reque
                                   const quire_block_move **moves, uint32_t *num_moves);
 /* Returns what move_in would return now. Invalidates the spans of get_computed_blocks; changes
  * nothing else. */
-QUIRE_API int quire_cache_can_move_in(quire_cache *cache, const quire_cache_request *request);
+static inline int quire_cache_can_move_in(quire_cache *cache, const quire_cache_request *request)
+{
+    quire_cache_request copy;
+    if (request == NULL)
+        return QUIRE_E_ARGUMENT;
+    copy = *request;
+    return quire_cache_move_in(cache, &copy, NULL, NULL);
+}
 
 /* Where the blocks of a request are. NONE for seq 0 and for a seq that the cache does not know. */
 static inline quire_location quire_cache_location(const quire_cache *cache, quire_seq seq)

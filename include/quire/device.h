@@ -90,12 +90,11 @@ typedef struct quire_device_host_config {
 
 #define QUIRE_DEVICE_HOST_CONFIG_INIT QUIRE_SIZED_INIT(quire_device_host_config)
 
-/* Opens the device. Returns QUIRE_E_CONFIG, QUIRE_E_NOMEM or QUIRE_E_SYSTEM; message, if not NULL,
+/* Opens the device. Returns QUIRE_E_CONFIG, QUIRE_E_NOMEM or QUIRE_E_SYSTEM; quire_refusal
  * says why and what to do. In the child of a fork the device has no threads: submit returns
  * QUIRE_E_SYSTEM, and close frees only the child's memory. */
 QUIRE_API int quire_device_host_open(const quire_device_host_config *config,
-                                     const quire_allocator *allocator, quire_device *device,
-                                     char *message, size_t message_bytes);
+                                     const quire_allocator *allocator, quire_device *device);
 
 /* Submits work to the compute stream; the device calls it after all work submitted before. Returns
  * QUIRE_FULL if the stream has no room. Work that is still queued when the device is closed is not
@@ -148,10 +147,9 @@ typedef struct quire_host_memory_info { /* lent */
 } quire_host_memory_info;
 
 /* Opens the memory. Returns QUIRE_E_NOMEM, QUIRE_E_SYSTEM (a limit, or a NUMA node that does not
- * exist) or QUIRE_E_CONFIG; message says which, and what to do. */
+ * exist) or QUIRE_E_CONFIG; quire_refusal says which, and what to do. */
 QUIRE_API int quire_host_memory_open(const quire_host_memory_config *config,
-                                     quire_host_memory **memory, char *message,
-                                     size_t message_bytes);
+                                     quire_host_memory **memory);
 QUIRE_API void quire_host_memory_close(quire_host_memory *memory); /* NULL: nothing */
 /* Valid as long as the memory; NULL if memory is NULL. */
 QUIRE_API const quire_host_memory_info *quire_host_memory_get_info(const quire_host_memory *memory);

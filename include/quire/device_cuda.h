@@ -68,9 +68,9 @@ typedef struct quire_cuda_info { /* lent */
 } quire_cuda_info;
 
 /* Opens a GPU. QUIRE_E_SYSTEM: no driver, no such device, or the driver is too old; also
- * QUIRE_E_CONFIG and QUIRE_E_NOMEM. message says which, and what to do. */
+ * QUIRE_E_CONFIG and QUIRE_E_NOMEM. quire_refusal says which, and what to do. */
 QUIRE_API int quire_cuda_open(const quire_cuda_config *config, const quire_allocator *allocator,
-                              quire_cuda **cuda, char *message, size_t message_bytes);
+                              quire_cuda **cuda);
 /* Closes the GPU, after everything that was opened on it. NULL: does nothing. */
 QUIRE_API void quire_cuda_close(quire_cuda *cuda);
 /* Valid until the next call with this GPU; NULL if cuda is NULL. */
@@ -106,10 +106,10 @@ typedef struct quire_cuda_arena_config {
 
 #define QUIRE_CUDA_ARENA_CONFIG_INIT QUIRE_SIZED_INIT(quire_cuda_arena_config)
 
-/* Allocates zeroed KV memory. QUIRE_E_NOMEM: message says how much was requested, and how much is
- * free. */
+/* Allocates zeroed KV memory. QUIRE_E_NOMEM: quire_refusal says how much was requested, and how
+ * much is free. */
 QUIRE_API int quire_cuda_arena_open(quire_cuda *cuda, const quire_cuda_arena_config *config,
-                                    quire_cuda_arena **arena, char *message, size_t message_bytes);
+                                    quire_cuda_arena **arena);
 QUIRE_API void quire_cuda_arena_close(quire_cuda_arena *arena); /* NULL: nothing */
 
 typedef struct quire_cuda_arena_view { /* final */
@@ -188,8 +188,7 @@ typedef struct quire_device_cuda_config {
  *   crc     of a LOAD is 0.
  *   close   waits for the jobs in flight: a GPU cannot cancel them. */
 QUIRE_API int quire_device_cuda_open(const quire_device_cuda_config *config,
-                                     const quire_allocator *allocator, quire_device *device,
-                                     char *message, size_t message_bytes);
+                                     const quire_allocator *allocator, quire_device *device);
 
 typedef struct quire_cuda_pair { /* final */
     quire_block from;
@@ -250,8 +249,7 @@ typedef struct quire_cuda_tables_config {
 
 /* Opens tables. Entries begin as 0, slots as -1. QUIRE_E_SYSTEM if there are no kernels. */
 QUIRE_API int quire_cuda_tables_open(const quire_cuda_tables_config *config,
-                                     const quire_allocator *allocator, quire_cuda_tables **tables,
-                                     char *message, size_t message_bytes);
+                                     const quire_allocator *allocator, quire_cuda_tables **tables);
 QUIRE_API void quire_cuda_tables_close(quire_cuda_tables *tables); /* waits; NULL: nothing */
 
 /* Changes entries or slots. QUIRE_E_RANGE: outside the table. QUIRE_FULL: no room until the next

@@ -86,13 +86,15 @@ static inline const char *quire_status_name(int status)
     }
 }
 
-/* Why libquire rejected the last config or params of this thread (QUIRE_E_CONFIG; for a model also
- * QUIRE_E_UNKNOWN_NAME), or the last request (QUIRE_E_TOO_LONG of quire_sched_add, _continue and
- * _fork; QUIRE_E_ARGUMENT for the parent of a fork): one sentence with the field or the need, the
- * value and the limit, as "invalid num_blocks 0 (expected 1..2147483647)". Call this function right
- * after the call that failed, on the same thread: the next call of this thread that reads a config
- * or adds a request overwrites the sentence. Never NULL; "" if there was nothing to reject. */
+/* Why the last call of this thread that creates, opens or restores a handle, or that adds,
+ * continues or forks a request, failed: one sentence with the field or the need, the value and the
+ * limit, as "invalid num_blocks 0 (expected 1..2147483647)". All libraries of Quire use it. Call
+ * this function right after the call that failed, on the same thread: the next such call overwrites
+ * the sentence. Never NULL; "" if there was nothing to reject. */
 QUIRE_API const char *quire_refusal(void);
+/* Sets that sentence, at most 1,023 bytes of it, and returns status. For functions that the library
+ * calls, as quire_tier_ops.open. NULL: no sentence. */
+QUIRE_API int quire_refuse(int status, const char *sentence);
 
 #ifdef __cplusplus
 }

@@ -81,7 +81,7 @@ typedef struct quire_publisher_config {
 #define QUIRE_PUBLISHER_CONFIG_INIT QUIRE_SIZED_INIT(quire_publisher_config)
 
 /* Opens the sockets, and starts the thread. *publisher is set only if the call returns QUIRE_OK.
- * message, if not NULL, gets a sentence if the call fails, with the value and what to do.
+ * If the call fails, quire_refusal names the value and says what to do.
  *
  *      QUIRE_E_ARGUMENT  a required pointer is NULL; an address, a key, or the port plus the rank
  *                        is invalid; keys of clients without a secret key
@@ -91,8 +91,7 @@ typedef struct quire_publisher_config {
  *                        thread, no CURVE
  *      QUIRE_E_NOMEM     out of memory */
 QUIRE_API int quire_publisher_create(const quire_publisher_config *config,
-                                     quire_publisher **publisher, char *message,
-                                     size_t message_bytes);
+                                     quire_publisher **publisher);
 /* Publishes the pending events (for at most a second), and stops the thread. NULL: does nothing.
  * Call it before the scheduler, whose monitor it reads, is destroyed. */
 QUIRE_API void quire_publisher_destroy(quire_publisher *publisher);
@@ -182,11 +181,11 @@ typedef struct quire_delivery {
 
 #define QUIRE_DELIVERY_INIT QUIRE_SIZED_INIT(quire_delivery)
 
-/* Creates a subscriber. Does not wait for the publisher, which may start later. Statuses, message
- * and *subscriber as for quire_publisher_create; QUIRE_E_UNSAFE only for listening without keys. */
+/* Creates a subscriber. Does not wait for the publisher, which may start later. Statuses,
+ * quire_refusal and *subscriber as for quire_publisher_create; QUIRE_E_UNSAFE only for listening
+ * without keys. */
 QUIRE_API int quire_subscriber_create(const quire_subscriber_config *config,
-                                      quire_subscriber **subscriber, char *message,
-                                      size_t message_bytes);
+                                      quire_subscriber **subscriber);
 /* NULL: does nothing. */
 QUIRE_API void quire_subscriber_destroy(quire_subscriber *subscriber);
 /* The next batch, in the order of numbers, each once; valid until the next call.

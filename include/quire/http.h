@@ -65,10 +65,9 @@ typedef struct quire_http_config {
 
 /* Listens, and starts the threads. QUIRE_E_UNSAFE: an address other than the loopback without a
  * token. QUIRE_E_CONFIG: a field is out of its range. QUIRE_E_SYSTEM: the address is in use or does
- * not belong to this machine. QUIRE_E_ARGUMENT: a required pointer is NULL. message, if not NULL,
- * gets a sentence if the call fails, with the value and what to do. */
-QUIRE_API int quire_http_create(const quire_http_config *config, quire_http **http, char *message,
-                                size_t message_bytes);
+ * not belong to this machine. QUIRE_E_ARGUMENT: a required pointer is NULL. If the call
+ * fails, quire_refusal names the value and says what to do. */
+QUIRE_API int quire_http_create(const quire_http_config *config, quire_http **http);
 /* Closes all connections and stops the threads. NULL: does nothing. A server belongs to the process
  * that created it: in the child of a fork this frees the child's memory and closes the child's copy
  * of the listening socket; the parent's server continues. */

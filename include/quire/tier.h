@@ -145,10 +145,10 @@ typedef struct quire_tier_ops {
     uint32_t size; /* of this struct */
     const char *name;
 
-    /* Called on the thread that opens the tier: files, connections, memory. message says what
-     * failed and what to do. memory is the memory that jobs will use, if known, so that it can be
-     * registered. */
-    int (*open)(void *self, const void *memory, size_t bytes, char *message, size_t message_bytes);
+    /* Called on the thread that opens the tier: files, connections, memory. memory is the
+     * memory that jobs will use, if known, so that it can be registered. If it fails, it says why
+     * and what to do with quire_refuse. */
+    int (*open)(void *self, const void *memory, size_t bytes);
     void (*close)(void *self); /* after the last turn, or after a failed open; frees self too */
     /* Sets the fields of caps that are not 0; all fields are 0 before the call. */
     void (*caps)(void *self, quire_tier_caps *caps);
@@ -231,13 +231,13 @@ typedef struct quire_tier_config {
 #define QUIRE_TIER_CONFIG_INIT QUIRE_SIZED_INIT(quire_tier_config)
 
 /* Opens the tier and starts its thread. The tier owns self, also if open fails (except if the
- * config cannot be read). message, if not NULL, says why open failed and what to do. Returns
+ * config cannot be read). If it fails, quire_refusal says why and what to do. Returns
  * QUIRE_E_CONFIG, QUIRE_E_NOMEM, QUIRE_E_SYSTEM, QUIRE_E_RANDOM, or the status of ops->open. A tier
  * belongs to the process that opened it. In the child of a fork every call returns QUIRE_E_SYSTEM
  * (poll: 0 jobs), quire_tier_close included: the child frees nothing, and reaches no thread, file,
  * lock or connection of the parent. */
 QUIRE_API int quire_tier_open(const quire_tier_config *config, const quire_allocator *allocator,
-                              quire_tier **tier, char *message, size_t message_bytes);
+                              quire_tier **tier);
 
 /* Ends the jobs in flight (REFUSED if a job has not begun) and closes the tier; jobs that were not
  * polled have their statuses afterwards. Returns QUIRE_BUSY if the tier's thread does not return

@@ -63,13 +63,12 @@ typedef struct quire_tier_file_config {
 #define QUIRE_TIER_FILE_CONFIG_INIT QUIRE_SIZED_INIT(quire_tier_file_config)
 
 /* Opens the file or directory as a tier. common: as for quire_tier_open, with ops and self NULL;
- * NULL: all defaults. message, if not NULL, says what failed and what to do. QUIRE_E_CONFIG: a
+ * NULL: all defaults. If it fails, quire_refusal says why and what to do. QUIRE_E_CONFIG: a
  * field is invalid. QUIRE_E_SYSTEM: a system call failed. QUIRE_E_CORRUPT: the file is corrupt or
  * does not belong to this tier. QUIRE_BUSY: another process uses the file. */
 QUIRE_API int quire_tier_file_open(const quire_tier_file_config *config,
                                    const quire_tier_config *common,
-                                   const quire_allocator *allocator, quire_tier **tier,
-                                   char *message, size_t message_bytes);
+                                   const quire_allocator *allocator, quire_tier **tier);
 
 #ifdef __cplusplus
 }

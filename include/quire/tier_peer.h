@@ -72,11 +72,10 @@ typedef struct quire_peer_server_config {
 #define QUIRE_PEER_SERVER_CONFIG_INIT QUIRE_SIZED_INIT(quire_peer_server_config)
 
 /* Listens, and starts the thread. Returns QUIRE_E_CONFIG, QUIRE_E_ARGUMENT, QUIRE_E_UNSAFE (an
- * address beyond this machine without TLS), QUIRE_E_NOMEM or QUIRE_E_SYSTEM; message, if not NULL,
- * gets a sentence. In the child of a fork every call returns QUIRE_E_SYSTEM. */
+ * address beyond this machine without TLS), QUIRE_E_NOMEM or QUIRE_E_SYSTEM; quire_refusal
+ * says why. In the child of a fork every call returns QUIRE_E_SYSTEM. */
 QUIRE_API int quire_peer_server_open(const quire_peer_server_config *config,
-                                     quire_peer_server **server, char *message,
-                                     size_t message_bytes);
+                                     quire_peer_server **server);
 /* Closes all connections and joins the thread, which never waits for a client. Unmap the memory of
  * offers only afterwards. NULL: does nothing. */
 QUIRE_API int quire_peer_server_close(quire_peer_server *server);
@@ -175,13 +174,12 @@ typedef struct quire_tier_peer_config {
 QUIRE_API int quire_tier_peer_open(const quire_tier_peer_config *config,
                                    const quire_tier_config *common,
                                    const quire_allocator *allocator, quire_tier **tier,
-                                   quire_tier_peer **peer, char *message, size_t message_bytes);
+                                   quire_tier_peer **peer);
 
 /* The two parts of the tier, for the caller's own runner. max_jobs: the most jobs begun at a time.
  * hooks may be NULL. close of the ops frees the handle, also if it was never opened. */
 QUIRE_API int quire_tier_peer_create(const quire_tier_peer_config *config, uint32_t max_jobs,
-                                     const quire_hooks *hooks, quire_tier_peer **peer,
-                                     char *message, size_t message_bytes);
+                                     const quire_hooks *hooks, quire_tier_peer **peer);
 QUIRE_API const quire_tier_ops *quire_tier_peer_ops(void);
 
 typedef struct quire_tier_peer_stats {

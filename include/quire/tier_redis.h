@@ -117,17 +117,16 @@ typedef struct quire_tier_redis_config {
 /* Opens the tier. common: as for quire_tier_open, with ops and self NULL; NULL: all defaults.
  * redis, if not NULL, gets the handle for stats, valid until the tier is closed. Returns
  * QUIRE_E_CONFIG, QUIRE_E_ARGUMENT, QUIRE_E_UNSAFE (a server beyond this machine without TLS),
- * QUIRE_E_NOMEM or QUIRE_E_SYSTEM; message, if not NULL, gets a sentence that says what to do. */
+ * QUIRE_E_NOMEM or QUIRE_E_SYSTEM; quire_refusal says why and what to do. */
 QUIRE_API int quire_tier_redis_open(const quire_tier_redis_config *config,
                                     const quire_tier_config *common,
                                     const quire_allocator *allocator, quire_tier **tier,
-                                    quire_tier_redis **redis, char *message, size_t message_bytes);
+                                    quire_tier_redis **redis);
 
 /* The two parts of the tier, for the caller's own runner. max_jobs: the most jobs begun at a time.
  * hooks may be NULL. close of the ops frees the handle, also if it was never opened. */
 QUIRE_API int quire_tier_redis_create(const quire_tier_redis_config *config, uint32_t max_jobs,
-                                      const quire_hooks *hooks, quire_tier_redis **redis,
-                                      char *message, size_t message_bytes);
+                                      const quire_hooks *hooks, quire_tier_redis **redis);
 QUIRE_API const quire_tier_ops *quire_tier_redis_ops(void);
 
 typedef struct quire_tier_redis_stats {

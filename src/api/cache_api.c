@@ -329,21 +329,16 @@ int quire_cache_move_in(quire_cache *cache, quire_cache_request *request,
                         const quire_block_move **moves, uint32_t *num_moves)
 {
     uint32_t slot;
-    if (moves == NULL || num_moves == NULL)
+    bool only_asks = moves == NULL && num_moves == NULL;
+    if (!only_asks && (moves == NULL || num_moves == NULL))
         return QUIRE_E_ARGUMENT;
     int err = check_moved_out(cache, request, &slot);
-    if (err == QUIRE_OK)
-        err = qr_host_move_in(cache, request, slot, num_moves);
+    if (err != QUIRE_OK || only_asks)
+        return err != QUIRE_OK ? err : qr_host_can_move_in(cache, request, slot);
+    err = qr_host_move_in(cache, request, slot, num_moves);
     if (err == QUIRE_OK)
         *moves = cache->host.moves;
     return err;
-}
-
-int quire_cache_can_move_in(quire_cache *cache, const quire_cache_request *request)
-{
-    uint32_t slot;
-    int err = check_moved_out(cache, request, &slot);
-    return err == QUIRE_OK ? qr_host_can_move_in(cache, request, slot) : err;
 }
 
 int quire_cache_pressure(quire_cache *cache, quire_pressure *pressure)

@@ -1,5 +1,7 @@
-/* base/error.c - sentences of the statuses in quire/error.h. */
-#include <quire/error.h>
+/* base/error.c - sentences of the statuses in quire/error.h, and of each thread's last refusal. */
+#include "base/refuse.h"
+
+#include <stdio.h>
 
 const char *quire_strerror(int status)
 {
@@ -13,4 +15,19 @@ const char *quire_strerror(int status)
     default:
         return "unknown status";
     }
+}
+
+/* ---- why a call failed ----------------------------------------------------- */
+
+static _Thread_local char sentence[QR_SENTENCE_BYTES];
+
+const char *quire_refusal(void)
+{
+    return sentence;
+}
+
+int quire_refuse(int status, const char *why)
+{
+    (void)snprintf(sentence, sizeof sentence, "%s", why != NULL ? why : "");
+    return status;
 }

@@ -58,33 +58,3 @@ void qr_log(const quire_hooks *hooks, quire_log_level level, const char *format,
     va_end(values);
     hooks->log(hooks->user, level, line);
 }
-
-static void write_message(qr_sentence message, const char *format, va_list values)
-{
-    if (message.text != NULL && message.bytes > 0)
-        (void)vsnprintf(message.text, message.bytes, format, values);
-}
-
-void qr_say(qr_sentence message, const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    write_message(message, format, values);
-    va_end(values);
-}
-
-int qr_fail(qr_sentence message, int status, const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    write_message(message, format, values);
-    va_end(values);
-    return status;
-}
-
-int qr_fail_plain(qr_sentence message, int status, const char *what)
-{
-    if (message.text != NULL && message.bytes > 0 && message.text[0] == 0)
-        qr_say(message, "%s: %s", what, quire_strerror(status));
-    return status;
-}

@@ -1,4 +1,4 @@
-/* base/hooks.h - the world outside: clock, random bytes, log, and sentences for the caller.
+/* base/hooks.h - the world outside: clock, random bytes and log.
  * The hooks may be NULL: then what the system has. */
 #ifndef QR_BASE_HOOKS_H
 #define QR_BASE_HOOKS_H
@@ -21,17 +21,5 @@ int qr_random_bytes(const quire_hooks *hooks, void *out, size_t bytes);
 /* Does nothing without a log hook. */
 void qr_log(const quire_hooks *hooks, quire_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Where a caller gets a sentence; nowhere with NULL or without bytes. */
-typedef struct qr_sentence {
-    char *text;
-    size_t bytes;
-} qr_sentence;
-
-void qr_say(qr_sentence message, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The same, and returns the status. */
-int qr_fail(qr_sentence message, int status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-/* The status's own sentence, where there is no other yet. */
-int qr_fail_plain(qr_sentence message, int status, const char *what);
 
 #endif

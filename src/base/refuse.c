@@ -5,32 +5,49 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { SENTENCE_BYTES = 256 };
-
-static _Thread_local char sentence[SENTENCE_BYTES];
-
-const char *quire_refusal(void)
+static void write_sentence(int status, const char *format, va_list values)
 {
-    return sentence;
+    char sentence[QR_SENTENCE_BYTES];
+    (void)vsnprintf(sentence, sizeof sentence, format, values);
+    (void)quire_refuse(status, sentence);
 }
 
-void qr_refuse_clear(void)
+void qr_say(const char *format, ...)
 {
-    sentence[0] = 0;
+    va_list values;
+    va_start(values, format);
+    write_sentence(QUIRE_OK, format, values);
+    va_end(values);
+}
+
+int qr_fail(int status, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    write_sentence(status, format, values);
+    va_end(values);
+    return status;
+}
+
+int qr_fail_plain(int status, const char *what)
+{
+    if (quire_refusal()[0] == 0)
+        qr_say("%s: %s", what, quire_strerror(status));
+    return status;
 }
 
 int qr_refuse(const char *format, ...)
 {
     va_list values;
     va_start(values, format);
-    (void)vsnprintf(sentence, sizeof sentence, format, values);
+    write_sentence(QUIRE_E_CONFIG, format, values);
     va_end(values);
     return QUIRE_E_CONFIG;
 }
 
 int qr_refuse_in(int status, const char *format, ...)
 {
-    char rest[SENTENCE_BYTES];
+    char rest[QR_SENTENCE_BYTES];
     char place[64];
     va_list values;
     if (status == QUIRE_OK)
@@ -38,9 +55,8 @@ int qr_refuse_in(int status, const char *format, ...)
     va_start(values, format);
     (void)vsnprintf(place, sizeof place, format, values);
     va_end(values);
-    memcpy(rest, sentence, sizeof rest);
-    (void)snprintf(sentence, sizeof sentence, "%s: %.180s", place, rest);
-    return status;
+    (void)snprintf(rest, sizeof rest, "%s", quire_refusal());
+    return qr_fail(status, "%s: %s", place, rest);
 }
 
 int qr_refuse_reading(void *ours, size_t our_size, const void *callers, const char *type)

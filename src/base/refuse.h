@@ -1,4 +1,6 @@
-/* base/refuse.h - why a config is refused: the sentence behind quire_refusal.
+/* base/refuse.h - why a call failed: the sentence behind quire_refusal.
+ *
+ *      qr_fail             a sentence, and the status
  *
  *      qr_refuse_reading   clears the sentence, reads the config; NULL, a wrong size: says so
  *      qr_refuse_fields    the first field outside of its range: "invalid max_num_seqs 20000000
@@ -11,8 +13,22 @@
 #ifndef QR_BASE_REFUSE_H
 #define QR_BASE_REFUSE_H
 
+#include <quire/error.h>
+
 #include <stddef.h>
 #include <stdint.h>
+
+enum { QR_SENTENCE_BYTES = 1024 }; /* a longer one is cut */
+
+static inline void qr_refuse_clear(void)
+{
+    (void)quire_refuse(QUIRE_OK, "");
+}
+void qr_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The same, and returns the status. */
+int qr_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The status's own sentence, where there is no other yet. */
+int qr_fail_plain(int status, const char *what);
 
 typedef struct qr_field {
     const char *name;
@@ -26,8 +42,6 @@ typedef struct qr_field {
 #name, (uint64_t)(config)->name, (low), (high)                                             \
     }
 
-/* No sentence. */
-void qr_refuse_clear(void);
 /* As qr_config_read; type is the name of the struct. */
 int qr_refuse_reading(void *ours, size_t our_size, const void *callers, const char *type);
 /* QUIRE_OK or QUIRE_E_CONFIG. */

@@ -1,6 +1,7 @@
 #include "events/endpoint.h"
 
 #include "base/hooks.h"
+#include "base/refuse.h"
 #include "events/frames.h"
 
 #include <quire/error.h>
@@ -49,13 +50,12 @@ static bool is_listening(const qr_endpoint *endpoint)
            strstr(endpoint->text, "::") != NULL || starts_with(endpoint->text, "tcp://0.0.0.0:");
 }
 
-static int read_tcp(const char *text, uint32_t rank, qr_endpoint *endpoint, qr_sentence message)
+static int read_tcp(const char *text, uint32_t rank, qr_endpoint *endpoint)
 {
     const char *host = text + strlen(TCP);
     const char *colon = strrchr(host, ':');
     if (colon == NULL || colon == host || strpbrk(host, ";/ ") != NULL)
-        return qr_fail(message, QUIRE_E_ARGUMENT, "invalid address '%s' (expected tcp://HOST:PORT)",
-                       text);
+        return qr_fail(QUIRE_E_ARGUMENT, "invalid address '%s' (expected tcp://HOST:PORT)", text);
     char name[256];
     (void)snprintf(name, sizeof name, "%.*s", (int)(colon - host), host);
     if (strcmp(name, "localhost") == 0)
@@ -69,22 +69,22 @@ static int read_tcp(const char *text, uint32_t rank, qr_endpoint *endpoint, qr_s
     char *end;
     unsigned long port = strtoul(colon + 1, &end, 10);
     if (colon[1] < '0' || colon[1] > '9' || *end != 0 || port == 0 || port + rank > 65535)
-        return qr_fail(message, QUIRE_E_ARGUMENT,
+        return qr_fail(QUIRE_E_ARGUMENT,
                        "invalid address '%s': the port plus rank %u must be 1..65535, or *", text,
                        rank);
     (void)snprintf(endpoint->text, sizeof endpoint->text, "tcp://%s:%lu", name, port + rank);
     return QUIRE_OK;
 }
 
-int qr_endpoint_read(const char *text, uint32_t rank, qr_endpoint *endpoint, qr_sentence message)
+int qr_endpoint_read(const char *text, uint32_t rank, qr_endpoint *endpoint)
 {
     *endpoint = (qr_endpoint){.text = ""};
     int status = QUIRE_OK;
     if (strlen(text) + 16 > sizeof endpoint->text || rank > 65535) {
-        qr_say(message, "the address is too long, or rank %u is too large", rank);
+        qr_say("the address is too long, or rank %u is too large", rank);
         status = QUIRE_E_ARGUMENT;
     } else if (starts_with(text, TCP)) {
-        status = read_tcp(text, rank, endpoint, message);
+        status = read_tcp(text, rank, endpoint);
     } else if (starts_with(text, IPC) && text[strlen(IPC)] != 0) {
         endpoint->is_ipc = true;
         endpoint->is_local = true;
@@ -93,7 +93,7 @@ int qr_endpoint_read(const char *text, uint32_t rank, qr_endpoint *endpoint, qr_
             (void)snprintf(endpoint->text + len, sizeof endpoint->text - (size_t)len, "_dp%u",
                            rank);
     } else {
-        qr_say(message, "invalid address '%s' (expected tcp://HOST:PORT or ipc://FILE%s)", text,
+        qr_say("invalid address '%s' (expected tcp://HOST:PORT or ipc://FILE%s)", text,
                starts_with(text, "inproc://") ? "; inproc:// ends inside the publisher" : "");
         status = QUIRE_E_ARGUMENT;
     }
@@ -159,18 +159,18 @@ static bool has_listener(const char *path)
 
 /* A socket of that name which has no listener is replaced. A file of another kind, and the socket
  * of another publisher, must stay. */
-static int check_name(const qr_endpoint *endpoint, qr_sentence message)
+static int check_name(const qr_endpoint *endpoint)
 {
     const char *path = file_of(endpoint);
     struct stat found;
     if (path == NULL || lstat(path, &found) != 0)
         return QUIRE_OK;
     if (!S_ISSOCK(found.st_mode))
-        return qr_fail(message, QUIRE_E_SYSTEM,
+        return qr_fail(QUIRE_E_SYSTEM,
                        "cannot listen on '%s': a file with this name exists; choose another name",
                        endpoint->text);
     if (has_listener(path))
-        return qr_fail(message, QUIRE_E_SYSTEM,
+        return qr_fail(QUIRE_E_SYSTEM,
                        "cannot listen on '%s': another process listens there; choose another name",
                        endpoint->text);
     return QUIRE_OK;
@@ -194,15 +194,15 @@ static bool is_bound(const qr_endpoint *endpoint, void *socket)
     return false;
 }
 
-int qr_endpoint_attach(qr_endpoint *endpoint, void *socket, qr_sentence message)
+int qr_endpoint_attach(qr_endpoint *endpoint, void *socket)
 {
-    int status = check_name(endpoint, message);
+    int status = check_name(endpoint);
     if (status != QUIRE_OK)
         return status;
     qr_socket_set(socket, ZMQ_IPV6, endpoint->is_ipv6);
     if (!(endpoint->listens ? is_bound(endpoint, socket)
                             : zmq_connect(socket, endpoint->text) == 0))
-        return qr_fail(message, QUIRE_E_SYSTEM, "cannot %s '%s': %s",
+        return qr_fail(QUIRE_E_SYSTEM, "cannot %s '%s': %s",
                        endpoint->listens ? "listen on" : "connect to", endpoint->text,
                        zmq_strerror(zmq_errno()));
     if (endpoint->listens) {

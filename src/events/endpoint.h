@@ -28,10 +28,10 @@ typedef struct qr_endpoint {
 } qr_endpoint;
 
 /* QUIRE_OK, or QUIRE_E_ARGUMENT with a sentence. */
-int qr_endpoint_read(const char *text, uint32_t rank, qr_endpoint *endpoint, qr_sentence message);
+int qr_endpoint_read(const char *text, uint32_t rank, qr_endpoint *endpoint);
 
 /* Binds or connects a socket, and notes the address with the port that the system chose.
  * QUIRE_E_SYSTEM with a sentence. */
-int qr_endpoint_attach(qr_endpoint *endpoint, void *socket, qr_sentence message);
+int qr_endpoint_attach(qr_endpoint *endpoint, void *socket);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/refuse.h"
 #include "events/frames.h"
 
 #include <quire/error.h>
@@ -22,15 +23,14 @@ int qr_zap_read_key(const char *text, unsigned char key[QR_KEY_BYTES])
     return QUIRE_OK;
 }
 
-int qr_zap_init(qr_zap *zap, void *context, const char *const *clients, uint32_t num_clients,
-                qr_sentence message)
+int qr_zap_init(qr_zap *zap, void *context, const char *const *clients, uint32_t num_clients)
 {
     zap->keys = qr_alloc(num_clients, QR_KEY_BYTES);
     if (zap->keys == NULL)
         return QUIRE_E_NOMEM;
     for (uint32_t i = 0; i < num_clients; i++) {
         if (clients[i] == NULL || qr_zap_read_key(clients[i], zap->keys[i]) != QUIRE_OK)
-            return qr_fail(message, QUIRE_E_ARGUMENT,
+            return qr_fail(QUIRE_E_ARGUMENT,
                            "invalid curve_clients[%u] (expected a public key: 40 characters from "
                            "zmq_curve_keypair)",
                            i);
@@ -38,8 +38,7 @@ int qr_zap_init(qr_zap *zap, void *context, const char *const *clients, uint32_t
     zap->num_keys = num_clients;
     zap->socket = zmq_socket(context, ZMQ_REP);
     if (zap->socket == NULL || zmq_bind(zap->socket, "inproc://zeromq.zap.01") != 0)
-        return qr_fail(message, QUIRE_E_SYSTEM, "cannot check clients' keys: %s",
-                       zmq_strerror(zmq_errno()));
+        return qr_fail(QUIRE_E_SYSTEM, "cannot check clients' keys: %s", zmq_strerror(zmq_errno()));
     return QUIRE_OK;
 }
 

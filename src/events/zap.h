@@ -24,8 +24,7 @@ int qr_zap_read_key(const char *text, unsigned char key[QR_KEY_BYTES]);
 
 /* Must come before the sockets that it guards are bound. QUIRE_E_SYSTEM, QUIRE_E_NOMEM, or
  * QUIRE_E_ARGUMENT for a text that is no key, with a sentence. */
-int qr_zap_init(qr_zap *zap, void *context, const char *const *clients, uint32_t num_clients,
-                qr_sentence message);
+int qr_zap_init(qr_zap *zap, void *context, const char *const *clients, uint32_t num_clients);
 void qr_zap_release(qr_zap *zap);
 
 /* Answers what was asked. */

@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/refuse.h"
 #include "http/listener.h"
 #include "http/page.h"
 #include "http/server.h"
@@ -22,119 +23,119 @@ enum {
 
 /* ---- the config ------------------------------------------------------------- */
 
-static int read_config(qr_sentence c, quire_http_config *config, const quire_http_config *callers)
+static int read_config(quire_http_config *config, const quire_http_config *callers)
 {
     int status = qr_config_read(config, sizeof *config, callers);
     if (status == QUIRE_E_ARGUMENT)
-        return qr_fail(c, status, "config is NULL");
+        return qr_fail(status, "config is NULL");
     if (status == QUIRE_E_CONFIG)
-        return qr_fail(c, status,
+        return qr_fail(status,
                        "invalid size %zu of the config, or a field that this library does "
                        "not know: start from QUIRE_HTTP_CONFIG_INIT",
                        callers->size);
     return status;
 }
 
-static int read_limit(qr_sentence c, const char *name, uint32_t value, uint32_t standard,
-                      uint32_t most, uint32_t *limit)
+static int read_limit(const char *name, uint32_t value, uint32_t standard, uint32_t most,
+                      uint32_t *limit)
 {
     *limit = value == 0 ? standard : value;
     if (*limit <= most)
         return QUIRE_OK;
-    return qr_fail(c, QUIRE_E_CONFIG, "invalid %s %u (expected at most %u)", name, value, most);
+    return qr_fail(QUIRE_E_CONFIG, "invalid %s %u (expected at most %u)", name, value, most);
 }
 
-static int read_label(qr_sentence c, const char *name, const char *text, qr_http_label *label)
+static int read_label(const char *name, const char *text, qr_http_label *label)
 {
     if (text == NULL)
         return QUIRE_OK;
     size_t len = strlen(text);
     if (len >= sizeof label->text)
-        return qr_fail(c, QUIRE_E_CONFIG, "%s has %zu bytes (expected at most %zu)", name, len,
+        return qr_fail(QUIRE_E_CONFIG, "%s has %zu bytes (expected at most %zu)", name, len,
                        sizeof label->text - 1);
     memcpy(label->text, text, len);
     label->is_known = true;
     return QUIRE_OK;
 }
 
-static int read_address(qr_sentence c, const quire_http_config *config, qr_http_access *access)
+static int read_address(const quire_http_config *config, qr_http_access *access)
 {
     const char *text = config->address != NULL ? config->address : "127.0.0.1";
     if (!qr_http_address_read(&access->address, text, strlen(text)))
         return qr_fail(
-            c, QUIRE_E_CONFIG,
+            QUIRE_E_CONFIG,
             "invalid address %.64s (expected a numeric address such as 127.0.0.1 or ::1)", text);
     if (config->port > UINT16_MAX)
-        return qr_fail(c, QUIRE_E_CONFIG, "invalid port %u (expected 0..65535)", config->port);
+        return qr_fail(QUIRE_E_CONFIG, "invalid port %u (expected 0..65535)", config->port);
     if (config->token == NULL && !qr_http_address_is_loopback(&access->address))
         return qr_fail(
-            c, QUIRE_E_UNSAFE,
+            QUIRE_E_UNSAFE,
             "address %s can be reached from other machines: set a token, or listen on 127.0.0.1",
             text);
     if (config->token != NULL && !qr_http_access_set_token(access, config->token))
-        return qr_fail(c, QUIRE_E_CONFIG,
+        return qr_fail(QUIRE_E_CONFIG,
                        "invalid token (expected %d to %d ASCII characters without blanks)",
                        QR_HTTP_MIN_TOKEN, QR_HTTP_MAX_TOKEN);
     return QUIRE_OK;
 }
 
-static int read_hosts(qr_sentence c, const quire_http_config *config, qr_http_access *access)
+static int read_hosts(const quire_http_config *config, qr_http_access *access)
 {
     uint32_t bad;
     if (config->num_hosts > QR_HTTP_MAX_HOSTS)
-        return qr_fail(c, QUIRE_E_CONFIG, "invalid num_hosts %u (expected at most %d)",
+        return qr_fail(QUIRE_E_CONFIG, "invalid num_hosts %u (expected at most %d)",
                        config->num_hosts, QR_HTTP_MAX_HOSTS);
     if (config->num_hosts > 0 && config->hosts == NULL)
-        return qr_fail(c, QUIRE_E_ARGUMENT, "hosts is NULL, but num_hosts is not 0");
+        return qr_fail(QUIRE_E_ARGUMENT, "hosts is NULL, but num_hosts is not 0");
     int status = qr_http_access_set_hosts(access, config->hosts, config->num_hosts, &bad);
     if (status == QUIRE_E_CONFIG)
-        return qr_fail(c, status, "invalid host %.64s (expected a name without scheme and port)",
+        return qr_fail(status, "invalid host %.64s (expected a name without scheme and port)",
                        config->hosts[bad] != NULL ? config->hosts[bad] : "NULL");
-    return status == QUIRE_OK ? status : qr_fail(c, status, "out of memory");
+    return status == QUIRE_OK ? status : qr_fail(status, "out of memory");
 }
 
-static int read_site(qr_sentence c, const quire_http_config *config, qr_http_site *site)
+static int read_site(const quire_http_config *config, qr_http_site *site)
 {
     uint32_t stuck_s;
-    int status = read_limit(c, "stuck_s", config->stuck_s, DEFAULT_STUCK_S, UINT32_MAX, &stuck_s);
+    int status = read_limit("stuck_s", config->stuck_s, DEFAULT_STUCK_S, UINT32_MAX, &stuck_s);
     site->monitor = config->monitor;
     site->info = *quire_monitor_get_info(config->monitor);
     site->started = qr_wall_seconds();
     site->health.stuck_ns = (uint64_t)stuck_s * 1000000000;
     site->health.fine_ns = qr_now_ns(NULL);
     if (status == QUIRE_OK)
-        status = read_label(c, "title", config->title, &site->title);
+        status = read_label("title", config->title, &site->title);
     if (status == QUIRE_OK)
-        status = read_label(c, "model_name", config->model_name, &site->model_name);
+        status = read_label("model_name", config->model_name, &site->model_name);
     if (status == QUIRE_OK)
-        status = read_label(c, "engine", config->engine, &site->engine);
+        status = read_label("engine", config->engine, &site->engine);
     if (status == QUIRE_OK)
-        status = read_label(c, "gpu", config->gpu, &site->gpu);
+        status = read_label("gpu", config->gpu, &site->gpu);
     if (status == QUIRE_OK)
-        status = read_address(c, config, &site->access);
+        status = read_address(config, &site->access);
     if (status == QUIRE_OK)
-        status = read_hosts(c, config, &site->access);
+        status = read_hosts(config, &site->access);
     if (status == QUIRE_OK && qr_http_page_init(site) != QUIRE_OK)
-        status = qr_fail(c, QUIRE_E_NOMEM, "out of memory");
+        status = qr_fail(QUIRE_E_NOMEM, "out of memory");
     return status;
 }
 
 /* ---- making it -------------------------------------------------------------- */
 
-static int make_parts(qr_sentence c, const quire_http_config *config, quire_http *http)
+static int make_parts(const quire_http_config *config, quire_http *http)
 {
     uint32_t timeout_s;
     uint32_t max_streams;
-    int status = read_limit(c, "max_connections", config->max_connections, DEFAULT_CONNECTIONS,
+    int status = read_limit("max_connections", config->max_connections, DEFAULT_CONNECTIONS,
                             MAX_CONNECTIONS, &http->max_connections);
     if (status == QUIRE_OK)
-        status = read_limit(c, "timeout_s", config->timeout_s, DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S,
+        status = read_limit("timeout_s", config->timeout_s, DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S,
                             &timeout_s);
     if (status == QUIRE_OK)
-        status = read_limit(c, "max_streams", config->max_streams, DEFAULT_STREAMS, MAX_STREAMS,
+        status = read_limit("max_streams", config->max_streams, DEFAULT_STREAMS, MAX_STREAMS,
                             &max_streams);
     if (status == QUIRE_OK)
-        status = read_site(c, config, &http->site);
+        status = read_site(config, &http->site);
     if (status != QUIRE_OK)
         return status;
     uint32_t most = http->max_connections - http->max_connections / 4;
@@ -143,47 +144,46 @@ static int make_parts(qr_sentence c, const quire_http_config *config, quire_http
     status = qr_http_lines_init(&http->lines, http->max_connections);
     if (status == QUIRE_OK)
         status = qr_http_hub_init(&http->hub, &http->site, max_streams, &qr_http_server_hooks);
-    return status == QUIRE_OK ? status : qr_fail(c, status, "%s", quire_strerror(status));
+    return status == QUIRE_OK ? status : qr_fail(status, "%s", quire_strerror(status));
 }
 
-static int start_listening_on(qr_sentence c, const quire_http_config *config, quire_http *http)
+static int start_listening_on(const quire_http_config *config, quire_http *http)
 {
     http->port = config->port;
     int socket = qr_http_listener_open(&http->site.access.address, &http->port);
     const char *address = config->address != NULL ? config->address : "127.0.0.1";
     if (socket < 0)
-        return qr_fail(c, QUIRE_E_SYSTEM,
+        return qr_fail(QUIRE_E_SYSTEM,
                        "cannot listen on %s port %u: %s; choose another address or port", address,
                        config->port, strerror(errno));
     int status = qr_http_server_start(http, socket);
     if (status != QUIRE_OK)
-        qr_fail(c, status, "cannot start the server: no thread or no memory");
+        qr_fail(status, "cannot start the server: no thread or no memory");
     return status;
 }
 
-int quire_http_create(const quire_http_config *callers, quire_http **made, char *message,
-                      size_t message_bytes)
+int quire_http_create(const quire_http_config *callers, quire_http **made)
 {
-    qr_sentence c = {message, message_bytes};
+    qr_refuse_clear();
     quire_http_config config = {0};
     if (made == NULL)
-        return qr_fail(c, QUIRE_E_ARGUMENT, "http is NULL");
-    int status = read_config(c, &config, callers);
+        return qr_fail(QUIRE_E_ARGUMENT, "http is NULL");
+    int status = read_config(&config, callers);
     if (status != QUIRE_OK)
         return status;
     if (config.monitor == NULL)
         return qr_fail(
-            c, QUIRE_E_ARGUMENT,
+            QUIRE_E_ARGUMENT,
             "monitor is NULL; set quire_sched_config.monitor, then pass quire_sched_monitor");
     quire_http *http = qr_alloc(1, sizeof *http);
     if (http == NULL)
-        return qr_fail(c, QUIRE_E_NOMEM, "out of memory");
+        return qr_fail(QUIRE_E_NOMEM, "out of memory");
     qr_fork_guard_init(&http->guard);
     http->socket = -1;
     http->stop_fd = -1;
-    status = make_parts(c, &config, http);
+    status = make_parts(&config, http);
     if (status == QUIRE_OK)
-        status = start_listening_on(c, &config, http);
+        status = start_listening_on(&config, http);
     if (status == QUIRE_OK)
         *made = http;
     else

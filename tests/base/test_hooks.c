@@ -5,6 +5,7 @@
  *      caller's   [ size | a | b | c | d ]     longer: d must be zero
  */
 #include "base/hooks.h"
+#include "base/refuse.h"
 #include "base/unit.h"
 
 #include <quire/error.h>
@@ -257,12 +258,15 @@ static void no_hooks_mean_the_systems(void **state)
 static void a_sentence_is_cut_where_room_ends(void **state)
 {
     (void)state;
-    char message[8] = "before";
-    qr_say((qr_sentence){message, 0}, "%d", 7);
-    assert_string_equal(message, "before");
-    qr_say((qr_sentence){NULL, 8}, "%d", 7);
-    qr_say((qr_sentence){message, sizeof message}, "%d of %d", 1234, 5678);
-    assert_string_equal(message, "1234 of");
+    qr_say("%d of %d", 1234, 5678);
+    assert_string_equal(quire_refusal(), "1234 of 5678");
+    assert_int_equal(qr_fail(QUIRE_BUSY, "%02000d", 7), QUIRE_BUSY);
+    assert_int_equal(strlen(quire_refusal()), QR_SENTENCE_BYTES - 1);
+    assert_int_equal(quire_refuse(QUIRE_E_RANGE, NULL), QUIRE_E_RANGE);
+    assert_string_equal(quire_refusal(), "");
+    assert_int_equal(qr_fail_plain(QUIRE_E_NOMEM, "a thing"), QUIRE_E_NOMEM);
+    assert_int_equal(qr_fail_plain(QUIRE_E_NOMEM, "another"), QUIRE_E_NOMEM);
+    assert_string_equal(quire_refusal(), "a thing: out of memory: the allocator returned NULL");
 }
 
 int main(void)

@@ -36,13 +36,12 @@ static void kit_log(void *user, quire_log_level level, const char *message)
 /* Without a GPU, or built without kernels, most of this cannot be tested. */
 static void skip_without_gpu(const cuda_kit *kit)
 {
-    char message[256] = "";
     quire_cuda *cuda = NULL;
     quire_cuda_config config = QUIRE_CUDA_CONFIG_INIT;
     config.library = kit->library;
     config.kernels = QUIRE_ON;
-    if (quire_cuda_open(&config, NULL, &cuda, message, sizeof message) != QUIRE_OK) {
-        (void)printf("SKIPPED: %s\n", message);
+    if (quire_cuda_open(&config, NULL, &cuda) != QUIRE_OK) {
+        (void)printf("SKIPPED: %s\n", quire_refusal());
         exit(77);
     }
     const quire_cuda_info *info = quire_cuda_get_info(cuda);
@@ -78,14 +77,13 @@ void kit_init(cuda_kit *kit, int argc, char **argv)
 
 void kit_open(cuda_kit *kit)
 {
-    char message[256] = "";
     quire_cuda_config config = QUIRE_CUDA_CONFIG_INIT;
     config.hooks.log = kit_log;
     config.library = kit->library;
     if (kit->fake != NULL)
         kit->fake->reset();
-    int status = quire_cuda_open(&config, NULL, &kit->cuda, message, sizeof message);
-    assert_string_equal(message, "");
+    int status = quire_cuda_open(&config, NULL, &kit->cuda);
+    assert_string_equal(quire_refusal(), "");
     assert_int_equal(status, QUIRE_OK);
     const qr_cuda_calls *calls = &kit->cuda->driver.calls;
     assert_int_equal(qr_gpu_enter(kit->cuda), QUIRE_OK);

@@ -52,7 +52,6 @@ static void wrong_devices(void **state)
     world_plan plan = {.num_layers = 2, .bytes = 4096};
     world_open(&w, &plan);
     for (int wrong = 0; wrong < 17; wrong++) {
-        char message[256] = "";
         quire_device device = {0};
         quire_allocator half = {0};
         quire_cuda_region regions[2] = {w.view.regions[0], w.view.regions[1]};
@@ -84,13 +83,12 @@ static void wrong_devices(void **state)
             regions[0].base += 8;
             config.method = QUIRE_CUDA_KERNEL;
         }
-        int status = quire_device_cuda_open(&config, wrong == 15 ? &half : NULL, &device, message,
-                                            sizeof message);
+        int status = quire_device_cuda_open(&config, wrong == 15 ? &half : NULL, &device);
         assert_int_equal(status, wrong == 15 ? QUIRE_E_ARGUMENT : QUIRE_E_CONFIG);
         assert_null(device.ops);
-        assert_true(strlen(message) > 10);
+        assert_true(strlen(quire_refusal()) > 10);
     }
-    assert_int_equal(quire_device_cuda_open(NULL, NULL, &w.device, NULL, 0), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_device_cuda_open(NULL, NULL, &w.device), QUIRE_E_ARGUMENT);
     world_close(&w);
 }
 
@@ -100,7 +98,6 @@ static void wrong_arenas(void **state)
     quire_cuda *none = NULL;
     kit_open(&kit);
     for (int wrong = 0; wrong < 7; wrong++) {
-        char message[256] = "";
         quire_cuda_arena *arena = NULL;
         quire_cuda_arena_config config = QUIRE_CUDA_ARENA_CONFIG_INIT;
         config.num_layers = wrong == 0 ? 0 : wrong == 1 ? 5000 : 2;
@@ -108,13 +105,12 @@ static void wrong_arenas(void **state)
         config.bytes = wrong == 3 ? 0 : wrong == 4 ? UINT64_MAX / 2 : 4096;
         config.layout = wrong == 5 ? (quire_cuda_layout)2 : QUIRE_CUDA_LAYER_OUTER;
         config.size = wrong == 6 ? 4 : config.size;
-        assert_int_equal(quire_cuda_arena_open(kit.cuda, &config, &arena, message, sizeof message),
-                         QUIRE_E_CONFIG);
+        assert_int_equal(quire_cuda_arena_open(kit.cuda, &config, &arena), QUIRE_E_CONFIG);
         assert_null(arena);
-        assert_true(strlen(message) > 10);
+        assert_true(strlen(quire_refusal()) > 10);
     }
-    assert_int_equal(quire_cuda_arena_open(NULL, NULL, NULL, NULL, 0), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_cuda_open(NULL, NULL, &none, NULL, 0), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_cuda_arena_open(NULL, NULL, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_cuda_open(NULL, NULL, &none), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cuda_host_alloc(kit.cuda, 0, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cuda_arena_get_view(NULL).num_regions, 0);
     assert_null(quire_cuda_get_info(NULL));
@@ -209,7 +205,6 @@ static void slots_that_are_pinned(void **state)
 {
     (void)state;
     world w;
-    char message[256] = "";
     world_plan plan = {.num_layers = 1, .bytes = 4096, .is_registered = true};
     world_open(&w, &plan);
     for (int how = 0; how < 4; how++) { /* allocated, registered, half of it, not at all */
@@ -227,7 +222,7 @@ static void slots_that_are_pinned(void **state)
             assert_int_equal(calls->cuMemHostRegister(memory, how == 1 ? bytes : bytes / 2, 3), 0);
         config.slots = memory;
         config.pin = how == 3 ? QUIRE_OFF : QUIRE_DEFAULT;
-        int status = quire_device_cuda_open(&config, NULL, &device, message, sizeof message);
+        int status = quire_device_cuda_open(&config, NULL, &device);
         assert_int_equal(status == QUIRE_OK, how < 2);
         quire_device_close(&device);
         if (how == 1 || how == 2)
@@ -251,7 +246,7 @@ static void context_of_an_engine(void **state)
     kit_open(&kit);
     config.library = kit.library;
     config.context = kit.cuda->context;
-    assert_int_equal(quire_cuda_open(&config, NULL, &other, NULL, 0), QUIRE_OK);
+    assert_int_equal(quire_cuda_open(&config, NULL, &other), QUIRE_OK);
     const quire_cuda_info *info = quire_cuda_get_info(other);
     assert_string_equal(info->name, quire_cuda_get_info(kit.cuda)->name);
     assert_true(info->capability > 0 && info->num_multiprocessors > 0 && info->total_bytes > 0);

@@ -198,7 +198,7 @@ static void rows_and_what_is_none(void **state)
         config.regions = regions;
         config.num_regions = n;
         config.method = QUIRE_CUDA_ROWS;
-        assert_int_equal(quire_device_cuda_open(&config, NULL, &device, NULL, 0), QUIRE_OK);
+        assert_int_equal(quire_device_cuda_open(&config, NULL, &device), QUIRE_OK);
         assert_int_equal(qr_cuda_device_of(&device)->map.num_runs, NUM_RUNS[n - 1]);
         world_fill_block(&w, 3);
         kit_submit(&device, &job, QUIRE_DEVICE_STORE, &copy, 1);
@@ -239,7 +239,7 @@ static void tensors_of_an_engine(void **state)
     config.regions = regions;
     config.num_regions = 3;
     config.crc = QUIRE_CUDA_CRC_GPU;
-    assert_int_equal(quire_device_cuda_open(&config, NULL, &device, NULL, 0), QUIRE_OK);
+    assert_int_equal(quire_device_cuda_open(&config, NULL, &device), QUIRE_OK);
     assert_int_equal(quire_device_cuda_get_stats(&device)->pieces_in_block, 2);
     world_fill_random(all[0], sizeof all);
     kit_write(&kit, w.view.base, all, sizeof all);

@@ -35,24 +35,24 @@ typedef struct everything {
     quire_cuda_tables *tables;
 } everything;
 
-static int open_cuda(everything *all, quire_switch kernels, char *message, size_t bytes)
+static int open_cuda(everything *all, quire_switch kernels)
 {
     quire_cuda_config config = QUIRE_CUDA_CONFIG_INIT;
     config.library = kit.library;
     config.kernels = kernels;
-    return quire_cuda_open(&config, NULL, &all->cuda, message, bytes);
+    return quire_cuda_open(&config, NULL, &all->cuda);
 }
 
-static int open_arena(everything *all, char *message, size_t bytes)
+static int open_arena(everything *all)
 {
     quire_cuda_arena_config config = QUIRE_CUDA_ARENA_CONFIG_INIT;
     config.num_layers = 1;
     config.num_blocks = BLOCKS;
     config.bytes = BYTES;
-    return quire_cuda_arena_open(all->cuda, &config, &all->arena, message, bytes);
+    return quire_cuda_arena_open(all->cuda, &config, &all->arena);
 }
 
-static int open_device(everything *all, quire_cuda_method method, char *message, size_t bytes)
+static int open_device(everything *all, quire_cuda_method method)
 {
     quire_device_cuda_config config = QUIRE_DEVICE_CUDA_CONFIG_INIT;
     quire_cuda_arena_view view = quire_cuda_arena_get_view(all->arena);
@@ -68,29 +68,29 @@ static int open_device(everything *all, quire_cuda_method method, char *message,
     config.method = method;
     config.stage_bytes = 2 * BYTES;
     config.crc = has_kernels ? QUIRE_CUDA_CRC_GPU : QUIRE_CUDA_CRC_HOST;
-    return quire_device_cuda_open(&config, NULL, &all->device, message, bytes);
+    return quire_device_cuda_open(&config, NULL, &all->device);
 }
 
-static int open_tables(everything *all, char *message, size_t bytes)
+static int open_tables(everything *all)
 {
     quire_cuda_tables_config config = QUIRE_CUDA_TABLES_CONFIG_INIT;
     config.cuda = all->cuda;
     config.num_rows = 4;
     config.row_stride = 8;
     config.num_slots = 16;
-    return quire_cuda_tables_open(&config, NULL, &all->tables, message, bytes);
+    return quire_cuda_tables_open(&config, NULL, &all->tables);
 }
 
-static int open_everything(everything *all, quire_cuda_method method, char *message, size_t bytes)
+static int open_everything(everything *all, quire_cuda_method method)
 {
     *all = (everything){0};
-    int status = open_cuda(all, QUIRE_ON, message, bytes);
+    int status = open_cuda(all, QUIRE_ON);
     if (status == QUIRE_OK)
-        status = open_arena(all, message, bytes);
+        status = open_arena(all);
     if (status == QUIRE_OK)
-        status = open_device(all, method, message, bytes);
+        status = open_device(all, method);
     if (status == QUIRE_OK)
-        status = open_tables(all, message, bytes);
+        status = open_tables(all);
     return status;
 }
 
@@ -114,36 +114,32 @@ static void no_driver(void **state)
     } CASES[] = {{"/no/such/libcuda.so.1", "CUDA driver not found"},
                  {"libm.so.6", "has no cuInit"}};
     for (size_t i = 0; i < COUNT(CASES); i++) {
-        char message[256] = "";
         quire_cuda *cuda = NULL;
         quire_cuda_config config = QUIRE_CUDA_CONFIG_INIT;
         config.library = CASES[i].library;
-        assert_int_equal(quire_cuda_open(&config, NULL, &cuda, message, sizeof message),
-                         QUIRE_E_SYSTEM);
+        assert_int_equal(quire_cuda_open(&config, NULL, &cuda), QUIRE_E_SYSTEM);
         assert_null(cuda);
-        assert_non_null(strstr(message, CASES[i].says));
+        assert_non_null(strstr(quire_refusal(), CASES[i].says));
     }
 }
 
 static void driver_of_no_use(void **state)
 {
     (void)state;
-    char message[256];
     everything all = {0};
     quire_cuda_config config = QUIRE_CUDA_CONFIG_INIT;
     kit.fake->reset();
     kit.fake->set_version(10020);
-    assert_int_equal(open_cuda(&all, QUIRE_DEFAULT, message, sizeof message), QUIRE_E_SYSTEM);
-    assert_non_null(strstr(message, "10.2"));
+    assert_int_equal(open_cuda(&all, QUIRE_DEFAULT), QUIRE_E_SYSTEM);
+    assert_non_null(strstr(quire_refusal(), "10.2"));
     kit.fake->reset();
     kit.fake->fail_at("cuInit", 1, QR_CU_NO_DEVICE);
-    assert_int_equal(open_cuda(&all, QUIRE_DEFAULT, message, sizeof message), QUIRE_E_SYSTEM);
-    assert_non_null(strstr(message, "does not start"));
+    assert_int_equal(open_cuda(&all, QUIRE_DEFAULT), QUIRE_E_SYSTEM);
+    assert_non_null(strstr(quire_refusal(), "does not start"));
     config.library = kit.library;
     config.device = 1;
-    assert_int_equal(quire_cuda_open(&config, NULL, &all.cuda, message, sizeof message),
-                     QUIRE_E_SYSTEM);
-    assert_non_null(strstr(message, "GPU 1 not found"));
+    assert_int_equal(quire_cuda_open(&config, NULL, &all.cuda), QUIRE_E_SYSTEM);
+    assert_non_null(strstr(quire_refusal(), "GPU 1 not found"));
     assert_int_equal(kit.fake->num_live(), 0);
 }
 
@@ -151,12 +147,11 @@ static void driver_of_no_use(void **state)
 static void driver_by_environment(void **state)
 {
     (void)state;
-    char message[256] = "";
     quire_cuda *cuda = NULL;
     quire_cuda_config config = QUIRE_CUDA_CONFIG_INIT;
     kit.fake->reset();
     assert_int_equal(setenv("QUIRE_CUDA_LIBRARY", kit.library, 1), 0);
-    assert_int_equal(quire_cuda_open(&config, NULL, &cuda, message, sizeof message), QUIRE_OK);
+    assert_int_equal(quire_cuda_open(&config, NULL, &cuda), QUIRE_OK);
     assert_string_equal(quire_cuda_get_info(cuda)->name, "stand-in");
     quire_cuda_close(cuda);
     assert_int_equal(unsetenv("QUIRE_CUDA_LIBRARY"), 0);
@@ -171,15 +166,14 @@ static void opening_fails_at_any_call(void **state)
     for (size_t r = 0; r < COUNT(RESULTS); r++) {
         uint64_t num_failed = 0;
         for (uint64_t nth = 1; nth < FAR; nth += STEP) {
-            char message[256] = "";
             everything all;
             kit.fake->reset();
             kit.fake->fail_at(NULL, nth, RESULTS[r]);
-            int status = open_everything(&all, QUIRE_CUDA_STAGED, message, sizeof message);
+            int status = open_everything(&all, QUIRE_CUDA_STAGED);
             bool is_over = kit.fake->num_calls() < nth;
             if (status != QUIRE_OK) {
                 assert_true(status == QUIRE_E_NOMEM || status == QUIRE_E_SYSTEM);
-                assert_true(strlen(message) > 10);
+                assert_true(strlen(quire_refusal()) > 10);
                 num_failed++;
             }
             kit.fake->fail_at(NULL, 0, 0);
@@ -200,13 +194,13 @@ static void opening_without_host_memory(void **state)
     int status = QUIRE_E_NOMEM;
     uint64_t nth = 0;
     while (status != QUIRE_OK && nth < 100) {
-        char message[256] = "";
         everything all;
         kit.fake->reset();
         failing_calloc = ++nth;
-        status = open_everything(&all, QUIRE_CUDA_STAGED, message, sizeof message);
+        status = open_everything(&all, QUIRE_CUDA_STAGED);
         failing_calloc = 0;
-        assert_true(status == QUIRE_OK || (status == QUIRE_E_NOMEM && strlen(message) > 10));
+        assert_true(status == QUIRE_OK ||
+                    (status == QUIRE_E_NOMEM && strlen(quire_refusal()) > 10));
         close_everything(&all);
         assert_int_equal(kit.fake->num_live(), 0);
     }
@@ -216,20 +210,19 @@ static void opening_without_host_memory(void **state)
 static void too_little_memory(void **state)
 {
     (void)state;
-    char message[256] = "";
     everything all = {0};
     kit.fake->reset();
-    assert_int_equal(open_cuda(&all, QUIRE_ON, NULL, 0), QUIRE_OK);
+    assert_int_equal(open_cuda(&all, QUIRE_ON), QUIRE_OK);
     kit.fake->limit(BYTES, UINT64_MAX);
-    assert_int_equal(open_arena(&all, message, sizeof message), QUIRE_E_NOMEM);
-    assert_non_null(strstr(message, "MiB free"));
+    assert_int_equal(open_arena(&all), QUIRE_E_NOMEM);
+    assert_non_null(strstr(quire_refusal(), "MiB free"));
     kit.fake->limit(UINT64_MAX, BYTES);
-    assert_int_equal(open_arena(&all, NULL, 0), QUIRE_OK);
-    assert_int_equal(open_device(&all, QUIRE_CUDA_BY_SIZE, message, sizeof message), QUIRE_E_NOMEM);
-    assert_non_null(strstr(message, "pin the slots"));
+    assert_int_equal(open_arena(&all), QUIRE_OK);
+    assert_int_equal(open_device(&all, QUIRE_CUDA_BY_SIZE), QUIRE_E_NOMEM);
+    assert_non_null(strstr(quire_refusal(), "pin the slots"));
     assert_int_equal(quire_cuda_get_info(all.cuda)->is_broken, 0); /* it can be tried again */
     kit.fake->limit(UINT64_MAX, UINT64_MAX);
-    assert_int_equal(open_device(&all, QUIRE_CUDA_BY_SIZE, NULL, 0), QUIRE_OK);
+    assert_int_equal(open_device(&all, QUIRE_CUDA_BY_SIZE), QUIRE_OK);
     close_everything(&all);
     assert_int_equal(kit.fake->num_live(), 0);
 }
@@ -314,7 +307,7 @@ static void running_fails_at_any_call(void **state)
         for (uint64_t nth = 1; nth < FAR; nth += STEP) {
             everything all;
             kit.fake->reset();
-            assert_int_equal(open_everything(&all, METHODS[m], NULL, 0), QUIRE_OK);
+            assert_int_equal(open_everything(&all, METHODS[m]), QUIRE_OK);
             uint64_t before = kit.fake->num_calls();
             kit.fake->fail_at(NULL, nth, LOST);
             run_end end = run_everything(&all);
@@ -350,7 +343,7 @@ static void context_is_lost(void **state)
         quire_device_job jobs[3];
         quire_device_copy copies[3];
         kit.fake->reset();
-        assert_int_equal(open_everything(&all, QUIRE_CUDA_KERNEL, NULL, 0), QUIRE_OK);
+        assert_int_equal(open_everything(&all, QUIRE_CUDA_KERNEL), QUIRE_OK);
         kit.fake->delay_us(1000);
         for (uint32_t i = 0; i < 3; i++) {
             copies[i] = (quire_device_copy){i, i, 0};
@@ -373,9 +366,8 @@ static void batches_that_are_not_supported(void **state)
     (void)state;
     everything all;
     quire_device device = {0};
-    char message[256] = "";
     kit.fake->reset();
-    assert_int_equal(open_everything(&all, QUIRE_CUDA_BATCH, NULL, 0), QUIRE_OK);
+    assert_int_equal(open_everything(&all, QUIRE_CUDA_BATCH), QUIRE_OK);
     kit.fake->fail_at("cuMemcpyBatchAsync", 1, 801);
     assert_int_equal(run_everything(&all).num_failed, 0);
     assert_int_equal(quire_device_cuda_get_stats(&all.device)->method, QUIRE_CUDA_LOOP);
@@ -383,35 +375,34 @@ static void batches_that_are_not_supported(void **state)
     quire_device kept = all.device;
     all.device = device;
     quire_device_close(&kept);
-    assert_int_equal(open_device(&all, QUIRE_CUDA_BATCH, message, sizeof message), QUIRE_E_CONFIG);
-    assert_non_null(strstr(message, "12.8"));
+    assert_int_equal(open_device(&all, QUIRE_CUDA_BATCH), QUIRE_E_CONFIG);
+    assert_non_null(strstr(quire_refusal(), "12.8"));
     close_everything(&all);
 }
 
 static void without_kernels(void **state)
 {
     (void)state;
-    char message[256] = "";
     everything all = {0};
     quire_device_job job;
     quire_device_copy copy = {1, 2, 0};
     const quire_cuda_pair pair = {0, 1};
     kit.fake->reset();
-    assert_int_equal(open_cuda(&all, QUIRE_OFF, message, sizeof message), QUIRE_OK);
-    assert_int_equal(open_arena(&all, NULL, 0), QUIRE_OK);
-    assert_int_equal(open_device(&all, QUIRE_CUDA_KERNEL, message, sizeof message), QUIRE_E_CONFIG);
-    assert_non_null(strstr(message, "no kernels: the config has them off"));
+    assert_int_equal(open_cuda(&all, QUIRE_OFF), QUIRE_OK);
+    assert_int_equal(open_arena(&all), QUIRE_OK);
+    assert_int_equal(open_device(&all, QUIRE_CUDA_KERNEL), QUIRE_E_CONFIG);
+    assert_non_null(strstr(quire_refusal(), "no kernels: the config has them off"));
     close_everything(&all);
     kit.fake->fail_at("cuModuleLoadDataEx", 1, 218);
-    assert_int_equal(open_cuda(&all, QUIRE_ON, message, sizeof message), QUIRE_E_SYSTEM);
-    assert_non_null(strstr(message, "no kernels"));
+    assert_int_equal(open_cuda(&all, QUIRE_ON), QUIRE_E_SYSTEM);
+    assert_non_null(strstr(quire_refusal(), "no kernels"));
     kit.fake->fail_at("cuModuleGetFunction", 2, 500);
-    assert_int_equal(open_cuda(&all, QUIRE_DEFAULT, message, sizeof message), QUIRE_OK);
+    assert_int_equal(open_cuda(&all, QUIRE_DEFAULT), QUIRE_OK);
     assert_int_equal(quire_cuda_get_info(all.cuda)->has_kernels, 0);
-    assert_int_equal(open_arena(&all, NULL, 0), QUIRE_OK);
-    assert_int_equal(open_device(&all, QUIRE_CUDA_KERNEL, message, sizeof message), QUIRE_E_CONFIG);
-    assert_int_equal(open_tables(&all, message, sizeof message), QUIRE_E_SYSTEM);
-    assert_int_equal(open_device(&all, QUIRE_CUDA_BY_SIZE, NULL, 0), QUIRE_OK);
+    assert_int_equal(open_arena(&all), QUIRE_OK);
+    assert_int_equal(open_device(&all, QUIRE_CUDA_KERNEL), QUIRE_E_CONFIG);
+    assert_int_equal(open_tables(&all), QUIRE_E_SYSTEM);
+    assert_int_equal(open_device(&all, QUIRE_CUDA_BY_SIZE), QUIRE_OK);
     const quire_device_cuda_stats *stats = quire_device_cuda_get_stats(&all.device);
     assert_int_equal(stats->method, QUIRE_CUDA_BATCH);
     assert_int_equal(stats->crc, QUIRE_CUDA_CRC_HOST);
@@ -429,7 +420,7 @@ static void gpu_after_a_fork(void **state)
     (void)state;
     everything all;
     kit.fake->reset();
-    assert_int_equal(open_everything(&all, QUIRE_CUDA_BY_SIZE, NULL, 0), QUIRE_OK);
+    assert_int_equal(open_everything(&all, QUIRE_CUDA_BY_SIZE), QUIRE_OK);
     (void)fflush(NULL);
     pid_t child = fork();
     if (child == 0) {

@@ -53,7 +53,7 @@ static void open_engine(engine *e, quire_cuda_method method, bool ignores_marks)
     arena.num_layers = LAYERS;
     arena.num_blocks = BLOCKS;
     arena.bytes = PIECE_BYTES;
-    assert_int_equal(quire_cuda_arena_open(kit.cuda, &arena, &e->arena, NULL, 0), QUIRE_OK);
+    assert_int_equal(quire_cuda_arena_open(kit.cuda, &arena, &e->arena), QUIRE_OK);
     e->view = quire_cuda_arena_get_view(e->arena);
     assert_int_equal(quire_cuda_host_alloc(kit.cuda, SLOTS * BLOCK_BYTES, &slots), QUIRE_OK);
     e->slots = slots;
@@ -67,7 +67,7 @@ static void open_engine(engine *e, quire_cuda_method method, bool ignores_marks)
     config.method = method;
     config.crc = QUIRE_CUDA_CRC_GPU;
     config.stage_bytes = 2 * BLOCK_BYTES;
-    assert_int_equal(quire_device_cuda_open(&config, NULL, &e->device, NULL, 0), QUIRE_OK);
+    assert_int_equal(quire_device_cuda_open(&config, NULL, &e->device), QUIRE_OK);
     assert_int_equal(quire_device_cuda_ignore_marks(&e->device, ignores_marks), QUIRE_OK);
 }
 

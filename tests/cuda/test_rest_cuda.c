@@ -167,7 +167,7 @@ static void rooms_during_a_capture(void **state)
     world_open(&w, &plan);
     config.cuda = kit.cuda;
     config.num_rows = config.row_stride = config.depth = 1;
-    assert_int_equal(quire_cuda_tables_open(&config, NULL, &tables, NULL, 0), QUIRE_OK);
+    assert_int_equal(quire_cuda_tables_open(&config, NULL, &tables), QUIRE_OK);
     assert_int_equal(quire_cuda_tables_set(tables, 0, 0, &id, 1), QUIRE_OK);
     assert_int_equal(quire_cuda_tables_send(tables), QUIRE_OK);
     for (int i = 0; i < QR_NUM_AREAS; i++)

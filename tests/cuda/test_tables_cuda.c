@@ -16,7 +16,6 @@ typedef struct mirror {
 
 static void open_tables(mirror *m, uint32_t max_changes, uint32_t max_entries)
 {
-    char message[256] = "";
     quire_cuda_tables_config config = QUIRE_CUDA_TABLES_CONFIG_INIT;
     memset(m, 0, sizeof *m);
     memset(m->slots, 255, sizeof m->slots);
@@ -28,8 +27,8 @@ static void open_tables(mirror *m, uint32_t max_changes, uint32_t max_entries)
     config.depth = DEPTH;
     config.max_changes = max_changes;
     config.max_entries = max_entries;
-    int status = quire_cuda_tables_open(&config, NULL, &m->tables, message, sizeof message);
-    assert_string_equal(message, "");
+    int status = quire_cuda_tables_open(&config, NULL, &m->tables);
+    assert_string_equal(quire_refusal(), "");
     assert_int_equal(status, QUIRE_OK);
 }
 
@@ -161,7 +160,6 @@ static void wrong_tables(void **state)
     assert_int_equal(quire_cuda_tables_get_view(NULL).num_rows, 0);
     quire_cuda_tables_close(NULL);
     for (int wrong = 0; wrong < 6; wrong++) {
-        char message[256] = "";
         quire_cuda_tables *none = NULL;
         quire_cuda_tables_config config = QUIRE_CUDA_TABLES_CONFIG_INIT;
         config.cuda = wrong == 0 ? NULL : kit.cuda;
@@ -169,9 +167,8 @@ static void wrong_tables(void **state)
         config.row_stride = wrong == 3 ? 0 : 2;
         config.depth = wrong == 4 ? 65 : 0;
         config.size = wrong == 5 ? 3 : config.size;
-        assert_int_equal(quire_cuda_tables_open(&config, NULL, &none, message, sizeof message),
-                         QUIRE_E_CONFIG);
-        assert_true(strlen(message) > 10);
+        assert_int_equal(quire_cuda_tables_open(&config, NULL, &none), QUIRE_E_CONFIG);
+        assert_true(strlen(quire_refusal()) > 10);
     }
     close_tables(&m);
 }

@@ -14,14 +14,13 @@ static void world_log(void *user, quire_log_level level, const char *message)
 
 static void open_arena(world *w)
 {
-    char message[256] = "";
     quire_cuda_arena_config config = QUIRE_CUDA_ARENA_CONFIG_INIT;
     config.num_layers = w->plan.num_layers;
     config.num_blocks = BLOCKS;
     config.bytes = w->plan.bytes;
     config.layout = w->plan.layout;
-    int status = quire_cuda_arena_open(kit.cuda, &config, &w->arena, message, sizeof message);
-    assert_string_equal(message, "");
+    int status = quire_cuda_arena_open(kit.cuda, &config, &w->arena);
+    assert_string_equal(quire_refusal(), "");
     assert_int_equal(status, QUIRE_OK);
     w->view = quire_cuda_arena_get_view(w->arena);
     w->block_bytes = (size_t)(w->plan.num_layers * w->plan.bytes);
@@ -52,7 +51,6 @@ quire_device_cuda_config world_device_config(const world *w)
 
 void world_open(world *w, const world_plan *plan)
 {
-    char message[256] = "";
     *w = (world){.plan = *plan};
     kit_open(&kit);
     open_arena(w);
@@ -68,8 +66,8 @@ void world_open(world *w, const world_plan *plan)
     memset(w->slots, 0, bytes);
     memset(w->expected, 0, bytes);
     quire_device_cuda_config config = world_device_config(w);
-    int status = quire_device_cuda_open(&config, NULL, &w->device, message, sizeof message);
-    assert_string_equal(message, "");
+    int status = quire_device_cuda_open(&config, NULL, &w->device);
+    assert_string_equal(quire_refusal(), "");
     assert_int_equal(status, QUIRE_OK);
 }
 

@@ -134,10 +134,9 @@ typedef struct engine_faults {
 
 typedef struct engine_backend_ops {
     const char *name;
-    /* message says why there is none. QUIRE_E_DISABLED: not on this machine. KV memory is filled
-     * with NaNs (all bits 1), so that what was never written is seen. */
-    int (*create)(const engine_backend_config *config, void **self, char *message,
-                  size_t message_bytes);
+    /* quire_refusal says why there is none. QUIRE_E_DISABLED: not on this machine. KV memory is
+     * filled with NaNs (all bits 1), so that what was never written is seen. */
+    int (*create)(const engine_backend_config *config, void **self);
     /* Nothing is in flight any more but what nobody waits for. NULL is fine. */
     void (*destroy)(void *self);
     /* Copies between blocks and config->slots, for quire_offload; NULL without slots. It is the

@@ -353,7 +353,7 @@ static bool take_memory(cpu_backend *b)
 }
 
 /* Blocks in one piece are the device's blocks; in pieces, its blocks are pages. */
-static int open_device(cpu_backend *b, char *message, size_t message_bytes)
+static int open_device(cpu_backend *b)
 {
     const engine_backend_config *c = &b->config;
     uint32_t pieces = c->layout == ENGINE_LAYER_OUTER ? b->group_layers : 1;
@@ -363,7 +363,7 @@ static int open_device(cpu_backend *b, char *message, size_t message_bytes)
     config.block_bytes = b->block_bytes / pieces;
     config.slots = c->slots == NULL ? b->no_slot : c->slots;
     config.num_slots = c->slots == NULL ? 1 : c->num_slots * pieces;
-    int status = quire_device_host_open(&config, NULL, &b->host, message, message_bytes);
+    int status = quire_device_host_open(&config, NULL, &b->host);
     if (status == QUIRE_OK && pieces > 1 &&
         engine_pages_create(&b->host, c->num_blocks, pieces, config.slots, b->block_bytes,
                             &b->paged) == NULL)
@@ -371,13 +371,12 @@ static int open_device(cpu_backend *b, char *message, size_t message_bytes)
     return status;
 }
 
-static int cpu_create(const engine_backend_config *config, void **self, char *message,
-                      size_t message_bytes)
+static int cpu_create(const engine_backend_config *config, void **self)
 {
     cpu_backend *b = calloc(1, sizeof *b);
     if (b == NULL)
         return QUIRE_E_NOMEM;
-    (void)snprintf(message, message_bytes, "no memory");
+    (void)quire_refuse(QUIRE_OK, "no memory");
     b->config = *config;
     b->model = config->model;
     b->group_layers = engine_group_layers(&b->model->config);
@@ -386,7 +385,7 @@ static int cpu_create(const engine_backend_config *config, void **self, char *me
     bool is_layer_outer = config->layout == ENGINE_LAYER_OUTER;
     b->layer_stride = is_layer_outer ? config->num_blocks * b->page_bytes : b->page_bytes;
     b->block_stride = is_layer_outer ? b->page_bytes : b->block_bytes;
-    int status = take_memory(b) ? open_device(b, message, message_bytes) : QUIRE_E_NOMEM;
+    int status = take_memory(b) ? open_device(b) : QUIRE_E_NOMEM;
     if (status != QUIRE_OK) {
         cpu_destroy(b);
         return status;

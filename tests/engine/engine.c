@@ -10,7 +10,9 @@
 
 int engine_fail(engine *e, const char *what, int status)
 {
-    (void)snprintf(e->message, sizeof e->message, "%s: %s", what, quire_strerror(status));
+    const char *why = quire_refusal();
+    (void)snprintf(e->message, sizeof e->message, "%s: %s", what,
+                   why[0] != 0 ? why : quire_strerror(status));
     return 1;
 }
 
@@ -141,15 +143,16 @@ static int open_backend(engine *e)
         quire_host_memory_config host = QUIRE_HOST_MEMORY_CONFIG_INIT;
         host.bytes = s->num_cpu_blocks * block_bytes;
         host.hugepages = QUIRE_OFF;
-        if (quire_host_memory_open(&host, &e->host, e->message, sizeof e->message) != QUIRE_OK)
-            return 1;
+        int status = quire_host_memory_open(&host, &e->host);
+        if (status != QUIRE_OK)
+            return engine_fail(e, "host memory", status);
         c.slots = quire_host_memory_get_info(e->host)->data;
         c.num_slots = s->num_cpu_blocks;
     }
-    int status = e->ops->create(&c, &e->backend, e->message, sizeof e->message);
+    int status = e->ops->create(&c, &e->backend);
     e->is_disabled = status == QUIRE_E_DISABLED;
     e->block_bytes = block_bytes;
-    return status == QUIRE_OK ? 0 : 1;
+    return status == QUIRE_OK ? 0 : engine_fail(e, "backend", status);
 }
 
 static int open_offload(engine *e)
@@ -159,9 +162,8 @@ static int open_offload(engine *e)
     engine_tiers_choice choice = {
         .file = s->has_file, .redis = s->has_redis, .peer = s->has_peer, .server = s->is_serving};
     if (engine_tiers_open(e->tiers, choice, e->block_bytes, host->data,
-                          (size_t)s->num_cpu_blocks * e->block_bytes, e->message,
-                          sizeof e->message) != 0)
-        return 1;
+                          (size_t)s->num_cpu_blocks * e->block_bytes) != 0)
+        return engine_fail(e, "tiers", QUIRE_E_SYSTEM);
     quire_offload_tier tiers[ENGINE_NUM_TIERS] = {{0}};
     quire_offload_config c = QUIRE_OFFLOAD_CONFIG_INIT;
     c.learns = QUIRE_OFF; /* its steps take no time */

@@ -146,7 +146,6 @@ static void move_by_hand(by_hand *h)
 
 static void backend_equals_reference(engine_layout layout)
 {
-    char message[256] = "";
     engine_model *model = engine_model_create(&SMALL);
     by_hand h = {0};
     engine_backend_config config = {.model = model,
@@ -159,7 +158,7 @@ static void backend_equals_reference(engine_layout layout)
                                     .max_logits = 2 * LENGTH,
                                     .max_works = 2,
                                     .num_swap_blocks = 2};
-    assert_int_equal(ENGINE_CPU_OPS.create(&config, &h.backend, message, sizeof message), QUIRE_OK);
+    assert_int_equal(ENGINE_CPU_OPS.create(&config, &h.backend), QUIRE_OK);
     assert_null(ENGINE_CPU_OPS.device(h.backend));
     for (uint32_t i = 0; i < 40; i++) /* every block once, in no order */
         h.rows[i % 2][i / 2 % 2][i / 4] = 1 + i * 17 % 41;

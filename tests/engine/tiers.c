@@ -107,8 +107,7 @@ void engine_tiers_destroy(engine_tiers *tiers)
 /* ---- one engine's ---------------------------------------------------------- */
 
 static int open_file(engine_tiers *t, const quire_tier_config *common,
-                     const unsigned char *fingerprint, uint64_t block_bytes, char *message,
-                     size_t bytes)
+                     const unsigned char *fingerprint, uint64_t block_bytes)
 {
     char path[128];
     quire_tier_file_config config = QUIRE_TIER_FILE_CONFIG_INIT;
@@ -119,12 +118,11 @@ static int open_file(engine_tiers *t, const quire_tier_config *common,
     memcpy(config.fingerprint, fingerprint, QUIRE_FINGERPRINT_BYTES);
     config.checkpoint_ms = 50;
     config.threads = 2;
-    return quire_tier_file_open(&config, common, NULL, &t->file, message, bytes);
+    return quire_tier_file_open(&config, common, NULL, &t->file);
 }
 
 static int open_redis(engine_tiers *t, const quire_tier_config *common,
-                      const unsigned char *fingerprint, uint64_t block_bytes, char *message,
-                      size_t bytes)
+                      const unsigned char *fingerprint, uint64_t block_bytes)
 {
     char path[128];
     char address[140];
@@ -137,15 +135,14 @@ static int open_redis(engine_tiers *t, const quire_tier_config *common,
     config.fingerprint = fingerprint;
     config.max_block_bytes = (uint32_t)block_bytes;
     config.wait_ns = UINT64_C(5000000000);
-    return quire_tier_redis_open(&config, common, NULL, &t->remote, NULL, message, bytes);
+    return quire_tier_redis_open(&config, common, NULL, &t->remote, NULL);
 }
 
 #define PEER_SECRET "of the engines of one proof"
 
 /* A peer that was stopped is asked again soon: an engine lives for less than a second. */
 static int open_peer(engine_tiers *t, const quire_tier_config *common,
-                     const unsigned char *fingerprint, uint64_t block_bytes, char *message,
-                     size_t bytes)
+                     const unsigned char *fingerprint, uint64_t block_bytes)
 {
     char address[32];
     quire_tier_config hasty = *common;
@@ -157,12 +154,12 @@ static int open_peer(engine_tiers *t, const quire_tier_config *common,
     config.secret = PEER_SECRET;
     config.max_block_bytes = (uint32_t)block_bytes;
     config.retry_ns = 1000000;
-    return quire_tier_peer_open(&config, &hasty, NULL, &t->peer, NULL, message, bytes);
+    return quire_tier_peer_open(&config, &hasty, NULL, &t->peer, NULL);
 }
 
 /* Where it was before, if it was; else, or if that port is taken by now, anywhere. */
 static int open_server(engine_tiers *t, const unsigned char *fingerprint, uint64_t block_bytes,
-                       size_t memory_bytes, char *message, size_t bytes)
+                       size_t memory_bytes)
 {
     char address[32];
     quire_peer_server_config config = QUIRE_PEER_SERVER_CONFIG_INIT;
@@ -172,10 +169,10 @@ static int open_server(engine_tiers *t, const unsigned char *fingerprint, uint64
     config.secret = PEER_SECRET;
     config.max_blocks = (uint32_t)(memory_bytes / block_bytes);
     config.max_block_bytes = (uint32_t)block_bytes;
-    int status = quire_peer_server_open(&config, &t->server, message, bytes);
+    int status = quire_peer_server_open(&config, &t->server);
     if (status == QUIRE_E_SYSTEM && t->port != 0) {
         config.address = "127.0.0.1:0";
-        status = quire_peer_server_open(&config, &t->server, message, bytes);
+        status = quire_peer_server_open(&config, &t->server);
     }
     if (status == QUIRE_OK)
         t->port = quire_peer_server_port(t->server);
@@ -183,7 +180,7 @@ static int open_server(engine_tiers *t, const unsigned char *fingerprint, uint64
 }
 
 int engine_tiers_open(engine_tiers *tiers, engine_tiers_choice choice, uint64_t block_bytes,
-                      const void *memory, size_t memory_bytes, char *message, size_t bytes)
+                      const void *memory, size_t memory_bytes)
 {
     unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
     quire_identity identity = QUIRE_IDENTITY_INIT;
@@ -199,13 +196,13 @@ int engine_tiers_open(engine_tiers *tiers, engine_tiers_choice choice, uint64_t 
     tiers->server = NULL;
     int status = quire_fingerprint(&identity, fingerprint);
     if (status == QUIRE_OK && choice.server)
-        status = open_server(tiers, fingerprint, block_bytes, memory_bytes, message, bytes);
+        status = open_server(tiers, fingerprint, block_bytes, memory_bytes);
     if (status == QUIRE_OK && choice.peer)
-        status = open_peer(tiers, &common, fingerprint, block_bytes, message, bytes);
+        status = open_peer(tiers, &common, fingerprint, block_bytes);
     if (status == QUIRE_OK && choice.file)
-        status = open_file(tiers, &common, fingerprint, block_bytes, message, bytes);
+        status = open_file(tiers, &common, fingerprint, block_bytes);
     if (status == QUIRE_OK && choice.redis)
-        status = open_redis(tiers, &common, fingerprint, block_bytes, message, bytes);
+        status = open_redis(tiers, &common, fingerprint, block_bytes);
     return status == QUIRE_OK ? 0 : 1;
 }
 

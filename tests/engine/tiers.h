@@ -39,7 +39,7 @@ void engine_tiers_destroy(engine_tiers *tiers);
 
 /* The tiers of one engine, over the memory that jobs use. 0, or 1 with a message. */
 int engine_tiers_open(engine_tiers *tiers, engine_tiers_choice choice, uint64_t block_bytes,
-                      const void *memory, size_t memory_bytes, char *message, size_t bytes);
+                      const void *memory, size_t memory_bytes);
 /* 0, or 1: one of them does not end. */
 int engine_tiers_close(engine_tiers *tiers);
 /* After the offload was destroyed, and before its memory is freed. */

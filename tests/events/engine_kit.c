@@ -214,15 +214,14 @@ void listener_show(const listener *l, const engine *e)
 
 void listener_open(listener *l, const quire_subscriber_config *config, uint32_t count_copies)
 {
-    char message[256] = "";
     quire_index_config index = QUIRE_INDEX_CONFIG_INIT;
     *l = (listener){0};
     index.max_workers = 1;
     index.max_blocks = 1 << 20;
     index.count_copies = count_copies;
     assert_int_equal(quire_index_create(&index, &l->index), QUIRE_OK);
-    if (quire_subscriber_create(config, &l->subscriber, message, sizeof message) != QUIRE_OK)
-        fail_msg("%s", message);
+    if (quire_subscriber_create(config, &l->subscriber) != QUIRE_OK)
+        fail_msg("%s", quire_refusal());
 }
 
 void listener_close(listener *l)

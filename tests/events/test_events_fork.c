@@ -18,7 +18,6 @@ typedef struct pair {
 
 static void open_pair(pair *p, bool is_ipc)
 {
-    char message[512] = "";
     engine_options options = {.has_resets = true, .seed = 5};
     quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
     quire_subscriber_config from = QUIRE_SUBSCRIBER_CONFIG_INIT;
@@ -28,8 +27,8 @@ static void open_pair(pair *p, bool is_ipc)
     config.monitor = p->e.monitor;
     config.endpoint = is_ipc ? p->endpoint : "tcp://127.0.0.1:*";
     config.replay_endpoint = "tcp://127.0.0.1:*";
-    if (quire_publisher_create(&config, &p->publisher, message, sizeof message) != QUIRE_OK)
-        fail_msg("%s", message);
+    if (quire_publisher_create(&config, &p->publisher) != QUIRE_OK)
+        fail_msg("%s", quire_refusal());
     from.endpoint = quire_publisher_endpoint(p->publisher);
     from.replay_endpoint = quire_publisher_replay_endpoint(p->publisher);
     from.quiet_ms = 200;

@@ -8,13 +8,12 @@ static uint64_t seed;
 /* A publisher of an engine, on ports that the system chooses. */
 static quire_publisher *publish(const engine *e, quire_publisher_config *config)
 {
-    char message[512] = "";
     quire_publisher *publisher = NULL;
     config->monitor = e->monitor;
     if (config->endpoint == NULL)
         config->endpoint = "tcp://127.0.0.1:*";
-    if (quire_publisher_create(config, &publisher, message, sizeof message) != QUIRE_OK)
-        fail_msg("%s", message);
+    if (quire_publisher_create(config, &publisher) != QUIRE_OK)
+        fail_msg("%s", quire_refusal());
     return publisher;
 }
 

@@ -44,7 +44,6 @@ typedef struct scene {
 
 static void open_scene(scene *s, quire_publisher_config config)
 {
-    char message[512];
     engine_options options = {.num_blocks = 400, .has_tokens = true, .seed = 1};
     engine_open(&s->e, &options);
     config.monitor = s->e.monitor;
@@ -52,8 +51,8 @@ static void open_scene(scene *s, quire_publisher_config config)
         config.endpoint = "ipc://*"; /* whose queues in the system are short */
     if (config.replay_endpoint == NULL)
         config.replay_endpoint = "tcp://127.0.0.1:*";
-    if (quire_publisher_create(&config, &s->publisher, message, sizeof message) != QUIRE_OK)
-        fail_msg("%s", message);
+    if (quire_publisher_create(&config, &s->publisher) != QUIRE_OK)
+        fail_msg("%s", quire_refusal());
     quire_subscriber_config from = QUIRE_SUBSCRIBER_CONFIG_INIT;
     from.endpoint = quire_publisher_endpoint(s->publisher);
     from.replay_endpoint = quire_publisher_replay_endpoint(s->publisher);

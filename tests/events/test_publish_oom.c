@@ -66,14 +66,13 @@ static int close_engine(void **state)
 
 static int create_publisher(quire_publisher **publisher)
 {
-    char message[256] = "";
     quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
     config.monitor = e.monitor;
     config.endpoint = "tcp://127.0.0.1:*";
     config.replay_endpoint = "tcp://127.0.0.1:*";
     config.buffer_steps = 1000;
-    int status = quire_publisher_create(&config, publisher, message, sizeof message);
-    assert_int_equal(message[0] != 0, status != QUIRE_OK);
+    int status = quire_publisher_create(&config, publisher);
+    assert_int_equal(quire_refusal()[0] != 0, status != QUIRE_OK);
     return status;
 }
 
@@ -107,7 +106,7 @@ static void subscriber_is_not_made(void **state)
     for (uint64_t n = 1;; n++) {
         quire_subscriber *subscriber;
         set_failing(n, 0);
-        int status = quire_subscriber_create(&config, &subscriber, NULL, 0);
+        int status = quire_subscriber_create(&config, &subscriber);
         set_failing(0, 0);
         if (status == QUIRE_OK) {
             quire_subscriber_destroy(subscriber);
@@ -160,7 +159,7 @@ static void subscriber_loses(void **state)
     quire_subscriber_config config = QUIRE_SUBSCRIBER_CONFIG_INIT;
     config.endpoint = quire_publisher_endpoint(publisher);
     config.replay_endpoint = quire_publisher_replay_endpoint(publisher);
-    assert_int_equal(quire_subscriber_create(&config, &subscriber, NULL, 0), QUIRE_OK);
+    assert_int_equal(quire_subscriber_create(&config, &subscriber), QUIRE_OK);
     uint64_t num_failed = 0;
     uint64_t num_good = 0;
     uint64_t until_ms = engine_now_ms() + ENGINE_PATIENCE_MS;

@@ -232,7 +232,7 @@ static void broken_connections(void **state)
     config.endpoint = endpoint;
     config.listen = QUIRE_ON;
     config.start = 1;
-    assert_int_equal(quire_subscriber_create(&config, &subscriber, NULL, 0), QUIRE_OK);
+    assert_int_equal(quire_subscriber_create(&config, &subscriber), QUIRE_OK);
     for (uint32_t i = 0; i < 50; i++) {
         (void)knock_often(60);
         assert_int_equal(quire_subscriber_next(subscriber, 1, &d), QUIRE_RETRY);

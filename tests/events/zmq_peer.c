@@ -72,7 +72,6 @@ static void obey(engine *e, const quire_publisher *publisher)
 static int run_publisher(int argc, char **argv)
 {
     engine e;
-    char message[512];
     quire_publisher *publisher;
     quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
     engine_options options = {.has_tokens = number_of(argc, argv, "tokens") != 0,
@@ -90,8 +89,8 @@ static int run_publisher(int argc, char **argv)
     config.buffer_steps = number_of(argc, argv, "buffer");
     config.every_copy = number_of(argc, argv, "every_copy");
     config.hashes_as_bytes = number_of(argc, argv, "bytes");
-    if (quire_publisher_create(&config, &publisher, message, sizeof message) != QUIRE_OK) {
-        fprintf(stderr, "%s\n", message);
+    if (quire_publisher_create(&config, &publisher) != QUIRE_OK) {
+        fprintf(stderr, "%s\n", quire_refusal());
         return 1;
     }
     printf("%s %s\n", quire_publisher_endpoint(publisher),
@@ -116,7 +115,6 @@ static void print_delivery(const quire_delivery *d)
 
 static int run_listener(char **argv)
 {
-    char message[512];
     quire_delivery d = QUIRE_DELIVERY_INIT;
     quire_subscriber *subscriber;
     quire_subscriber_config config = QUIRE_SUBSCRIBER_CONFIG_INIT;
@@ -124,8 +122,8 @@ static int run_listener(char **argv)
     config.replay_endpoint = strcmp(argv[1], "-") == 0 ? NULL : argv[1];
     config.start = (uint32_t)strtoul(argv[2], NULL, 10);
     config.topic = argv[3];
-    if (quire_subscriber_create(&config, &subscriber, message, sizeof message) != QUIRE_OK) {
-        fprintf(stderr, "%s\n", message);
+    if (quire_subscriber_create(&config, &subscriber) != QUIRE_OK) {
+        fprintf(stderr, "%s\n", quire_refusal());
         return 1;
     }
     pid_t parent = getppid();

@@ -16,9 +16,8 @@ void server_open(server_kit *kit)
 
 void server_start(server_kit *kit)
 {
-    char message[256] = "";
-    if (quire_http_create(&kit->config, &kit->http, message, sizeof message) != QUIRE_OK)
-        fail_msg("%s", message);
+    if (quire_http_create(&kit->config, &kit->http) != QUIRE_OK)
+        fail_msg("%s", quire_refusal());
     kit->port = quire_http_port(kit->http);
     assert_true(kit->port > 0);
 }

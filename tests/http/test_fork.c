@@ -23,7 +23,7 @@ static int uses(server_kit *kit)
     quire_http_config config = kit->config;
     if (quire_http_port(kit->http) != kit->port)
         return 1;
-    if (quire_http_create(&config, &own, NULL, 0) != QUIRE_OK)
+    if (quire_http_create(&config, &own) != QUIRE_OK)
         return 2;
     uint32_t port = quire_http_port(own);
     if (port == kit->port || client_get(port, "GET /healthz", NULL, &kit->reply) != 200)

@@ -66,8 +66,6 @@ CASES = [
      {}),
     ("include-direction", "src/tier/a.c", '#include "cache/a.h"\n', '#include "base/arena.h"\n',
      {}),
-    ("include-direction", "src/http/a.c", '#include "base/refuse.h"\n', '#include "base/hooks.h"\n',
-     {}),
     ("call-direction", "src/sched/a.c", "quire_go(1);\n", "qr_go(1);\nr->quire_go(1);\n",
      {"include/quire/a.h": "QUIRE_API int quire_go(int a);\n"}),
     ("include-room-name", "src/hash/a.c", '#include "arena.h"\n', '#include "base/arena.h"\n',

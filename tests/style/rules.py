@@ -19,10 +19,8 @@ MAX_README_WORDS = 900
 
 # From the bottom up; a room of the core includes itself and what is below it.
 CORE = ("base", "obs", "hash", "block", "group", "plan", "cache", "sched")
-# Libraries beside the core: they use its public headers, and base, which each has inside. The
-# sentence of a refusal is libquire's alone.
+# Libraries beside the core: they use its public headers, and base, which each has inside.
 BESIDE = ("events", "http", "tier")
-BESIDE_MAY_NOT_INCLUDE = ("base/refuse.h",)
 
 # Sources without a header of their own, and why.
 NO_HEADER = {
@@ -200,8 +198,7 @@ def include_direction(source, _repo):
     for line, target in _quoted_includes(source):
         other = target.split("/")[0]
         if other in (*CORE, *BESIDE, "api") and "/" in target:
-            is_libquires = source.room in BESIDE and target in BESIDE_MAY_NOT_INCLUDE
-            if is_libquires or not may_include(source.room, other):
+            if not may_include(source.room, other):
                 yield line, f"{source.room} must not include {target}"
 
 

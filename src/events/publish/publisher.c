@@ -13,6 +13,7 @@
 #include "base/fork_guard.h"
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/refuse.h"
 #include "base/thread.h"
 #include "events/endpoint.h"
 #include "events/frames.h"
@@ -186,25 +187,24 @@ static int start_thread(quire_publisher *p)
 
 /* ---- making ---------------------------------------------------------------- */
 
-static int say_refused(qr_sentence message, int status, const char *what, const char *value)
+static int say_refused(int status, const char *what, const char *value)
 {
-    qr_say(message, "%s '%s': %s", what, value, quire_strerror(status));
+    qr_say("%s '%s': %s", what, value, quire_strerror(status));
     return status;
 }
 
-static int read_endpoints(quire_publisher *p, const quire_publisher_config *config,
-                          qr_sentence message)
+static int read_endpoints(quire_publisher *p, const quire_publisher_config *config)
 {
     const char *texts[2] = {config->endpoint, config->replay_endpoint};
     qr_endpoint *endpoints[2] = {&p->endpoint, &p->replay_endpoint};
     for (int i = 0; i < 2 && texts[i] != NULL; i++) {
-        int status = qr_endpoint_read(texts[i], config->rank, endpoints[i], message);
+        int status = qr_endpoint_read(texts[i], config->rank, endpoints[i]);
         if (status != QUIRE_OK)
             return status;
         if (!endpoints[i]->is_local && config->curve_secret_key == NULL &&
             config->allow_strangers_to_read_prompts_and_stall_us == 0)
             return qr_fail(
-                message, QUIRE_E_UNSAFE,
+                QUIRE_E_UNSAFE,
                 "'%s' is open to other machines: set curve_secret_key (and curve_clients), or "
                 "use tcp://127.0.0.1:PORT or ipc://FILE; if the network is trusted, set "
                 "allow_strangers_to_read_prompts_and_stall_us",
@@ -216,68 +216,64 @@ static int read_endpoints(quire_publisher *p, const quire_publisher_config *conf
     return QUIRE_OK;
 }
 
-static int guard_socket(void *socket, const quire_publisher_config *config, qr_sentence message)
+static int guard_socket(void *socket, const quire_publisher_config *config)
 {
     unsigned char key[QR_KEY_BYTES];
     if (config->curve_secret_key == NULL)
         return QUIRE_OK;
     if (zmq_has("curve") == 0)
-        return qr_fail(message, QUIRE_E_SYSTEM,
+        return qr_fail(QUIRE_E_SYSTEM,
                        "curve_secret_key is set, but this libzmq was built without CURVE");
     if (qr_zap_read_key(config->curve_secret_key, key) != QUIRE_OK)
-        return qr_fail(message, QUIRE_E_ARGUMENT,
+        return qr_fail(QUIRE_E_ARGUMENT,
                        "invalid curve_secret_key (expected 40 characters from zmq_curve_keypair)");
     qr_socket_set(socket, ZMQ_CURVE_SERVER, 1);
     if (zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, config->curve_secret_key, QR_KEY_TEXT_BYTES) !=
             0 ||
         zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, "quire", strlen("quire")) != 0)
-        return say_refused(message, QUIRE_E_SYSTEM, "CURVE", zmq_strerror(zmq_errno()));
+        return say_refused(QUIRE_E_SYSTEM, "CURVE", zmq_strerror(zmq_errno()));
     return QUIRE_OK;
 }
 
-static int open_pub(quire_publisher *p, const quire_publisher_config *config, qr_sentence message)
+static int open_pub(quire_publisher *p, const quire_publisher_config *config)
 {
     p->pub = zmq_socket(p->context, ZMQ_PUB);
     if (p->pub == NULL)
-        return say_refused(message, QUIRE_E_SYSTEM, "socket", zmq_strerror(zmq_errno()));
+        return say_refused(QUIRE_E_SYSTEM, "socket", zmq_strerror(zmq_errno()));
     qr_socket_set(p->pub, ZMQ_SNDHWM, config->hwm > INT32_MAX ? INT32_MAX : (int)config->hwm);
     qr_socket_set(p->pub, ZMQ_TCP_KEEPALIVE, 1);
     qr_socket_set_most(p->pub, REQUEST_BYTES);
-    int status = guard_socket(p->pub, config, message);
-    return status == QUIRE_OK ? qr_endpoint_attach(&p->endpoint, p->pub, message) : status;
+    int status = guard_socket(p->pub, config);
+    return status == QUIRE_OK ? qr_endpoint_attach(&p->endpoint, p->pub) : status;
 }
 
-static int open_router(quire_publisher *p, const quire_publisher_config *config,
-                       qr_sentence message)
+static int open_router(quire_publisher *p, const quire_publisher_config *config)
 {
     p->router = zmq_socket(p->context, ZMQ_ROUTER);
     if (p->router == NULL)
-        return say_refused(message, QUIRE_E_SYSTEM, "socket", zmq_strerror(zmq_errno()));
+        return say_refused(QUIRE_E_SYSTEM, "socket", zmq_strerror(zmq_errno()));
     qr_socket_set(p->router, ZMQ_LINGER, 0);
     qr_socket_set(p->router, ZMQ_SNDHWM, ANSWERS_HWM);
     qr_socket_set(p->router, ZMQ_RCVHWM, REQUESTS_HWM);
     qr_socket_set(p->router, ZMQ_ROUTER_MANDATORY, 1); /* tells who is full, and who has gone */
     qr_socket_set(p->router, ZMQ_TCP_KEEPALIVE, 1);
     qr_socket_set_most(p->router, REQUEST_BYTES);
-    int status = guard_socket(p->router, config, message);
-    return status == QUIRE_OK ? qr_endpoint_attach(&p->replay_endpoint, p->router, message)
-                              : status;
+    int status = guard_socket(p->router, config);
+    return status == QUIRE_OK ? qr_endpoint_attach(&p->replay_endpoint, p->router) : status;
 }
 
-static int open_sockets(quire_publisher *p, const quire_publisher_config *config,
-                        qr_sentence message)
+static int open_sockets(quire_publisher *p, const quire_publisher_config *config)
 {
     p->context = zmq_ctx_new();
     if (p->context == NULL)
-        return say_refused(message, QUIRE_E_SYSTEM, "ZeroMQ", zmq_strerror(zmq_errno()));
+        return say_refused(QUIRE_E_SYSTEM, "ZeroMQ", zmq_strerror(zmq_errno()));
     int status = QUIRE_OK;
     if (config->num_curve_clients > 0)
-        status = qr_zap_init(&p->zap, p->context, config->curve_clients, config->num_curve_clients,
-                             message);
+        status = qr_zap_init(&p->zap, p->context, config->curve_clients, config->num_curve_clients);
     if (status == QUIRE_OK)
-        status = open_pub(p, config, message);
+        status = open_pub(p, config);
     if (status == QUIRE_OK && config->replay_endpoint != NULL)
-        status = open_router(p, config, message);
+        status = open_router(p, config);
     return status;
 }
 
@@ -336,13 +332,13 @@ static int check_publisher_config(const quire_publisher_config *config)
 
 /* Fills in the defaults. */
 static int read_publisher_config(const quire_publisher_config *callers,
-                                 quire_publisher_config *config, qr_sentence message)
+                                 quire_publisher_config *config)
 {
     int status = qr_config_read(config, sizeof *config, callers);
     if (status == QUIRE_OK)
         status = check_publisher_config(config);
     if (status != QUIRE_OK)
-        return say_refused(message, status, "the publisher's", "config");
+        return say_refused(status, "the publisher's", "config");
     if (config->endpoint == NULL)
         config->endpoint = DEFAULT_ENDPOINT;
     if (config->topic == NULL)
@@ -355,30 +351,30 @@ static int read_publisher_config(const quire_publisher_config *callers,
 }
 
 QUIRE_API int quire_publisher_create(const quire_publisher_config *callers,
-                                     quire_publisher **publisher, char *text, size_t text_bytes)
+                                     quire_publisher **publisher)
 {
-    qr_sentence message = {text, text_bytes};
+    qr_refuse_clear();
     quire_publisher_config config;
     if (publisher == NULL)
-        return say_refused(message, QUIRE_E_ARGUMENT, "publisher", "NULL");
-    int status = read_publisher_config(callers, &config, message);
+        return say_refused(QUIRE_E_ARGUMENT, "publisher", "NULL");
+    int status = read_publisher_config(callers, &config);
     if (status != QUIRE_OK)
         return status;
     quire_publisher *p = qr_alloc(1, sizeof *p);
     if (p == NULL)
-        return say_refused(message, QUIRE_E_NOMEM, "publisher", config.endpoint);
+        return say_refused(QUIRE_E_NOMEM, "publisher", config.endpoint);
     qr_fork_guard_init(&p->guard);
     p->topic_len = strlen(config.topic);
     memcpy(p->topic, config.topic, p->topic_len);
-    status = read_endpoints(p, &config, message);
+    status = read_endpoints(p, &config);
     if (status == QUIRE_OK)
-        status = open_sockets(p, &config, message);
+        status = open_sockets(p, &config);
     if (status == QUIRE_OK) {
         status = create_contents(p, &config);
         if (status == QUIRE_OK)
             status = start_thread(p);
         if (status != QUIRE_OK)
-            (void)say_refused(message, status, "publisher", p->endpoint.text);
+            (void)say_refused(status, "publisher", p->endpoint.text);
     }
     if (status != QUIRE_OK) {
         quire_publisher_destroy(p);

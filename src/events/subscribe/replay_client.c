@@ -35,7 +35,7 @@ static bool open_dealer(qr_replay_client *asker)
     qr_endpoint endpoint = asker->endpoint;
     endpoint.listens = false;
     return qr_curve_keys_apply(asker->keys, dealer) &&
-           qr_endpoint_attach(&endpoint, dealer, (qr_sentence){NULL, 0}) == QUIRE_OK;
+           qr_endpoint_attach(&endpoint, dealer) == QUIRE_OK;
 }
 
 /* A socket for each request: what is left of an answer that was given up cannot be taken for a part

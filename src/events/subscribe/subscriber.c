@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/refuse.h"
 #include "events/frames.h"
 #include "events/subscribe/subscription.h"
 #include "events/zap.h"
@@ -59,8 +60,7 @@ QUIRE_API int quire_subscriber_next(quire_subscriber *s, int timeout_ms, quire_d
 
 /* ---- making ---------------------------------------------------------------- */
 
-static int read_keys(quire_subscriber *s, const quire_subscriber_config *config,
-                     qr_sentence message)
+static int read_keys(quire_subscriber *s, const quire_subscriber_config *config)
 {
     unsigned char key[QR_KEY_BYTES];
     const char *given[3] = {config->curve_server_key, config->curve_public_key,
@@ -71,8 +71,8 @@ static int read_keys(quire_subscriber *s, const quire_subscriber_config *config,
     if (config->curve_server_key == NULL)
         return QUIRE_OK;
     if (zmq_has("curve") == 0)
-        return qr_fail(message, QUIRE_E_SYSTEM,
-                       "%s is set, but this libzmq was built without CURVE", names[0]);
+        return qr_fail(QUIRE_E_SYSTEM, "%s is set, but this libzmq was built without CURVE",
+                       names[0]);
     /* A publisher that lets in whoever knows its key needs none of ours in particular. */
     if (zmq_curve_keypair(s->keys.own_public, s->keys.own_secret) != 0)
         return QUIRE_E_SYSTEM;
@@ -81,7 +81,7 @@ static int read_keys(quire_subscriber *s, const quire_subscriber_config *config,
         bool is_half = i == 2 && given[1] != NULL && given[2] == NULL;
         if (is_half || (given[i] != NULL && qr_zap_read_key(given[i], key) != QUIRE_OK))
             return qr_fail(
-                message, QUIRE_E_ARGUMENT,
+                QUIRE_E_ARGUMENT,
                 "%s is missing or invalid (expected 40 characters from zmq_curve_keypair)",
                 names[i]);
         if (given[i] != NULL)
@@ -94,14 +94,14 @@ static int read_keys(quire_subscriber *s, const quire_subscriber_config *config,
 }
 
 static int open_sub(quire_subscriber *s, const quire_subscriber_config *config,
-                    qr_endpoint *endpoint, qr_sentence message)
+                    qr_endpoint *endpoint)
 {
     const char *topic = config->topic == NULL ? "" : config->topic;
     s->context = zmq_ctx_new();
     s->sub = s->context == NULL ? NULL : zmq_socket(s->context, ZMQ_SUB);
     if (s->sub == NULL || zmq_setsockopt(s->sub, ZMQ_SUBSCRIBE, topic, strlen(topic)) != 0 ||
         !qr_curve_keys_apply(&s->keys, s->sub))
-        return qr_fail(message, QUIRE_E_SYSTEM, "no socket for '%s': %s", config->endpoint,
+        return qr_fail(QUIRE_E_SYSTEM, "no socket for '%s': %s", config->endpoint,
                        zmq_strerror(zmq_errno()));
     qr_socket_set(s->sub, ZMQ_LINGER, 0);
     qr_socket_set(s->sub, ZMQ_RCVHWM, config->hwm > INT32_MAX ? INT32_MAX : (int)config->hwm);
@@ -118,11 +118,11 @@ static int open_sub(quire_subscriber *s, const quire_subscriber_config *config,
     if (endpoint->listens && !endpoint->is_local && config->curve_server_key == NULL &&
         config->allow_strangers_to_tell_us_lies == 0)
         return qr_fail(
-            message, QUIRE_E_UNSAFE,
+            QUIRE_E_UNSAFE,
             "'%s' is open to other machines and unauthenticated: set curve_server_key, or "
             "allow_strangers_to_tell_us_lies",
             config->endpoint);
-    return qr_endpoint_attach(endpoint, s->sub, message);
+    return qr_endpoint_attach(endpoint, s->sub);
 }
 
 /* Fills in the defaults. */
@@ -143,19 +143,18 @@ static int read_subscriber_config(const quire_subscriber_config *callers,
     return QUIRE_OK;
 }
 
-static int create_subscriber(quire_subscriber *s, const quire_subscriber_config *config,
-                             qr_sentence message)
+static int create_subscriber(quire_subscriber *s, const quire_subscriber_config *config)
 {
     qr_endpoint endpoint;
-    int status = qr_endpoint_read(config->endpoint, 0, &endpoint, message);
+    int status = qr_endpoint_read(config->endpoint, 0, &endpoint);
     if (status == QUIRE_OK && config->replay_endpoint != NULL) {
         s->has_replay = true;
-        status = qr_endpoint_read(config->replay_endpoint, 0, &s->asker.endpoint, message);
+        status = qr_endpoint_read(config->replay_endpoint, 0, &s->asker.endpoint);
     }
     if (status == QUIRE_OK)
-        status = read_keys(s, config, message);
+        status = read_keys(s, config);
     if (status == QUIRE_OK)
-        status = open_sub(s, config, &endpoint, message);
+        status = open_sub(s, config, &endpoint);
     if (status != QUIRE_OK)
         return status;
     s->asker.context = s->context;
@@ -164,26 +163,26 @@ static int create_subscriber(quire_subscriber *s, const quire_subscriber_config 
     s->asker.timeout_ms = config->replay_timeout_ms;
     status = quire_wire_reader_create(&s->reader);
     if (status != QUIRE_OK)
-        qr_say(message, "subscriber: %s", quire_strerror(status));
+        qr_say("subscriber: %s", quire_strerror(status));
     return status;
 }
 
 QUIRE_API int quire_subscriber_create(const quire_subscriber_config *callers,
-                                      quire_subscriber **subscriber, char *text, size_t text_bytes)
+                                      quire_subscriber **subscriber)
 {
-    qr_sentence message = {text, text_bytes};
+    qr_refuse_clear();
     quire_subscriber_config config = {0};
     int status = subscriber == NULL ? QUIRE_E_ARGUMENT : read_subscriber_config(callers, &config);
     quire_subscriber *s = status == QUIRE_OK ? qr_alloc(1, sizeof *s) : NULL;
     if (s == NULL) {
         status = status == QUIRE_OK ? QUIRE_E_NOMEM : status;
-        qr_say(message, "subscriber: %s", quire_strerror(status));
+        qr_say("subscriber: %s", quire_strerror(status));
         return status;
     }
     qr_fork_guard_init(&s->guard);
     qr_live_message_init(&s->held);
     qr_live_message_init(&s->current);
-    status = create_subscriber(s, &config, message);
+    status = create_subscriber(s, &config);
     if (status != QUIRE_OK) {
         quire_subscriber_destroy(s);
         return status;

@@ -11,6 +11,7 @@
 
 #include "base/bits.h"
 #include "base/config.h"
+#include "base/refuse.h"
 
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/sha.h>
@@ -43,7 +44,7 @@ QUIRE_API int quire_fingerprint(const quire_identity *identity, unsigned char *f
     quire_identity own;
     if (fingerprint == NULL)
         return QUIRE_E_ARGUMENT;
-    int status = qr_config_read(&own, sizeof own, identity);
+    int status = qr_refuse_reading(&own, sizeof own, identity, "quire_identity");
     if (status != QUIRE_OK)
         return status;
     const quire_bytes texts[] = {own.model,     own.weights_digest, own.tokenizer,

@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/config.h"
 #include "base/hooks.h"
+#include "base/refuse.h"
 #include "tier/core/tier.h"
 
 enum { DEFAULT_JOBS = 256, MOST_JOBS = 65536, DEFAULT_STRIKES = 3 };
@@ -18,32 +19,31 @@ enum { DEFAULT_JOBS = 256, MOST_JOBS = 65536, DEFAULT_STRIKES = 3 };
 
 /* ---- config ---------------------------------------------------------------- */
 
-static int say_config(qr_sentence message, const char *what)
+static int say_config(const char *what)
 {
-    return qr_fail(message, QUIRE_E_CONFIG, "the tier's config: %s", what);
+    return qr_fail(QUIRE_E_CONFIG, "the tier's config: %s", what);
 }
 
 /* The caller's may be older, and shorter, than ours. */
-static int read_ops(quire_tier_ops *own, const quire_tier_ops *callers, qr_sentence message)
+static int read_ops(quire_tier_ops *own, const quire_tier_ops *callers)
 {
     memset(own, 0, sizeof *own);
     if (callers == NULL || callers->abi != 1 || callers->size < 2 * sizeof(uint32_t))
-        return say_config(message, "ops is NULL, or its abi is not 1");
+        return say_config("ops is NULL, or its abi is not 1");
     memcpy(own, callers, callers->size < sizeof *own ? callers->size : sizeof *own);
     return QUIRE_OK;
 }
 
-static int check_tier_config(const quire_tier_config *config, const quire_tier_ops *ops,
-                             qr_sentence message)
+static int check_tier_config(const quire_tier_config *config, const quire_tier_ops *ops)
 {
     if (ops->begin == NULL)
-        return say_config(message, "ops->begin is NULL");
+        return say_config("ops->begin is NULL");
     if (config->max_jobs > MOST_JOBS)
-        return say_config(message, "max_jobs is above 65,536");
+        return say_config("max_jobs is above 65,536");
     if (config->deadline_ns > MOST_NS || config->breaker_ns > MOST_NS || config->close_ns > MOST_NS)
-        return say_config(message, "a time is above two years");
+        return say_config("a time is above two years");
     if (config->run_inline > QUIRE_OFF)
-        return say_config(message, "invalid run_inline (expected QUIRE_ON, QUIRE_OFF or 0)");
+        return say_config("invalid run_inline (expected QUIRE_ON, QUIRE_OFF or 0)");
     return QUIRE_OK;
 }
 
@@ -118,7 +118,7 @@ static void set_names(quire_tier *tier, const char *label)
         *c = *c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c;
 }
 
-static int set_tier_up(quire_tier *tier, const quire_tier_config *config, qr_sentence message)
+static int set_tier_up(quire_tier *tier, const quire_tier_config *config)
 {
     uint64_t seed;
     qr_runner_init(&tier->runner);
@@ -129,7 +129,7 @@ static int set_tier_up(quire_tier *tier, const quire_tier_config *config, qr_sen
     tier->close_ns = config->close_ns;
     tier->is_inline = config->run_inline == QUIRE_ON;
     if (qr_random_bytes(&config->hooks, &seed, sizeof seed) != 0)
-        return qr_fail(message, QUIRE_E_RANDOM, "cannot get random bytes: %s",
+        return qr_fail(QUIRE_E_RANDOM, "cannot get random bytes: %s",
                        quire_strerror(QUIRE_E_RANDOM));
     qr_breaker_init(&tier->breaker, config->breaker_strikes, config->breaker_ns, seed);
     tier->runner.hooks = &tier->hooks;
@@ -149,20 +149,19 @@ static quire_tier_caps caps_of(const qr_runner *runner)
     return caps;
 }
 
-static int open_and_start(quire_tier *tier, const quire_tier_config *config, qr_sentence message)
+static int open_and_start(quire_tier *tier, const quire_tier_config *config)
 {
     qr_runner *r = &tier->runner;
     int status = QUIRE_OK;
-    qr_say(message, "%s", "");
+    qr_refuse_clear();
     if (r->ops.open != NULL)
-        status =
-            r->ops.open(r->self, config->memory, config->memory_bytes, message.text, message.bytes);
+        status = r->ops.open(r->self, config->memory, config->memory_bytes);
     if (status != QUIRE_OK)
-        return qr_fail_plain(message, status, tier->label);
+        return qr_fail_plain(status, tier->label);
     r->caps = caps_of(r);
     if (!tier->is_inline && qr_runner_start(r) != QUIRE_OK)
         return qr_fail(
-            message, QUIRE_E_SYSTEM,
+            QUIRE_E_SYSTEM,
             "tier %s: cannot create a thread or a descriptor; raise the limits of processes "
             "(ulimit -u) and open files (ulimit -n)",
             tier->label);
@@ -171,17 +170,17 @@ static int open_and_start(quire_tier *tier, const quire_tier_config *config, qr_
 
 /* On the way here self has become the tier's. */
 static int open_tier(const quire_tier_config *config, const quire_tier_ops *ops,
-                     const quire_allocator *allocator, quire_tier **out, qr_sentence message)
+                     const quire_allocator *allocator, quire_tier **out)
 {
     quire_tier *tier = create_tier(config->max_jobs, allocator);
     if (tier == NULL)
-        return qr_fail(message, QUIRE_E_NOMEM, "out of memory: %u jobs need %zu bytes",
-                       config->max_jobs, bytes_of_tier(config->max_jobs));
+        return qr_fail(QUIRE_E_NOMEM, "out of memory: %u jobs need %zu bytes", config->max_jobs,
+                       bytes_of_tier(config->max_jobs));
     tier->runner.ops = *ops;
     tier->runner.self = config->self;
-    int status = set_tier_up(tier, config, message);
+    int status = set_tier_up(tier, config);
     if (status == QUIRE_OK)
-        status = open_and_start(tier, config, message);
+        status = open_and_start(tier, config);
     if (status != QUIRE_OK) {
         (void)qr_runner_stop(&tier->runner, 0);
         qr_owner_release(&tier->owner);
@@ -192,26 +191,26 @@ static int open_tier(const quire_tier_config *config, const quire_tier_ops *ops,
 }
 
 QUIRE_API int quire_tier_open(const quire_tier_config *callers, const quire_allocator *allocator,
-                              quire_tier **tier, char *text, size_t text_bytes)
+                              quire_tier **tier)
 {
-    qr_sentence message = {text, text_bytes};
+    qr_refuse_clear();
     quire_tier_config config;
     quire_tier_ops ops;
     int status = qr_config_read(&config, sizeof config, callers);
     if (status != QUIRE_OK)
-        return qr_fail(message, status, "the tier's config: %s", quire_strerror(status));
-    status = read_ops(&ops, config.ops, message);
+        return qr_fail(status, "the tier's config: %s", quire_strerror(status));
+    status = read_ops(&ops, config.ops);
     if (status != QUIRE_OK)
         return status;
-    status = check_tier_config(&config, &ops, message);
+    status = check_tier_config(&config, &ops);
     if (status == QUIRE_OK && (tier == NULL || (allocator != NULL && (allocator->alloc == NULL ||
                                                                       allocator->free == NULL)))) {
-        qr_say(message, "tier or a function of the allocator is NULL");
+        qr_say("tier or a function of the allocator is NULL");
         status = QUIRE_E_ARGUMENT;
     }
     if (status == QUIRE_OK) {
         set_defaults(&config);
-        status = open_tier(&config, &ops, allocator, tier, message);
+        status = open_tier(&config, &ops, allocator, tier);
     }
     if (status != QUIRE_OK && ops.close != NULL)
         ops.close(config.self);
@@ -219,20 +218,20 @@ QUIRE_API int quire_tier_open(const quire_tier_config *callers, const quire_allo
 }
 
 int qr_tier_make(const qr_tier_kind *kind, const void *config, uint32_t max_jobs,
-                 const quire_hooks *hooks, void **self, qr_sentence message)
+                 const quire_hooks *hooks, void **self)
 {
     void *read = qr_alloc(1, kind->config_bytes);
     void *own = qr_alloc(1, kind->self_bytes);
     *self = NULL;
-    qr_say(message, "%s", "");
+    qr_refuse_clear();
     int status = read == NULL || own == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
     if (status == QUIRE_OK)
         status = qr_config_read(read, kind->config_bytes, config);
     if (status == QUIRE_OK)
-        status = kind->check(read, message);
+        status = kind->check(read);
     if (status == QUIRE_OK) {
         *self = own;
-        status = kind->init(own, read, max_jobs, hooks, message);
+        status = kind->init(own, read, max_jobs, hooks);
     }
     if (status != QUIRE_OK && *self != NULL)
         kind->ops->close(own);
@@ -242,12 +241,11 @@ int qr_tier_make(const qr_tier_kind *kind, const void *config, uint32_t max_jobs
     if (status == QUIRE_OK)
         return QUIRE_OK;
     *self = NULL;
-    return qr_fail_plain(message, status, kind->ops->name);
+    return qr_fail_plain(status, kind->ops->name);
 }
 
 int qr_tier_open_with(const qr_tier_kind *kind, const void *config, const quire_tier_config *common,
-                      const quire_allocator *allocator, quire_tier **tier, void **self,
-                      qr_sentence message)
+                      const quire_allocator *allocator, quire_tier **tier, void **self)
 {
     quire_tier_config whole = QUIRE_TIER_CONFIG_INIT;
     if (self != NULL)
@@ -257,13 +255,13 @@ int qr_tier_open_with(const qr_tier_kind *kind, const void *config, const quire_
     *tier = NULL;
     int status = common == NULL ? QUIRE_OK : qr_config_read(&whole, sizeof whole, common);
     if (status == QUIRE_OK && (whole.ops != NULL || whole.self != NULL))
-        return qr_fail(message, QUIRE_E_ARGUMENT, "common.ops and common.self must be NULL");
+        return qr_fail(QUIRE_E_ARGUMENT, "common.ops and common.self must be NULL");
     whole.size = sizeof whole;
     whole.ops = kind->ops;
     if (status == QUIRE_OK)
-        status = qr_tier_make(kind, config, whole.max_jobs, &whole.hooks, &whole.self, message);
+        status = qr_tier_make(kind, config, whole.max_jobs, &whole.hooks, &whole.self);
     if (status == QUIRE_OK)
-        status = quire_tier_open(&whole, allocator, tier, message.text, message.bytes);
+        status = quire_tier_open(&whole, allocator, tier);
     if (status == QUIRE_OK && self != NULL)
         *self = whole.self;
     return status;

@@ -95,20 +95,18 @@ typedef struct qr_tier_kind {
     const quire_tier_ops *ops;
     size_t config_bytes;
     size_t self_bytes;
-    int (*check)(const void *config, qr_sentence message);
+    int (*check)(const void *config);
     /* self is zeroed; if init fails, ops->close ends it. */
-    int (*init)(void *self, const void *config, uint32_t max_jobs, const quire_hooks *hooks,
-                qr_sentence message);
+    int (*init)(void *self, const void *config, uint32_t max_jobs, const quire_hooks *hooks);
 } qr_tier_kind;
 
 /* Makes the part: quire_tier_redis_create and others. An error has a message. */
 int qr_tier_make(const qr_tier_kind *kind, const void *config, uint32_t max_jobs,
-                 const quire_hooks *hooks, void **self, qr_sentence message);
+                 const quire_hooks *hooks, void **self);
 /* Makes the part and opens a tier around it: quire_tier_redis_open and others. *self is set with
  * *tier alone; NULL is fine. */
 int qr_tier_open_with(const qr_tier_kind *kind, const void *config, const quire_tier_config *common,
-                      const quire_allocator *allocator, quire_tier **tier, void **self,
-                      qr_sentence message);
+                      const quire_allocator *allocator, quire_tier **tier, void **self);
 
 /* quire_tier_NAME_ops, quire_tier_NAME_create and quire_tier_NAME_open, where ops and kind are. */
 #define QR_TIER_CALLS(name)                                                                        \
@@ -117,27 +115,24 @@ int qr_tier_open_with(const qr_tier_kind *kind, const void *config, const quire_
         return &ops;                                                                               \
     }                                                                                              \
                                                                                                    \
-    QUIRE_API int quire_tier_##name##_create(                                                      \
-        const quire_tier_##name##_config *config, uint32_t max_jobs, const quire_hooks *hooks,     \
-        quire_tier_##name **out, char *text, size_t text_bytes)                                    \
+    QUIRE_API int quire_tier_##name##_create(const quire_tier_##name##_config *config,             \
+                                             uint32_t max_jobs, const quire_hooks *hooks,          \
+                                             quire_tier_##name **out)                              \
     {                                                                                              \
         void *self;                                                                                \
         if (out == NULL)                                                                           \
             return QUIRE_E_ARGUMENT;                                                               \
-        int status =                                                                               \
-            qr_tier_make(&kind, config, max_jobs, hooks, &self, (qr_sentence){text, text_bytes});  \
+        int status = qr_tier_make(&kind, config, max_jobs, hooks, &self);                          \
         *out = self;                                                                               \
         return status;                                                                             \
     }                                                                                              \
                                                                                                    \
-    QUIRE_API int quire_tier_##name##_open(const quire_tier_##name##_config *config,               \
-                                           const quire_tier_config *common,                        \
-                                           const quire_allocator *allocator, quire_tier **tier,    \
-                                           quire_tier_##name **out, char *text, size_t text_bytes) \
+    QUIRE_API int quire_tier_##name##_open(                                                        \
+        const quire_tier_##name##_config *config, const quire_tier_config *common,                 \
+        const quire_allocator *allocator, quire_tier **tier, quire_tier_##name **out)              \
     {                                                                                              \
         void *self;                                                                                \
-        int status = qr_tier_open_with(&kind, config, common, allocator, tier, &self,              \
-                                       (qr_sentence){text, text_bytes});                           \
+        int status = qr_tier_open_with(&kind, config, common, allocator, tier, &self);             \
         if (out != NULL)                                                                           \
             *out = self;                                                                           \
         return status;                                                                             \

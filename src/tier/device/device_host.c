@@ -16,6 +16,7 @@
 #include "base/fork_guard.h"
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/refuse.h"
 #include "base/thread.h"
 #include "tier/core/crc32c.h"
 #include "tier/core/spsc.h"
@@ -375,30 +376,29 @@ static int start_threads(host_device *d)
 }
 
 QUIRE_API int quire_device_host_open(const quire_device_host_config *callers,
-                                     const quire_allocator *allocator, quire_device *device,
-                                     char *text, size_t text_bytes)
+                                     const quire_allocator *allocator, quire_device *device)
 {
-    qr_sentence message = {text, text_bytes};
+    qr_refuse_clear();
     quire_device_host_config config;
     int status = qr_config_read(&config, sizeof config, callers);
     if (status == QUIRE_OK && (device == NULL || (allocator != NULL && (allocator->alloc == NULL ||
                                                                         allocator->free == NULL))))
         status = QUIRE_E_ARGUMENT;
     if (status != QUIRE_OK)
-        return qr_fail(message, status, "the host device's config: %s", quire_strerror(status));
+        return qr_fail(status, "the host device's config: %s", quire_strerror(status));
     const char *wrong = what_is_wrong(&config);
     if (wrong != NULL)
-        return qr_fail(message, QUIRE_E_CONFIG, "the host device's config: %s", wrong);
+        return qr_fail(QUIRE_E_CONFIG, "the host device's config: %s", wrong);
     config.max_jobs = config.max_jobs == 0 ? DEFAULT_MANY : config.max_jobs;
     config.max_works = config.max_works == 0 ? DEFAULT_MANY : config.max_works;
     host_device *d = create_device(&config, allocator);
     if (d == NULL)
-        return qr_fail(message, QUIRE_E_NOMEM, "out of memory for a host device of %u jobs",
+        return qr_fail(QUIRE_E_NOMEM, "out of memory for a host device of %u jobs",
                        config.max_jobs);
     if (start_threads(d) != QUIRE_OK) {
         host_close(d);
         return qr_fail(
-            message, QUIRE_E_SYSTEM,
+            QUIRE_E_SYSTEM,
             "cannot start the threads of the host device; raise the limit of processes (ulimit "
             "-u)");
     }

@@ -11,6 +11,7 @@
 #include "base/config.h"
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/refuse.h"
 
 #include <errno.h>
 #include <linux/mempolicy.h>
@@ -73,14 +74,13 @@ static int map_ordinary(quire_host_memory *m, uint64_t bytes, bool is_transparen
     return QUIRE_OK;
 }
 
-static int map_pages(quire_host_memory *m, const quire_host_memory_config *config,
-                     qr_sentence message)
+static int map_pages(quire_host_memory *m, const quire_host_memory_config *config)
 {
     int status = QUIRE_E_NOMEM;
     if (config->hugepages != QUIRE_OFF)
         status = map_huge(m, config->bytes);
     if (status != QUIRE_OK && config->hugepages == QUIRE_ON)
-        return qr_fail(message, QUIRE_E_NOMEM,
+        return qr_fail(QUIRE_E_NOMEM,
                        "%llu huge pages of 2 MiB are not available: reserve them (sysctl "
                        "vm.nr_hugepages=%llu), or leave hugepages at its default",
                        (unsigned long long)((config->bytes + HUGE_BYTES - 1) / HUGE_BYTES),
@@ -89,8 +89,7 @@ static int map_pages(quire_host_memory *m, const quire_host_memory_config *confi
         status = map_ordinary(m, config->bytes,
                               config->hugepages != QUIRE_OFF && config->bytes >= HUGE_BYTES);
     if (status != QUIRE_OK)
-        qr_say(message,
-               "cannot map %llu bytes of host memory: raise the limits of the process (ulimit -v, "
+        qr_say("cannot map %llu bytes of host memory: raise the limits of the process (ulimit -v, "
                "its cgroup), or use fewer slots",
                (unsigned long long)config->bytes);
     return status;
@@ -108,8 +107,7 @@ static int prefer_node(quire_host_memory *m, uint32_t node)
     return result == 0 ? QUIRE_OK : QUIRE_E_SYSTEM;
 }
 
-static int place_pages(quire_host_memory *m, const quire_host_memory_config *config,
-                       qr_sentence message)
+static int place_pages(quire_host_memory *m, const quire_host_memory_config *config)
 {
     if (config->dump != QUIRE_ON)
         (void)madvise(m->info.data, (size_t)m->info.bytes, MADV_DONTDUMP);
@@ -119,7 +117,6 @@ static int place_pages(quire_host_memory *m, const quire_host_memory_config *con
     m->info.is_bound = status == QUIRE_OK;
     if (status != QUIRE_OK)
         qr_say(
-            message,
             "cannot bind memory to node %u (%s): see /sys/devices/system/node, or leave bind off",
             config->numa_node,
             errno == ENOSYS ? "the kernel has no NUMA support" : "node not found");
@@ -130,12 +127,12 @@ static int place_pages(quire_host_memory *m, const quire_host_memory_config *con
 
 /* The kernel says when there is not enough; where it is too old to be asked, each page is
  * touched. */
-static int let_pages_be_there(quire_host_memory *m, qr_sentence message)
+static int let_pages_be_there(quire_host_memory *m)
 {
     if (madvise(m->info.data, (size_t)m->info.bytes, MADV_POPULATE_WRITE) != 0) {
         if (errno != EINVAL)
             return qr_fail(
-                message, QUIRE_E_NOMEM,
+                QUIRE_E_NOMEM,
                 "cannot map all %llu bytes of host memory: add memory to the machine or the "
                 "cgroup, or use fewer slots",
                 (unsigned long long)m->info.bytes);
@@ -148,11 +145,10 @@ static int let_pages_be_there(quire_host_memory *m, qr_sentence message)
     return QUIRE_OK;
 }
 
-static int lock_pages(quire_host_memory *m, qr_sentence message)
+static int lock_pages(quire_host_memory *m)
 {
     if (mlock(m->info.data, (size_t)m->info.bytes) != 0) {
         qr_say(
-            message,
             "cannot lock %llu bytes of host memory: raise the limit (ulimit -l), or leave lock off",
             (unsigned long long)m->info.bytes);
         return QUIRE_E_SYSTEM;
@@ -164,31 +160,29 @@ static int lock_pages(quire_host_memory *m, qr_sentence message)
 
 /* ---- opening --------------------------------------------------------------- */
 
-static int check_memory_config(const quire_host_memory_config *config, qr_sentence message)
+static int check_memory_config(const quire_host_memory_config *config)
 {
     if (config->bytes == 0 || config->bytes > SIZE_MAX / 2)
-        return qr_fail(message, QUIRE_E_CONFIG,
-                       "invalid bytes %llu of host memory (expected 1..%llu)",
+        return qr_fail(QUIRE_E_CONFIG, "invalid bytes %llu of host memory (expected 1..%llu)",
                        (unsigned long long)config->bytes, (unsigned long long)(SIZE_MAX / 2));
     if (config->hugepages > QUIRE_OFF || config->prefault > QUIRE_OFF || config->lock > QUIRE_OFF ||
         config->bind > QUIRE_OFF || config->dump > QUIRE_OFF || config->numa_node >= MOST_NODES)
         return qr_fail(
-            message, QUIRE_E_CONFIG,
+            QUIRE_E_CONFIG,
             "invalid switch of host memory (expected QUIRE_ON, QUIRE_OFF or 0), or numa_node is "
             "above 1,023");
     return QUIRE_OK;
 }
 
-static int open_memory(quire_host_memory *m, const quire_host_memory_config *config,
-                       qr_sentence message)
+static int open_memory(quire_host_memory *m, const quire_host_memory_config *config)
 {
-    int status = map_pages(m, config, message);
+    int status = map_pages(m, config);
     if (status == QUIRE_OK)
-        status = place_pages(m, config, message);
+        status = place_pages(m, config);
     if (status == QUIRE_OK && config->prefault != QUIRE_OFF)
-        status = let_pages_be_there(m, message);
+        status = let_pages_be_there(m);
     if (status == QUIRE_OK && config->lock == QUIRE_ON)
-        status = lock_pages(m, message);
+        status = lock_pages(m);
     return status;
 }
 
@@ -203,21 +197,21 @@ static void log_memory(const quire_hooks *hooks, const quire_host_memory_info *i
 }
 
 QUIRE_API int quire_host_memory_open(const quire_host_memory_config *callers,
-                                     quire_host_memory **memory, char *text, size_t text_bytes)
+                                     quire_host_memory **memory)
 {
-    qr_sentence message = {text, text_bytes};
+    qr_refuse_clear();
     quire_host_memory_config config;
     int status =
         memory == NULL ? QUIRE_E_ARGUMENT : qr_config_read(&config, sizeof config, callers);
     if (status != QUIRE_OK)
-        return qr_fail(message, status, "host memory's config: %s", quire_strerror(status));
-    status = check_memory_config(&config, message);
+        return qr_fail(status, "host memory's config: %s", quire_strerror(status));
+    status = check_memory_config(&config);
     if (status != QUIRE_OK)
         return status;
     quire_host_memory *m = qr_alloc(1, sizeof *m);
     if (m == NULL)
-        return qr_fail(message, QUIRE_E_NOMEM, "host memory: %s", quire_strerror(QUIRE_E_NOMEM));
-    status = open_memory(m, &config, message);
+        return qr_fail(QUIRE_E_NOMEM, "host memory: %s", quire_strerror(QUIRE_E_NOMEM));
+    status = open_memory(m, &config);
     if (status != QUIRE_OK) {
         quire_host_memory_close(m);
         return status;

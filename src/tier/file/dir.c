@@ -3,6 +3,7 @@
 #include "base/hex.h"
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/refuse.h"
 #include "tier/core/key.h"
 #include "tier/file/open.h"
 
@@ -118,30 +119,30 @@ static void plan_groups(qr_file_dir *dir)
     dir->max_aged = dir->max_aged > MOST_AGED ? MOST_AGED : dir->max_aged;
 }
 
-static void say_errno_of(const char *path, const char *what, qr_sentence message)
+static void say_errno_of(const char *path, const char *what)
 {
-    qr_say(message, "%s: cannot %s: %s", path, what, strerror(errno));
+    qr_say("%s: cannot %s: %s", path, what, strerror(errno));
 }
 
-int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint, qr_sentence message)
+int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint)
 {
     char name[2 * QUIRE_FINGERPRINT_BYTES + 1];
     struct stat info;
     *qr_hex_write(name, fingerprint, QUIRE_FINGERPRINT_BYTES) = 0;
     int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (root < 0) {
-        say_errno_of(path, "be opened as a directory", message);
+        say_errno_of(path, "be opened as a directory");
         return -1;
     }
     int fd = -1;
     if (mkdirat(root, name, 0700) != 0 && errno != EEXIST) {
-        say_errno_of(path, "create a directory in it", message);
+        say_errno_of(path, "create a directory in it");
     } else {
         fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         bool is_open = fd >= 0 && fstat(fd, &info) == 0;
         if (!is_open)
-            say_errno_of(path, "open the directory of this model", message);
-        if (fd >= 0 && (!is_open || qr_file_say_owner(path, &info, message))) {
+            say_errno_of(path, "open the directory of this model");
+        if (fd >= 0 && (!is_open || qr_file_say_owner(path, &info))) {
             close(fd);
             fd = -1;
         }
@@ -150,7 +151,7 @@ int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint, 
     return fd;
 }
 
-int qr_file_dir_open(qr_file_dir *dir, const char *path, qr_sentence message)
+int qr_file_dir_open(qr_file_dir *dir, const char *path)
 {
     dir->fd = -1;
     plan_groups(dir);
@@ -163,7 +164,7 @@ int qr_file_dir_open(qr_file_dir *dir, const char *path, qr_sentence message)
     if (qr_random_bytes(dir->hooks, dir->token, sizeof dir->token) != 0)
         return QUIRE_E_RANDOM;
     atomic_store(&dir->has_tmpfile, 1);
-    dir->fd = qr_file_dir_open_folder(path, dir->fingerprint, message);
+    dir->fd = qr_file_dir_open_folder(path, dir->fingerprint);
     return dir->fd < 0 ? QUIRE_E_SYSTEM : QUIRE_OK;
 }
 

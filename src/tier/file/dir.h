@@ -58,12 +58,11 @@ typedef struct qr_file_dir {
 
 /* dir: fingerprint, hooks, capacity_bytes, block_bytes and leftover_ns are set. QUIRE_E_SYSTEM
  * with a message, QUIRE_E_NOMEM, QUIRE_E_RANDOM. */
-int qr_file_dir_open(qr_file_dir *dir, const char *path, qr_sentence message);
+int qr_file_dir_open(qr_file_dir *dir, const char *path);
 void qr_file_dir_close(qr_file_dir *dir);
 /* The folder of a fingerprint in a directory, which is made if it is not there; -1 with a message:
  * the system refused. */
-int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint,
-                            qr_sentence message);
+int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint);
 
 /* One of QR_FILE_LEAVES, which may be made; -1 with errno. */
 int qr_file_dir_open_leaf(const qr_file_dir *dir, uint32_t leaf, bool may_make);

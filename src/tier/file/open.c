@@ -1,6 +1,7 @@
 #include "tier/file/open.h"
 
 #include "base/hooks.h"
+#include "base/refuse.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -43,37 +44,36 @@ const char *qr_file_size_text(uint64_t bytes, char *text, size_t text_bytes)
     return text;
 }
 
-static int say_errno(const qr_file_handle *handle, const char *what, qr_sentence message)
+static int say_errno(const qr_file_handle *handle, const char *what)
 {
-    return qr_fail(message, QUIRE_E_SYSTEM, "%s: cannot %s: %s", handle->path, what,
-                   strerror(errno));
+    return qr_fail(QUIRE_E_SYSTEM, "%s: cannot %s: %s", handle->path, what, strerror(errno));
 }
 
 /* ---- its size ----------------------------------------------------------- */
 
-static int empty_file(void *user, qr_sentence message)
+static int empty_file(void *user)
 {
     qr_file_handle *handle = user;
     handle->is_ours = true;
     if (ftruncate(handle->fd, 0) != 0)
-        return say_errno(handle, "be emptied", message);
+        return say_errno(handle, "be emptied");
     return QUIRE_OK;
 }
 
-static int say_no_room(const qr_file_handle *handle, uint64_t bytes, int error, qr_sentence message)
+static int say_no_room(const qr_file_handle *handle, uint64_t bytes, int error)
 {
     struct statvfs system;
     char wanted[32];
     char left[32] = "unknown";
     if (fstatvfs(handle->fd, &system) == 0)
         qr_file_size_text((uint64_t)system.f_bavail * system.f_frsize, left, sizeof left);
-    return qr_fail(message, QUIRE_E_SYSTEM,
+    return qr_fail(QUIRE_E_SYSTEM,
                    "%s: cannot reserve %s: %s (%s free); lower capacity_bytes, or free disk space",
                    handle->path, qr_file_size_text(bytes, wanted, sizeof wanted), strerror(error),
                    left);
 }
 
-static int reserve_file(void *user, uint64_t bytes, qr_sentence message)
+static int reserve_file(void *user, uint64_t bytes)
 {
     qr_file_handle *handle = user;
     int result;
@@ -86,23 +86,22 @@ static int reserve_file(void *user, uint64_t bytes, qr_sentence message)
                handle->path);
         result = ftruncate(handle->fd, (off_t)bytes);
     }
-    return result == 0 ? QUIRE_OK : say_no_room(handle, bytes, errno, message);
+    return result == 0 ? QUIRE_OK : say_no_room(handle, bytes, errno);
 }
 
 /* ---- opening ------------------------------------------------------------ */
 
-bool qr_file_say_owner(const char *path, const struct stat *info, qr_sentence message)
+bool qr_file_say_owner(const char *path, const struct stat *info)
 {
     if (info->st_uid == geteuid() && (info->st_mode & 022) == 0)
         return false;
-    qr_say(message,
-           "%s: other users can write it (owner %u, mode %03o); only user %u may own and write it: "
+    qr_say("%s: other users can write it (owner %u, mode %03o); only user %u may own and write it: "
            "chown, chmod go-w",
            path, (unsigned)info->st_uid, (unsigned)(info->st_mode & 0777), (unsigned)geteuid());
     return true;
 }
 
-static int open_file(qr_file_handle *handle, qr_sentence message)
+static int open_file(qr_file_handle *handle)
 {
     char folder[PATH_MAX];
     struct stat info;
@@ -110,20 +109,19 @@ static int open_file(qr_file_handle *handle, qr_sentence message)
     const char *name = qr_file_split(handle->path, folder, sizeof folder);
     handle->folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (handle->folder < 0)
-        return say_errno(handle, "open its directory", message);
+        return say_errno(handle, "open its directory");
     handle->fd = openat(handle->folder, name, flags | O_CREAT | O_EXCL, 0600);
     handle->is_ours = handle->fd >= 0;
     if (handle->fd < 0 && errno == EEXIST)
         handle->fd = openat(handle->folder, name, flags);
     if (handle->fd < 0 && errno == ELOOP)
-        return qr_fail(message, QUIRE_E_SYSTEM,
-                       "%s is a symbolic link; use the path of the file itself", handle->path);
-    if (handle->fd < 0 || fstat(handle->fd, &info) != 0)
-        return say_errno(handle, "be opened", message);
-    if (!S_ISREG(info.st_mode))
-        return qr_fail(message, QUIRE_E_SYSTEM, "%s is not a regular file; use another path",
+        return qr_fail(QUIRE_E_SYSTEM, "%s is a symbolic link; use the path of the file itself",
                        handle->path);
-    if (qr_file_say_owner(handle->path, &info, message))
+    if (handle->fd < 0 || fstat(handle->fd, &info) != 0)
+        return say_errno(handle, "be opened");
+    if (!S_ISREG(info.st_mode))
+        return qr_fail(QUIRE_E_SYSTEM, "%s is not a regular file; use another path", handle->path);
+    if (qr_file_say_owner(handle->path, &info))
         return QUIRE_E_SYSTEM;
     (void)fcntl(handle->fd, F_SETFL, O_RDWR); /* it is no pipe: reads may wait again */
     if ((info.st_mode & 077) != 0)
@@ -134,7 +132,7 @@ static int open_file(qr_file_handle *handle, qr_sentence message)
     return QUIRE_OK;
 }
 
-static void say_holder(const qr_file_handle *handle, qr_sentence message)
+static void say_holder(const qr_file_handle *handle)
 {
     static const char REMEDY[] = "each process needs its own file, or a shared directory";
     unsigned char pages[2][QR_FILE_PAGE];
@@ -148,13 +146,12 @@ static void say_holder(const qr_file_handle *handle, qr_sentence message)
                 seq = supers[i].seq;
             }
     if (pid != 0 && kill((pid_t)pid, 0) != 0 && errno == ESRCH)
-        qr_say(message, "%s is in use by a child of process %llu, which has ended; end the child",
+        qr_say("%s is in use by a child of process %llu, which has ended; end the child",
                handle->path, (unsigned long long)pid);
     else if (pid != 0)
-        qr_say(message, "%s is in use by process %llu; %s", handle->path, (unsigned long long)pid,
-               REMEDY);
+        qr_say("%s is in use by process %llu; %s", handle->path, (unsigned long long)pid, REMEDY);
     else
-        qr_say(message, "%s is in use by another process; %s", handle->path, REMEDY);
+        qr_say("%s is in use by another process; %s", handle->path, REMEDY);
 }
 
 /* The file of a process that was killed stays open until the system has ended what it had in
@@ -171,7 +168,7 @@ static int try_lock(int fd)
 }
 
 /* Whoever has the lock must have the file that the path names. */
-static int lock_file(qr_file_handle *handle, qr_sentence message)
+static int lock_file(qr_file_handle *handle)
 {
     struct stat ours;
     struct stat named;
@@ -179,17 +176,16 @@ static int lock_file(qr_file_handle *handle, qr_sentence message)
     const char *name = qr_file_split(handle->path, folder, sizeof folder);
     if (try_lock(handle->fd) != 0) {
         if (errno != EAGAIN && errno != EACCES)
-            return say_errno(handle, "be locked", message);
+            return say_errno(handle, "be locked");
         handle->is_ours = false;
-        say_holder(handle, message);
+        say_holder(handle);
         return QUIRE_BUSY;
     }
     if (fstat(handle->fd, &ours) != 0 ||
         fstatat(handle->folder, name, &named, AT_SYMLINK_NOFOLLOW) != 0 ||
         ours.st_ino != named.st_ino || ours.st_dev != named.st_dev) {
         handle->is_ours = false;
-        return qr_fail(message, QUIRE_BUSY, "%s was replaced while it was opened; retry",
-                       handle->path);
+        return qr_fail(QUIRE_BUSY, "%s was replaced while it was opened; retry", handle->path);
     }
     handle->disk.bytes = (uint64_t)ours.st_size; /* of now, when nobody else can change it */
     return QUIRE_OK;
@@ -209,14 +205,14 @@ static bool set_direct(int fd)
     return false;
 }
 
-int qr_file_handle_open(qr_file_handle *handle, quire_switch direct, qr_sentence message)
+int qr_file_handle_open(qr_file_handle *handle, quire_switch direct)
 {
     handle->fd = -1;
     handle->folder = -1;
     handle->disk = (qr_file_disk){.user = handle, .empty = empty_file, .reserve = reserve_file};
-    int status = open_file(handle, message);
+    int status = open_file(handle);
     if (status == QUIRE_OK)
-        status = lock_file(handle, message);
+        status = lock_file(handle);
     if (status != QUIRE_OK || direct == QUIRE_OFF)
         return status;
     handle->is_direct = set_direct(handle->fd);
@@ -224,7 +220,7 @@ int qr_file_handle_open(qr_file_handle *handle, quire_switch direct, qr_sentence
         return QUIRE_OK;
     if (direct == QUIRE_ON)
         return qr_fail(
-            message, QUIRE_E_SYSTEM,
+            QUIRE_E_SYSTEM,
             "%s: its file system does not support O_DIRECT; use another path, or leave direct "
             "at its default",
             handle->path);

@@ -22,18 +22,18 @@ typedef struct qr_file_handle {
 } qr_file_handle;
 
 /* handle: path and hooks are set. QUIRE_OK, QUIRE_BUSY, QUIRE_E_SYSTEM. */
-int qr_file_handle_open(qr_file_handle *handle, quire_switch direct, qr_sentence message);
+int qr_file_handle_open(qr_file_handle *handle, quire_switch direct);
 /* is_failed: what was made here goes. */
 void qr_file_handle_close(qr_file_handle *handle, bool is_failed);
 
 /* Whether others than this user could write there; then the message says so. */
-bool qr_file_say_owner(const char *path, const struct stat *info, qr_sentence message);
+bool qr_file_say_owner(const char *path, const struct stat *info);
 /* The last part of a path; the part before it is written to folder. */
 const char *qr_file_split(const char *path, char *folder, size_t folder_bytes);
 /* "12.3 GiB" */
 const char *qr_file_size_text(uint64_t bytes, char *text, size_t text_bytes);
 
 /* The check of quire_tier_file_config; as qr_tier_kind has it. */
-int qr_file_check_config(const void *config, qr_sentence message);
+int qr_file_check_config(const void *config);
 
 #endif

@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/refuse.h"
 #include "tier/slots/known.h"
 
 #include <errno.h>
@@ -16,10 +17,10 @@ enum { OPEN_MS = 10000, CLOSE_MS = 5000 };
 /* ---- making ------------------------------------------------------------- */
 
 int qr_file_private_init(void *self, const void *config, uint32_t max_jobs,
-                         const quire_hooks *hooks, qr_sentence message)
+                         const quire_hooks *hooks)
 {
     qr_file_private *file = self;
-    (void)max_jobs, (void)message;
+    (void)max_jobs;
     file->config = *(const quire_tier_file_config *)config;
     file->config.path = file->path = qr_alloc_text(file->config.path);
     file->hooks = hooks == NULL ? (quire_hooks){0} : *hooks;
@@ -55,7 +56,7 @@ static int take_memory(qr_file_private *file, const qr_file_layout *layout, qr_f
     return qr_file_slot_map_open(&file->map, layout->num_slots, file->config.policy, &file->hooks);
 }
 
-static int open_io(qr_file_private *file, const qr_file_region *regions, qr_sentence message)
+static int open_io(qr_file_private *file, const qr_file_region *regions)
 {
     uint32_t max_ops = QR_FILE_TAG_TASK + 2 * qr_file_tasks_count(file->config.depth);
     int result = -ENOSYS;
@@ -64,7 +65,7 @@ static int open_io(qr_file_private *file, const qr_file_region *regions, qr_sent
     if (result == 0)
         return QUIRE_OK;
     if (file->config.uring == QUIRE_ON) {
-        qr_say(message, "%s: io_uring is not available: %s; allow it, or use threads", file->path,
+        qr_say("%s: io_uring is not available: %s; allow it, or use threads", file->path,
                strerror(-result));
         return result == -ENOMEM ? QUIRE_E_NOMEM : QUIRE_E_SYSTEM;
     }
@@ -74,7 +75,7 @@ static int open_io(qr_file_private *file, const qr_file_region *regions, qr_sent
                strerror(-result), file->config.threads, file->path);
     int status = qr_file_pool_open(file->handle.fd, file->config.threads, &file->io);
     if (status == QUIRE_E_SYSTEM)
-        qr_say(message, "%s: cannot start a thread", file->path);
+        qr_say("%s: cannot start a thread", file->path);
     return status;
 }
 
@@ -91,13 +92,13 @@ static quire_switch direct_of(qr_file_private *file)
     return QUIRE_OFF;
 }
 
-static int open_slab(qr_file_private *file, const qr_file_want *want, qr_sentence message)
+static int open_slab(qr_file_private *file, const qr_file_want *want)
 {
     qr_file_disk *disk = file->given_disk != NULL ? file->given_disk : &file->handle.disk;
     file->slab.path = file->path;
     file->slab.hooks = &file->hooks;
     file->slab.io = file->io;
-    int status = qr_file_slab_open(&file->slab, want, disk, message);
+    int status = qr_file_slab_open(&file->slab, want, disk);
     if (status != QUIRE_OK)
         return status;
     if (file->slab.must_scan) {
@@ -112,18 +113,16 @@ static int open_slab(qr_file_private *file, const qr_file_want *want, qr_sentenc
     return QUIRE_OK;
 }
 
-static int private_open(void *self, const void *memory, size_t bytes, char *text, size_t text_bytes)
+static int private_open(void *self, const void *memory, size_t bytes)
 {
-    qr_sentence message = {text, text_bytes};
     qr_file_private *file = self;
     qr_file_want want = {
         .if_other = file->config.if_other, .pid = (uint64_t)getpid(), .timeout_ms = file->open_ms};
     qr_file_region regions[2] = {{.memory = memory, .bytes = bytes}};
     if (!qr_file_layout_plan(file->config.capacity_bytes, file->config.block_bytes, &want.layout)) {
         bool is_large = file->config.capacity_bytes / QR_FILE_PAGE > file->config.block_bytes;
-        return qr_fail(message, QUIRE_E_CONFIG,
-                       "%s: capacity_bytes (%llu) is too %s for blocks of %u bytes", file->path,
-                       (unsigned long long)file->config.capacity_bytes,
+        return qr_fail(QUIRE_E_CONFIG, "%s: capacity_bytes (%llu) is too %s for blocks of %u bytes",
+                       file->path, (unsigned long long)file->config.capacity_bytes,
                        is_large ? "large" : "small", file->config.block_bytes);
     }
     memcpy(want.fingerprint, file->config.fingerprint, QUIRE_FINGERPRINT_BYTES);
@@ -133,12 +132,12 @@ static int private_open(void *self, const void *memory, size_t bytes, char *text
     if (file->given_disk == NULL) {
         file->handle.path = file->path;
         file->handle.hooks = &file->hooks;
-        status = qr_file_handle_open(&file->handle, direct_of(file), message);
+        status = qr_file_handle_open(&file->handle, direct_of(file));
         if (status == QUIRE_OK)
-            status = open_io(file, regions, message);
+            status = open_io(file, regions);
     }
     if (status == QUIRE_OK)
-        status = open_slab(file, &want, message);
+        status = open_slab(file, &want);
     if (status != QUIRE_OK)
         return status;
     file->checkpoint.interval_ns = (uint64_t)file->config.checkpoint_ms * 1000000;

@@ -46,6 +46,6 @@ extern const qr_tier_kind qr_file_shared_kind; /* shared.c: a directory instead 
 
 /* As qr_tier_kind has it. The path is copied. */
 int qr_file_private_init(void *self, const void *config, uint32_t max_jobs,
-                         const quire_hooks *hooks, qr_sentence message);
+                         const quire_hooks *hooks);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/config.h"
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/refuse.h"
 #include "tier/file/private.h"
 #include "tier/file/queue.h"
 #include "tier/file/sweep.h"
@@ -79,11 +80,10 @@ static void take_next_identity(qr_file_shared *shared)
 
 /* ---- opening and closing ------------------------------------------------ */
 
-static int init_shared(void *self, const void *config, uint32_t max_jobs, const quire_hooks *hooks,
-                       qr_sentence message)
+static int init_shared(void *self, const void *config, uint32_t max_jobs, const quire_hooks *hooks)
 {
     qr_file_shared *shared = self;
-    (void)max_jobs, (void)message;
+    (void)max_jobs;
     shared->config = *(const quire_tier_file_config *)config;
     shared->config.path = shared->path = qr_alloc_text(shared->config.path);
     shared->hooks = hooks == NULL ? (quire_hooks){0} : *hooks;
@@ -116,9 +116,8 @@ static int open_tasks(qr_file_shared *shared)
     return qr_file_workers_open(shared->config.threads, &shared->workers);
 }
 
-static int shared_open(void *self, const void *memory, size_t bytes, char *text, size_t text_bytes)
+static int shared_open(void *self, const void *memory, size_t bytes)
 {
-    qr_sentence message = {text, text_bytes};
     qr_file_shared *shared = self;
     (void)memory;
     (void)bytes;
@@ -127,14 +126,14 @@ static int shared_open(void *self, const void *memory, size_t bytes, char *text,
     shared->dir.block_bytes = shared->config.block_bytes;
     shared->dir.leftover_ns = (int64_t)shared->config.leftover_s * 1000000000;
     memcpy(shared->dir.fingerprint, shared->config.fingerprint, QUIRE_FINGERPRINT_BYTES);
-    int status = qr_file_dir_open(&shared->dir, shared->path, message);
+    int status = qr_file_dir_open(&shared->dir, shared->path);
     if (status == QUIRE_OK)
         status = open_known(shared);
     if (status != QUIRE_OK)
         return status;
     status = open_tasks(shared);
     if (status == QUIRE_E_SYSTEM)
-        qr_say(message, "%s: cannot start a thread", shared->path);
+        qr_say("%s: cannot start a thread", shared->path);
     return status;
 }
 
@@ -197,12 +196,11 @@ static void shared_lookup(void *self, const quire_tier_key *keys, uint32_t n, ui
 static int shared_set_identity(void *self, const unsigned char *fingerprint)
 {
     qr_file_shared *shared = self;
-    char text[256];
     if (has_next_identity(shared))
         return QUIRE_BUSY;
-    int fd = qr_file_dir_open_folder(shared->path, fingerprint, (qr_sentence){text, sizeof text});
+    int fd = qr_file_dir_open_folder(shared->path, fingerprint);
     if (fd < 0) {
-        qr_log(&shared->hooks, QUIRE_LOG_ERROR, "file tier: %s", text);
+        qr_log(&shared->hooks, QUIRE_LOG_ERROR, "file tier: %s", quire_refusal());
         return QUIRE_E_SYSTEM;
     }
     (void)quire_slots_reset(shared->known);

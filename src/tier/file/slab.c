@@ -1,6 +1,7 @@
 #include "tier/file/slab.h"
 
 #include "base/hooks.h"
+#include "base/refuse.h"
 #include "tier/core/key.h"
 
 #include <errno.h>
@@ -55,9 +56,9 @@ void qr_file_slab_put_super(qr_file_slab *slab)
     slab->op.offset = slab->super.seq % 2 * QR_FILE_PAGE;
 }
 
-static int say_io(const qr_file_slab *slab, const char *what, int error, qr_sentence message)
+static int say_io(const qr_file_slab *slab, const char *what, int error)
 {
-    return qr_fail(message, QUIRE_E_SYSTEM, "%s: cannot %s: %s", slab->path, what, strerror(error));
+    return qr_fail(QUIRE_E_SYSTEM, "%s: cannot %s: %s", slab->path, what, strerror(error));
 }
 
 /* ---- whose file it is --------------------------------------------------- */
@@ -97,17 +98,17 @@ static file_kind judge_supers(const unsigned char *pages, uint64_t file_bytes, q
 
 /* What differs, as a message; false: nothing does. */
 static bool say_difference(const qr_file_slab *slab, const qr_file_super *super,
-                           const qr_file_want *want, qr_sentence message)
+                           const qr_file_want *want)
 {
     static const char REMEDY[] = "use another path, remove the file, or recreate it (if_other)";
     if (memcmp(super->owner.fingerprint, want->fingerprint, QUIRE_FINGERPRINT_BYTES) != 0)
-        qr_say(message, "%s holds blocks of another model or layout (its fingerprint differs); %s",
+        qr_say("%s holds blocks of another model or layout (its fingerprint differs); %s",
                slab->path, REMEDY);
     else if (super->block_bytes != want->layout.block_bytes)
-        qr_say(message, "%s has blocks of %u bytes, not of %u; %s", slab->path, super->block_bytes,
+        qr_say("%s has blocks of %u bytes, not of %u; %s", slab->path, super->block_bytes,
                want->layout.block_bytes, REMEDY);
     else if (super->num_slots != want->layout.num_slots)
-        qr_say(message, "%s has room for %llu blocks, not for %u; %s", slab->path,
+        qr_say("%s has room for %llu blocks, not for %u; %s", slab->path,
                (unsigned long long)super->num_slots, want->layout.num_slots, REMEDY);
     else
         return false;
@@ -115,21 +116,19 @@ static bool say_difference(const qr_file_slab *slab, const qr_file_super *super,
 }
 
 /* QUIRE_OK: it may be used, or made. */
-static int settle_kind(const qr_file_slab *slab, file_kind kind, const qr_file_want *want,
-                       qr_sentence message)
+static int settle_kind(const qr_file_slab *slab, file_kind kind, const qr_file_want *want)
 {
     switch (kind) {
     case KIND_FOREIGN:
-        return qr_fail(message, QUIRE_E_CORRUPT,
+        return qr_fail(QUIRE_E_CORRUPT,
                        "%s is not a file of this tier and is not touched; use another path",
                        slab->path);
     case KIND_NEWER:
-        return qr_fail(message, QUIRE_E_CORRUPT,
+        return qr_fail(QUIRE_E_CORRUPT,
                        "%s was made by a newer version; use that version, or another path",
                        slab->path);
     case KIND_DAMAGED:
-        qr_say(message,
-               "%s is corrupt: neither of its first two pages can be read; remove the file, or "
+        qr_say("%s is corrupt: neither of its first two pages can be read; remove the file, or "
                "recreate it (if_other)",
                slab->path);
         break;
@@ -143,10 +142,9 @@ static int settle_kind(const qr_file_slab *slab, file_kind kind, const qr_file_w
 
 /* The first page says that the file is being made before anything else is there, so that one whose
  * making was cut short is known as ours. */
-static int make_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk,
-                     qr_sentence message)
+static int make_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk)
 {
-    int status = disk->empty(disk->user, message);
+    int status = disk->empty(disk->user);
     if (status != QUIRE_OK)
         return status;
     slab->super = (qr_file_super){.num_slots = want->layout.num_slots,
@@ -158,8 +156,8 @@ static int make_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk 
         return QUIRE_E_RANDOM;
     int error = write_super(slab, want->timeout_ms);
     if (error != 0)
-        return say_io(slab, "be written", error, message);
-    return disk->reserve(disk->user, want->layout.file_bytes, message);
+        return say_io(slab, "be written", error);
+    return disk->reserve(disk->user, want->layout.file_bytes);
 }
 
 /* ---- its index ---------------------------------------------------------- */
@@ -221,15 +219,14 @@ static uint32_t keep_sane(qr_file_slab *slab)
     return num_kept;
 }
 
-static int use_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk,
-                    qr_sentence message)
+static int use_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk)
 {
     if (disk->bytes < slab->layout.file_bytes) {
         qr_log(slab->hooks, QUIRE_LOG_WARNING,
                "file tier: %s is truncated (%llu of %llu bytes); the missing blocks are lost",
                slab->path, (unsigned long long)disk->bytes,
                (unsigned long long)slab->layout.file_bytes);
-        int status = disk->reserve(disk->user, slab->layout.file_bytes, message);
+        int status = disk->reserve(disk->user, slab->layout.file_bytes);
         if (status != QUIRE_OK)
             return status;
     }
@@ -247,26 +244,25 @@ static int use_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *
 
 /* ---- opening ------------------------------------------------------------ */
 
-int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk,
-                      qr_sentence message)
+int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk)
 {
     slab->layout = want->layout;
     slab->op.tag = QR_FILE_TAG_SLAB;
     int error = read_some(slab, 0, 2 * QR_FILE_PAGE, want->timeout_ms);
     if (error != 0)
-        return say_io(slab, "be read", error, message);
+        return say_io(slab, "be read", error);
     file_kind kind = judge_supers(slab->staging, disk->bytes, &slab->super);
-    if (kind == KIND_OURS && say_difference(slab, &slab->super, want, message))
+    if (kind == KIND_OURS && say_difference(slab, &slab->super, want))
         kind = KIND_OTHER;
-    int status = settle_kind(slab, kind, want, message);
+    int status = settle_kind(slab, kind, want);
     if (status != QUIRE_OK)
         return status;
     if (kind == KIND_OURS) {
-        status = use_file(slab, want, disk, message);
+        status = use_file(slab, want, disk);
     } else {
         if (kind != KIND_NEW)
             qr_log(slab->hooks, QUIRE_LOG_WARNING, "file tier: %s is recreated", slab->path);
-        status = make_file(slab, want, disk, message);
+        status = make_file(slab, want, disk);
     }
     if (status != QUIRE_OK)
         return status;
@@ -276,7 +272,7 @@ int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk
     for (int i = 0; i < 2 && error == 0; i++) /* both, so that one is enough */
         error = write_super(slab, want->timeout_ms);
     if (error != 0)
-        return say_io(slab, "be written", error, message);
+        return say_io(slab, "be written", error);
     slab->next_seq = slab->super.opens << SEQ_SHIFT;
     return QUIRE_OK;
 }

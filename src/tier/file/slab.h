@@ -33,8 +33,8 @@ typedef struct qr_file_disk {
     void *user;
     uint64_t bytes; /* that it has now */
     /* Both say what is wrong; QUIRE_OK or QUIRE_E_SYSTEM. */
-    int (*empty)(void *user, qr_sentence message);
-    int (*reserve)(void *user, uint64_t bytes, qr_sentence message);
+    int (*empty)(void *user);
+    int (*reserve)(void *user, uint64_t bytes);
 } qr_file_disk;
 
 typedef struct qr_file_want {
@@ -63,8 +63,7 @@ typedef struct qr_file_slab {
 /* slab: path, hooks, io, entries (zeroed, want->layout.num_slots) and staging are set. Finds out
  * what the file is, makes it where it is none yet, reads its index. QUIRE_E_SYSTEM,
  * QUIRE_E_CORRUPT. */
-int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk,
-                      qr_sentence message);
+int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk);
 
 /* Readies op for the next super page; the caller submits it. */
 void qr_file_slab_put_super(qr_file_slab *slab);

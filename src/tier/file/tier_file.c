@@ -2,6 +2,7 @@
 
 #include "base/config.h"
 #include "base/hooks.h"
+#include "base/refuse.h"
 #include "tier/file/private.h"
 
 enum { MOST_THREADS = 64, MOST_DEPTH = 1024, MOST_BLOCK = 1 << 30 };
@@ -30,7 +31,7 @@ static const char *find_wrong(const quire_tier_file_config *config, uint32_t *va
     return NULL;
 }
 
-int qr_file_check_config(const void *callers, qr_sentence message)
+int qr_file_check_config(const void *callers)
 {
     const quire_tier_file_config *config = callers;
     uint32_t value;
@@ -38,24 +39,23 @@ int qr_file_check_config(const void *callers, qr_sentence message)
     const char *path = config->path == NULL ? "" : config->path;
     const char *wrong = find_wrong(config, &value, &most);
     if (path[0] == 0)
-        qr_say(message, "path is missing");
+        qr_say("path is missing");
     else if (config->block_bytes == 0)
-        qr_say(message, "%s: invalid block_bytes 0 (expected 1 or more)", path);
+        qr_say("%s: invalid block_bytes 0 (expected 1 or more)", path);
     else if (config->capacity_bytes == 0)
-        qr_say(message, "%s: invalid capacity_bytes 0 (expected 1 or more)", path);
+        qr_say("%s: invalid capacity_bytes 0 (expected 1 or more)", path);
     else if (wrong != NULL)
-        qr_say(message, "%s: invalid %s %u (expected at most %u)", path, wrong, value, most);
+        qr_say("%s: invalid %s %u (expected at most %u)", path, wrong, value, most);
     else if (config->is_shared && (config->direct == QUIRE_ON || config->uring == QUIRE_ON))
-        qr_say(message,
-               "%s: a shared directory uses the page cache and threads; leave direct and uring at "
+        qr_say("%s: a shared directory uses the page cache and threads; leave direct and uring at "
                "their defaults",
                path);
     else if (config->is_shared &&
              config->capacity_bytes < (uint64_t)config->block_bytes + QR_FILE_PAGE)
-        qr_say(message, "%s: capacity_bytes (%llu) is smaller than one block (%u) and its header",
-               path, (unsigned long long)config->capacity_bytes, config->block_bytes);
+        qr_say("%s: capacity_bytes (%llu) is smaller than one block (%u) and its header", path,
+               (unsigned long long)config->capacity_bytes, config->block_bytes);
     else if (config->direct == QUIRE_ON && config->block_bytes % QR_FILE_PAGE != 0)
-        qr_say(message, "%s: block_bytes %u is not a multiple of %d, which direct requires", path,
+        qr_say("%s: block_bytes %u is not a multiple of %d, which direct requires", path,
                config->block_bytes, QR_FILE_PAGE);
     else
         return QUIRE_OK;
@@ -64,12 +64,11 @@ int qr_file_check_config(const void *callers, qr_sentence message)
 
 QUIRE_API int quire_tier_file_open(const quire_tier_file_config *config,
                                    const quire_tier_config *common,
-                                   const quire_allocator *allocator, quire_tier **tier, char *text,
-                                   size_t text_bytes)
+                                   const quire_allocator *allocator, quire_tier **tier)
 {
-    qr_sentence message = {text, text_bytes};
+    qr_refuse_clear();
     quire_tier_file_config own;
     bool is_shared = qr_config_read(&own, sizeof own, config) == QUIRE_OK && own.is_shared != 0;
     return qr_tier_open_with(is_shared ? &qr_file_shared_kind : &qr_file_private_kind, config,
-                             common, allocator, tier, NULL, message);
+                             common, allocator, tier, NULL);
 }

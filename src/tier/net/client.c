@@ -3,9 +3,12 @@
 #include "base/bits.h"
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/refuse.h"
 #include "tier/slots/known.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -31,12 +34,12 @@ const char *qr_net_check(const qr_net_options *o)
 }
 
 int qr_net_check_trust(const qr_net_options *options, const qr_address *address, const char *field,
-                       const char *text, qr_sentence message)
+                       const char *text)
 {
     if (options->has_tls || options->trusts_network || qr_address_is_local(address))
         return QUIRE_OK;
     return qr_fail(
-        message, QUIRE_E_UNSAFE,
+        QUIRE_E_UNSAFE,
         "%s: \"%s\" is beyond this machine: set tls, or trust_network if the network is trusted",
         field, text);
 }
@@ -50,6 +53,14 @@ static int open_descriptors(qr_net_client *net)
     return is_open ? QUIRE_OK : QUIRE_E_SYSTEM;
 }
 
+void qr_net_note(qr_net_target *target, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    (void)vsnprintf(target->why, sizeof target->why, format, values);
+    va_end(values);
+}
+
 static int open_batches(qr_net_client *net)
 {
     net->batches = qr_alloc(net->max_jobs, sizeof *net->batches);
@@ -61,7 +72,7 @@ static int open_batches(qr_net_client *net)
 }
 
 int qr_net_open(qr_net_client *net, const qr_net_ops *ops, const qr_net_options *o,
-                const quire_hooks *hooks, qr_sentence message)
+                const quire_hooks *hooks)
 {
     net->ops = ops;
     net->epoll_fd = net->wake_fd = -1;
@@ -78,9 +89,9 @@ int qr_net_open(qr_net_client *net, const qr_net_ops *ops, const qr_net_options 
     if (status == QUIRE_OK)
         status = open_descriptors(net);
     if (status == QUIRE_OK)
-        status = qr_secret_open(&net->secret, &o->secret, message);
+        status = qr_secret_open(&net->secret, &o->secret);
     if (status == QUIRE_OK && o->has_tls)
-        status = qr_tls_open(&o->tls, &net->tls, message);
+        status = qr_tls_open(&o->tls, &net->tls);
     return status;
 }
 
@@ -228,7 +239,7 @@ bool qr_net_connect(qr_net_client *net, qr_net_target *target, qr_socket *socket
         if (qr_socket_connect(socket, &target->endpoints[target->at_endpoint], net->tls,
                               target->address.host, net->epoll_fd, socket) == 0)
             return true;
-        qr_say(qr_net_why(target), "%s", strerror(errno));
+        qr_net_note(target, "%s", strerror(errno));
     }
     return false;
 }
@@ -303,7 +314,7 @@ void qr_net_turn(void *self, quire_tier_ends *ends, int wake_fd, int timeout_ms)
 
 /* ---- of quire_tier_ops ------------------------------------------------------ */
 
-int qr_net_await(void *self, const void *memory, size_t bytes, char *text, size_t text_bytes)
+int qr_net_await(void *self, const void *memory, size_t bytes)
 {
     enum { AT_ONCE_MS = 20 }; /* a server that is down is tried again */
     qr_net_client *net = self;
@@ -313,9 +324,8 @@ int qr_net_await(void *self, const void *memory, size_t bytes, char *text, size_
     uint64_t end = qr_now_ns(NULL) + net->wait_ns; /* a clock of the caller's may stand still */
     while (net->wait_ns > 0 && (missing = net->ops->find_missing(net)) != NULL) {
         if (qr_now_ns(NULL) >= end)
-            return qr_fail((qr_sentence){text, text_bytes}, QUIRE_E_SYSTEM, "%s %s:%u: %s",
-                           net->ops->name, missing->address.host, missing->address.port,
-                           missing->why[0] != 0 ? missing->why : "no reply");
+            return qr_fail(QUIRE_E_SYSTEM, "%s %s:%u: %s", net->ops->name, missing->address.host,
+                           missing->address.port, missing->why[0] != 0 ? missing->why : "no reply");
         qr_net_turn(net, NULL, -1, AT_ONCE_MS);
     }
     return QUIRE_OK;

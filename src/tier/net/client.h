@@ -64,10 +64,9 @@ typedef struct qr_net_target {
     char why[QR_NET_WHY]; /* the last failure */
 } qr_net_target;
 
-static inline qr_sentence qr_net_why(qr_net_target *target)
-{
-    return (qr_sentence){target->why, sizeof target->why};
-}
+/* Sets the last failure. */
+void qr_net_note(qr_net_target *target, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 typedef struct qr_net_client {
     quire_slots *known; /* first, see known.h: the scheduler's thread; NULL: no events are told */
@@ -152,10 +151,10 @@ static inline void qr_earlier(uint64_t *when, uint64_t ns)
 const char *qr_net_check(const qr_net_options *options);
 /* Without TLS a server beyond this machine needs the caller's word. QUIRE_OK, QUIRE_E_UNSAFE. */
 int qr_net_check_trust(const qr_net_options *options, const qr_address *address, const char *field,
-                       const char *text, qr_sentence message);
+                       const char *text);
 /* Closed by the caller, also after an error. */
 int qr_net_open(qr_net_client *net, const qr_net_ops *ops, const qr_net_options *options,
-                const quire_hooks *hooks, qr_sentence message);
+                const quire_hooks *hooks);
 void qr_net_close(qr_net_client *net);
 
 /* ---- jobs ------------------------------------------------------------------- */
@@ -186,7 +185,7 @@ bool qr_net_connect(qr_net_client *net, qr_net_target *target, qr_socket *socket
 /* ---- of quire_tier_ops, with the client as self ------------------------------- */
 
 /* Waits for a connection as long as the config says. */
-int qr_net_await(void *self, const void *memory, size_t bytes, char *text, size_t text_bytes);
+int qr_net_await(void *self, const void *memory, size_t bytes);
 void qr_net_prepare_job(void *self, quire_tier_job *job);
 void qr_net_begin_job(void *self, quire_tier_ends *ends, quire_tier_job *job);
 void qr_net_turn(void *self, quire_tier_ends *ends, int wake_fd, int timeout_ms);

@@ -2,6 +2,7 @@
 
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/refuse.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -69,16 +70,15 @@ static bool copy_text(char *to, const char *text)
     return true;
 }
 
-int qr_secret_open(qr_secret *secret, const qr_secret_options *options, qr_sentence message)
+int qr_secret_open(qr_secret *secret, const qr_secret_options *options)
 {
     secret->is_used = options->text != NULL || options->file != NULL || options->get != NULL;
     secret->has_user = options->user != NULL;
     secret->get = options->get;
     secret->get_user = options->get_user;
     if (!copy_text(secret->user, options->user) || !copy_text(secret->password, options->text))
-        return qr_fail(message, QUIRE_E_CONFIG,
-                       "user or %s is too long (expected at most %d characters)", options->field,
-                       QR_SECRET_BYTES - 1);
+        return qr_fail(QUIRE_E_CONFIG, "user or %s is too long (expected at most %d characters)",
+                       options->field, QR_SECRET_BYTES - 1);
     if (options->file != NULL) {
         secret->file = qr_alloc_text(options->file);
         if (secret->file == NULL)
@@ -86,14 +86,13 @@ int qr_secret_open(qr_secret *secret, const qr_secret_options *options, qr_sente
     }
     const char *wrong = refresh(secret);
     if (wrong == NULL && strlen(secret->password) < options->least)
-        return qr_fail(message, QUIRE_E_CONFIG, "%s is too short (expected at least %u characters)",
+        return qr_fail(QUIRE_E_CONFIG, "%s is too short (expected at least %u characters)",
                        options->field, options->least);
     if (wrong == NULL)
         return QUIRE_OK;
     if (secret->file != NULL)
-        return qr_fail(message, QUIRE_E_CONFIG, "%s_file: %s: %s", options->field, secret->file,
-                       wrong);
-    return qr_fail(message, QUIRE_E_CONFIG, "get_%s: %s", options->field, wrong);
+        return qr_fail(QUIRE_E_CONFIG, "%s_file: %s: %s", options->field, secret->file, wrong);
+    return qr_fail(QUIRE_E_CONFIG, "get_%s: %s", options->field, wrong);
 }
 
 const char *qr_secret_get(qr_secret *secret)

@@ -41,7 +41,7 @@ typedef struct qr_secret_options {
 } qr_secret_options;
 
 /* QUIRE_OK, or an error with a message: the password is asked for once. */
-int qr_secret_open(qr_secret *secret, const qr_secret_options *options, qr_sentence message);
+int qr_secret_open(qr_secret *secret, const qr_secret_options *options);
 /* The password of now, up to QR_SECRET_BYTES with a 0 at its end; good until the next call. */
 const char *qr_secret_get(qr_secret *secret);
 /* Writes the AUTH command with the password of now, up to QR_SECRET_AUTH bytes; returns its

@@ -2,6 +2,7 @@
 
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/refuse.h"
 
 #ifndef QUIRE_NO_TLS
 
@@ -79,7 +80,7 @@ static BIO_METHOD *make_method(void)
 
 /* ---- what all connections share -------------------------------------------- */
 
-static int load_ca(const qr_tls *tls, const qr_tls_options *options, qr_sentence message)
+static int load_ca(const qr_tls *tls, const qr_tls_options *options)
 {
     if (options->ca_file == NULL) {
         bool is_fine = tls->is_server || SSL_CTX_set_default_verify_paths(tls->context) == 1;
@@ -88,28 +89,27 @@ static int load_ca(const qr_tls *tls, const qr_tls_options *options, qr_sentence
     STACK_OF(X509_NAME) *names = NULL;
     if (SSL_CTX_load_verify_locations(tls->context, options->ca_file, NULL) != 1 ||
         (tls->is_server && (names = SSL_load_client_CA_file(options->ca_file)) == NULL))
-        return qr_fail(message, QUIRE_E_CONFIG, "tls_ca_file: cannot read %s, or it is not PEM",
+        return qr_fail(QUIRE_E_CONFIG, "tls_ca_file: cannot read %s, or it is not PEM",
                        options->ca_file);
     if (names != NULL)
         SSL_CTX_set_client_CA_list(tls->context, names);
     return QUIRE_OK;
 }
 
-static int load_files(const qr_tls *tls, const qr_tls_options *options, qr_sentence message)
+static int load_files(const qr_tls *tls, const qr_tls_options *options)
 {
-    int status = load_ca(tls, options, message);
+    int status = load_ca(tls, options);
     if (status != QUIRE_OK)
         return status;
     bool has_both = options->cert_file != NULL && options->key_file != NULL;
     if (!has_both && (tls->is_server || options->cert_file != options->key_file))
-        return qr_fail(message, QUIRE_E_CONFIG, "tls_cert_file and tls_key_file: set both%s",
+        return qr_fail(QUIRE_E_CONFIG, "tls_cert_file and tls_key_file: set both%s",
                        tls->is_server ? "; a server requires them" : " or neither");
     if (has_both &&
         (SSL_CTX_use_certificate_chain_file(tls->context, options->cert_file) != 1 ||
          SSL_CTX_use_PrivateKey_file(tls->context, options->key_file, SSL_FILETYPE_PEM) != 1 ||
          SSL_CTX_check_private_key(tls->context) != 1)) {
         qr_say(
-            message,
             "tls_cert_file %s and tls_key_file %s: cannot read them as PEM, or they do not match",
             options->cert_file, options->key_file);
         return QUIRE_E_CONFIG;
@@ -125,7 +125,7 @@ static int verify_mode(const qr_tls_options *options)
     return options->trusts_any ? SSL_VERIFY_NONE : SSL_VERIFY_PEER;
 }
 
-int qr_tls_open(const qr_tls_options *options, qr_tls **out, qr_sentence message)
+int qr_tls_open(const qr_tls_options *options, qr_tls **out)
 {
     qr_tls *tls = qr_alloc(1, sizeof *tls);
     if (tls == NULL)
@@ -134,7 +134,7 @@ int qr_tls_open(const qr_tls_options *options, qr_tls **out, qr_sentence message
     tls->is_server = options->is_server;
     if (options->server_name != NULL) {
         if (strlen(options->server_name) >= sizeof tls->server_name) {
-            qr_say(message, "tls_server_name is too long");
+            qr_say("tls_server_name is too long");
             qr_tls_close(tls);
             return QUIRE_E_CONFIG;
         }
@@ -150,7 +150,7 @@ int qr_tls_open(const qr_tls_options *options, qr_tls **out, qr_sentence message
         if (tls->is_server) /* nothing of a client outlives its connection */
             SSL_CTX_set_session_cache_mode(tls->context, SSL_SESS_CACHE_OFF);
         SSL_CTX_set_verify(tls->context, verify_mode(options), NULL);
-        status = load_files(tls, options, message);
+        status = load_files(tls, options);
     }
     ERR_clear_error();
     if (status != QUIRE_OK) {
@@ -282,11 +282,11 @@ bool qr_tls_is_built(void)
     return false;
 }
 
-int qr_tls_open(const qr_tls_options *options, qr_tls **out, qr_sentence message)
+int qr_tls_open(const qr_tls_options *options, qr_tls **out)
 {
     (void)options;
     (void)out;
-    return qr_fail(message, QUIRE_E_CONFIG, "tls: this library was built without libssl");
+    return qr_fail(QUIRE_E_CONFIG, "tls: this library was built without libssl");
 }
 
 #endif

@@ -26,7 +26,7 @@ typedef struct qr_tls_options {
 } qr_tls_options;
 
 /* QUIRE_OK, or an error with a sentence. */
-int qr_tls_open(const qr_tls_options *options, qr_tls **out, qr_sentence message);
+int qr_tls_open(const qr_tls_options *options, qr_tls **out);
 void qr_tls_close(qr_tls *tls);
 bool qr_tls_is_built(void);
 

@@ -1,6 +1,7 @@
 #include "tier/offload/offload.h"
 
 #include "base/hooks.h"
+#include "base/refuse.h"
 
 /* Copies and jobs are the parent's there. */
 static bool is_in_child(const quire_offload *o)
@@ -207,7 +208,8 @@ static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu
     if (plan->lower_bytes > 0)
         o->promote = qr_promote_create_in(promote, &plan->config, o->cpu_cache);
     if (plan->lower_bytes > 0 && o->promote == NULL)
-        return QUIRE_E_CONFIG;
+        return qr_refuse("the tiers cannot be used: the random bytes failed, or blocks of another "
+                         "size are hashed");
     if (o->promote != NULL)
         qr_promote_set_room(o->promote, make_room, o);
     qr_share_init(&o->share, &plan->config, o->cpu);
@@ -310,7 +312,8 @@ int quire_offload_bind(quire_offload *offload, quire_sched *sched)
                    quire_cache_usage(cache).total == offload->num_gpu &&
                    quire_cache_get_counts(cache).hash_block_size == offload->hash_size;
     if (!is_same)
-        return QUIRE_E_CONFIG;
+        return qr_refuse("the scheduler has other groups, blocks or hashes than the config of the "
+                         "offload");
     offload->sched = sched;
     offload->gpu_cache = cache;
     offload->gpu = quire_cache_pool(cache);

@@ -2,6 +2,7 @@
 #include "tier/offload/offload.h"
 
 #include "base/config.h"
+#include "base/refuse.h"
 
 #define DEFAULT_DEADLINE_NS UINT64_C(30000000000)
 
@@ -35,32 +36,47 @@ static void plan_cpu_cache(qr_offload_plan *plan)
     plan->cpu = cpu;
 }
 
-static bool is_config_valid(const qr_offload_plan *plan)
+static int check_offload_config(const qr_offload_plan *plan)
 {
     const quire_offload_config *c = &plan->config;
     const quire_cache_config *cache = plan->sched.cache;
-    if (cache->enable_caching == QUIRE_OFF || plan->sched.hasher == NULL ||
-        cache->num_groups == 0 || cache->num_groups > QR_OFFLOAD_MAX_GROUPS ||
-        cache->groups == NULL)
-        return false;
-    if (c->num_tiers > 0 && (c->tiers == NULL || c->num_tiers > QUIRE_OFFLOAD_MAX_TIERS))
-        return false;
-    return qr_share_fits(c) && c->mode <= QUIRE_OFFLOAD_LAZY && c->learns <= QUIRE_OFF &&
-           c->max_events <= UINT32_C(1) << 20;
+    const qr_field fields[] = {
+        {"sched.cache.num_groups", cache->num_groups, 1, QR_OFFLOAD_MAX_GROUPS},
+        QR_FIELD(c, num_tiers, 0, QUIRE_OFFLOAD_MAX_TIERS),
+        QR_FIELD(c, mode, 0, QUIRE_OFFLOAD_LAZY),
+        QR_FIELD(c, learns, 0, QUIRE_OFF),
+        QR_FIELD(c, max_events, 0, UINT32_C(1) << 20),
+    };
+    if (cache->enable_caching == QUIRE_OFF || plan->sched.hasher == NULL)
+        return qr_refuse("an offload needs sched.hasher and prefix caching "
+                         "(sched.cache.enable_caching is not QUIRE_OFF)");
+    if (cache->groups == NULL)
+        return qr_refuse("sched.cache.groups is NULL");
+    if (c->num_tiers > 0 && c->tiers == NULL)
+        return qr_refuse("tiers is NULL, but num_tiers is %u", c->num_tiers);
+    int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
+    if (err == QUIRE_OK && !qr_share_fits(c))
+        err = qr_refuse("peer_server needs memory, and block_bytes that its config allows "
+                        "(block_bytes is %llu)",
+                        (unsigned long long)c->block_bytes);
+    return err;
 }
 
 int qr_offload_read_plan(qr_offload_plan *plan, const quire_offload_config *callers)
 {
     memset(plan, 0, sizeof *plan);
-    int err = qr_config_read(&plan->config, sizeof plan->config, callers);
+    int err =
+        qr_refuse_reading(&plan->config, sizeof plan->config, callers, "quire_offload_config");
     if (err == QUIRE_OK)
-        err = qr_config_read(&plan->sched, sizeof plan->sched, plan->config.sched);
+        err = qr_refuse_reading(&plan->sched, sizeof plan->sched, plan->config.sched,
+                                "quire_sched_config");
     if (err == QUIRE_OK)
-        err = qr_config_read(&plan->sched_cache, sizeof plan->sched_cache, plan->sched.cache);
+        err = qr_refuse_reading(&plan->sched_cache, sizeof plan->sched_cache, plan->sched.cache,
+                                "quire_cache_config");
     plan->sched.cache = &plan->sched_cache;
     plan->config.sched = &plan->sched;
-    if (err == QUIRE_OK && !is_config_valid(plan))
-        err = QUIRE_E_CONFIG;
+    if (err == QUIRE_OK)
+        err = check_offload_config(plan);
     if (err != QUIRE_OK)
         return err;
     quire_offload_config *c = &plan->config;

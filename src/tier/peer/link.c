@@ -52,7 +52,7 @@ void qr_peer_link_close(quire_tier_peer *peer, qr_peer_link *link)
 void qr_peer_link_lose(quire_tier_peer *peer, qr_peer_link *link, const char *why)
 {
     bool was_ready = link->state == QR_PEER_LINK_READY;
-    qr_say(qr_net_why(&peer->target), "%s", why);
+    qr_net_note(&peer->target, "%s", why);
     qr_peer_link_close(peer, link);
     if (!was_ready)
         qr_peer_not_connected(peer);

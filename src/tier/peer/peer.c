@@ -45,7 +45,7 @@ static void name_found(qr_net_client *net, qr_net_target *target)
 {
     quire_tier_peer *peer = (quire_tier_peer *)net;
     if (target->num_endpoints == 0) {
-        qr_say(qr_net_why(target), "name not found");
+        qr_net_note(target, "name not found");
         go_down(peer);
     }
 }
@@ -90,7 +90,7 @@ static void close_late(quire_tier_peer *peer)
             qr_peer_link_lose(peer, &peer->links[i], "timeout: no reply");
     if (peer->target.is_looking && peer->net.now_ns >= peer->target.until_ns) {
         peer->target.is_looking = false;
-        qr_say(qr_net_why(&peer->target), "timeout: name lookup");
+        qr_net_note(&peer->target, "timeout: name lookup");
         go_down(peer);
     }
 }

@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/refuse.h"
 #include "base/thread.h"
 
 #include <arpa/inet.h>
@@ -172,18 +173,17 @@ static const char *check_numbers(const quire_peer_server_config *c)
 }
 
 static int check_config(const quire_peer_server_config *c, qr_address *address,
-                        qr_endpoint *endpoint, qr_sentence message)
+                        qr_endpoint *endpoint)
 {
     const char *wrong = check_numbers(c);
     if (wrong != NULL)
-        return qr_fail(message, QUIRE_E_CONFIG, "%s", wrong);
+        return qr_fail(QUIRE_E_CONFIG, "%s", wrong);
     if (!parse_address(c->address, address, endpoint))
-        return qr_fail(message, QUIRE_E_CONFIG,
-                       "address: \"%s\" is not IPv4:PORT, [IPv6]:PORT or unix:PATH",
+        return qr_fail(QUIRE_E_CONFIG, "address: \"%s\" is not IPv4:PORT, [IPv6]:PORT or unix:PATH",
                        c->address == NULL ? "(null)" : c->address);
     if (c->tls == 0 && c->trust_network == 0 && !qr_address_is_local(address))
         return qr_fail(
-            message, QUIRE_E_UNSAFE,
+            QUIRE_E_UNSAFE,
             "address: \"%s\" is reachable from other machines: set tls, or trust_network "
             "if the network is trusted",
             c->address);
@@ -220,7 +220,7 @@ static void remove_old_socket(const char *path)
 }
 
 static int listen_at(quire_peer_server *server, const qr_address *address,
-                     const qr_endpoint *endpoint, qr_sentence message)
+                     const qr_endpoint *endpoint)
 {
     int one = 1;
     struct sockaddr_storage bound;
@@ -235,7 +235,7 @@ static int listen_at(quire_peer_server *server, const qr_address *address,
         bind(server->listener, (const struct sockaddr *)&endpoint->address, endpoint->bytes) != 0 ||
         listen(server->listener, BACKLOG) != 0 ||
         getsockname(server->listener, (struct sockaddr *)&bound, &bound_bytes) != 0)
-        return qr_fail(message, QUIRE_E_SYSTEM, "address: %s: %s", address->host, strerror(errno));
+        return qr_fail(QUIRE_E_SYSTEM, "address: %s: %s", address->host, strerror(errno));
     if (address->is_unix)
         (void)snprintf(server->path, sizeof server->path, "%s", address->host);
     else if (family == AF_INET)
@@ -246,7 +246,7 @@ static int listen_at(quire_peer_server *server, const qr_address *address,
 }
 
 static int open_parts(quire_peer_server *server, const quire_peer_server_config *c,
-                      const qr_address *address, const qr_endpoint *endpoint, qr_sentence message)
+                      const qr_address *address, const qr_endpoint *endpoint)
 {
     if (!qr_peer_table_open(&server->table, c->max_blocks, c->fingerprint, &c->hooks))
         return QUIRE_E_NOMEM;
@@ -260,11 +260,11 @@ static int open_parts(quire_peer_server *server, const quire_peer_server_config 
                           .cert_file = c->tls_cert_file,
                           .key_file = c->tls_key_file,
                           .is_server = true};
-    int status = qr_secret_open(&server->secret, &secret, message);
+    int status = qr_secret_open(&server->secret, &secret);
     if (status == QUIRE_OK && c->tls != 0)
-        status = qr_tls_open(&tls, &server->tls, message);
+        status = qr_tls_open(&tls, &server->tls);
     if (status == QUIRE_OK)
-        status = listen_at(server, address, endpoint, message);
+        status = listen_at(server, address, endpoint);
     if (status != QUIRE_OK)
         return status;
     server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -297,22 +297,22 @@ static quire_peer_server *make_server(const quire_peer_server_config *c)
 }
 
 QUIRE_API int quire_peer_server_open(const quire_peer_server_config *config,
-                                     quire_peer_server **out, char *text, size_t text_bytes)
+                                     quire_peer_server **out)
 {
-    qr_sentence message = {text, text_bytes};
+    qr_refuse_clear();
     quire_peer_server_config c;
     qr_address address;
     qr_endpoint endpoint;
     if (out == NULL)
         return QUIRE_E_ARGUMENT;
     *out = NULL;
-    qr_say(message, "%s", "");
+    qr_say("%s", "");
     int status = qr_config_read(&c, sizeof c, config);
     if (status == QUIRE_OK)
-        status = check_config(&c, &address, &endpoint, message);
+        status = check_config(&c, &address, &endpoint);
     quire_peer_server *server = status == QUIRE_OK ? make_server(&c) : NULL;
     if (server != NULL)
-        status = open_parts(server, &c, &address, &endpoint, message);
+        status = open_parts(server, &c, &address, &endpoint);
     else if (status == QUIRE_OK)
         status = QUIRE_E_NOMEM;
     if (status == QUIRE_OK) {
@@ -321,7 +321,7 @@ QUIRE_API int quire_peer_server_open(const quire_peer_server_config *config,
     }
     if (server != NULL)
         free_server(server);
-    return qr_fail_plain(message, status, "peer server");
+    return qr_fail_plain(status, "peer server");
 }
 
 QUIRE_API int quire_peer_server_close(quire_peer_server *server)

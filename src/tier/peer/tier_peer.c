@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/refuse.h"
 #include "tier/core/tier.h"
 #include "tier/peer/peer.h"
 #include "tier/slots/known.h"
@@ -35,19 +36,18 @@ static const char *check_fields(const quire_tier_peer_config *c, const qr_net_op
     return qr_net_check(options);
 }
 
-static int check_config(const void *config, qr_sentence message)
+static int check_config(const void *config)
 {
     const quire_tier_peer_config *c = config;
     qr_address address;
     qr_net_options options = options_of(c, 0);
     const char *wrong = check_fields(c, &options);
     if (wrong != NULL)
-        return qr_fail(message, QUIRE_E_CONFIG, "%s", wrong);
+        return qr_fail(QUIRE_E_CONFIG, "%s", wrong);
     if (c->server == NULL || !qr_address_parse_or(&address, c->server, strlen(c->server), 0))
-        return qr_fail(message, QUIRE_E_CONFIG,
-                       "server: \"%s\" is not HOST:PORT, [IPv6]:PORT or unix:PATH",
+        return qr_fail(QUIRE_E_CONFIG, "server: \"%s\" is not HOST:PORT, [IPv6]:PORT or unix:PATH",
                        c->server == NULL ? "(null)" : c->server);
-    return qr_net_check_trust(&options, &address, "server", c->server, message);
+    return qr_net_check_trust(&options, &address, "server", c->server);
 }
 
 static void close_peer(void *self)
@@ -64,14 +64,13 @@ static void close_peer(void *self)
     qr_free(peer);
 }
 
-static int init_peer(void *self, const void *config, uint32_t max_jobs, const quire_hooks *hooks,
-                     qr_sentence message)
+static int init_peer(void *self, const void *config, uint32_t max_jobs, const quire_hooks *hooks)
 {
     quire_tier_peer *peer = self;
     const quire_tier_peer_config *c = config;
     qr_net_options options = options_of(c, max_jobs);
     uint64_t seed = 0;
-    int status = qr_net_open(&peer->net, &qr_peer_net_ops, &options, hooks, message);
+    int status = qr_net_open(&peer->net, &qr_peer_net_ops, &options, hooks);
     if (status != QUIRE_OK)
         return status;
     (void)qr_address_parse_or(&peer->target.address, c->server, strlen(c->server), 0);

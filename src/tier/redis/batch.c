@@ -194,7 +194,7 @@ static void leave_batch(quire_tier_redis *redis, qr_net_batch *batch, quire_tier
             if (!qr_link_forget(redis, &node->links[i], batch, status, keeps_stores, &num_gone))
                 qr_link_close(redis, &node->links[i], false);
         if (strikes && num_gone > 0 && !qr_node_is_open(node)) {
-            qr_say(qr_net_why(&node->target), "timeout: no reply");
+            qr_net_note(&node->target, "timeout: no reply");
             qr_node_strike(redis, node, false);
         }
     }

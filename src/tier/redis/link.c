@@ -72,14 +72,14 @@ void qr_link_close(quire_tier_redis *redis, qr_link *link, bool strikes)
 /* A server may close a connection that nothing is asked on: that is no fault of it. */
 static void lose_link(quire_tier_redis *redis, qr_link *link, const char *why)
 {
-    qr_say(qr_net_why(&link->node->target), "%s", why);
+    qr_net_note(&link->node->target, "%s", why);
     qr_link_close(redis, link, link->state != QR_LINK_READY || link->calls.first != NULL);
 }
 
 static void surprise(quire_tier_redis *redis, qr_link *link, const char *what)
 {
     qr_net_count(&redis->net, QR_NET_SURPRISES, 1);
-    qr_say(qr_net_why(&link->node->target), "%s", what);
+    qr_net_note(&link->node->target, "%s", what);
     qr_link_close(redis, link, true);
 }
 

@@ -146,7 +146,7 @@ void qr_node_not_connected(quire_tier_redis *redis, qr_node *node)
 void qr_node_found(quire_tier_redis *redis, qr_node *node)
 {
     if (node->target.num_endpoints == 0)
-        qr_say(qr_net_why(&node->target), "name not found");
+        qr_net_note(&node->target, "name not found");
     if (!has_links(redis, node))
         connect_link(redis, node, &node->links[0]);
 }
@@ -209,7 +209,7 @@ void qr_node_tend(quire_tier_redis *redis, qr_node *node)
     hand_out(redis, node);
     if (node->target.is_looking && redis->net.now_ns >= node->target.until_ns) {
         node->target.is_looking = false; /* the answer, should it come, is for no one */
-        qr_say(qr_net_why(&node->target), "timeout: name lookup");
+        qr_net_note(&node->target, "timeout: name lookup");
         fail_waiting(redis, node);
         qr_node_strike(redis, node, false);
     }

@@ -19,7 +19,7 @@
 static void say_error(qr_node *node, const qr_resp_item *item)
 {
     int n = item->bytes < QR_NET_WHY ? (int)item->bytes : QR_NET_WHY - 1;
-    qr_say(qr_net_why(&node->target), "%.*s", n, item->text);
+    qr_net_note(&node->target, "%.*s", n, item->text);
     for (char *c = node->target.why; *c != 0; c++) /* they are the server's own words */
         if (*c < ' ' || *c > '~')
             *c = '?';
@@ -40,7 +40,7 @@ static void take_greeting(quire_tier_redis *redis, qr_link *link, qr_call *call,
     } else if (item->kind != QR_RESP_STATUS || item->bytes != strlen(expected) ||
                memcmp(item->text, expected, item->bytes) != 0) {
         qr_net_count(&redis->net, QR_NET_SURPRISES, 1);
-        qr_say(qr_net_why(&link->node->target), "not a Redis server");
+        qr_net_note(&link->node->target, "not a Redis server");
         qr_link_close(redis, link, true);
     } else if (is_ping) {
         link->state = QR_LINK_READY;
@@ -204,7 +204,7 @@ void qr_reply_take(quire_tier_redis *redis, qr_link *link, qr_call *call, const 
     quire_tier_status status = is_usage ? QUIRE_TIER_PENDING : judge(call, item);
     if (status == QUIRE_TIER_PENDING) {
         qr_net_count(&redis->net, QR_NET_SURPRISES, 1);
-        qr_say(qr_net_why(&link->node->target), "protocol error: unexpected reply");
+        qr_net_note(&link->node->target, "protocol error: unexpected reply");
         qr_call_end(redis, call, QUIRE_TIER_FAILED);
         qr_link_close(redis, link, true);
         return;

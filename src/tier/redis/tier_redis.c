@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/refuse.h"
 #include "tier/core/tier.h"
 #include "tier/redis/redis.h"
 #include "tier/slots/known.h"
@@ -46,21 +47,20 @@ static bool is_prefix(const char *prefix)
     return n > 0 && n <= QR_REDIS_PREFIX;
 }
 
-static int check_servers(const quire_tier_redis_config *c, const qr_net_options *options,
-                         qr_sentence message)
+static int check_servers(const quire_tier_redis_config *c, const qr_net_options *options)
 {
     int status = QUIRE_OK;
     if (c->servers == NULL || c->num_servers == 0 ||
         c->num_servers > qr_or_default(c->max_nodes, NODES))
-        return qr_fail(message, QUIRE_E_CONFIG, "invalid num_servers (expected 1..max_nodes)");
+        return qr_fail(QUIRE_E_CONFIG, "invalid num_servers (expected 1..max_nodes)");
     for (uint32_t i = 0; i < c->num_servers && status == QUIRE_OK; i++) {
         qr_address address;
         const char *text = c->servers[i];
         if (text == NULL || !qr_address_parse(&address, text, strlen(text)))
-            return qr_fail(message, QUIRE_E_CONFIG,
+            return qr_fail(QUIRE_E_CONFIG,
                            "servers: \"%s\" is not HOST[:PORT], [IPv6]:PORT or unix:PATH",
                            text == NULL ? "(null)" : text);
-        status = qr_net_check_trust(options, &address, "servers", text, message);
+        status = qr_net_check_trust(options, &address, "servers", text);
     }
     return status;
 }
@@ -94,14 +94,14 @@ static const char *check_fields(const quire_tier_redis_config *c, const qr_net_o
     return qr_net_check(options);
 }
 
-static int check_config(const void *config, qr_sentence message)
+static int check_config(const void *config)
 {
     const quire_tier_redis_config *c = config;
     qr_net_options options = options_of(c, 0);
     const char *wrong = check_fields(c, &options);
     if (wrong == NULL)
-        return check_servers(c, &options, message);
-    return qr_fail(message, QUIRE_E_CONFIG, "%s", wrong);
+        return check_servers(c, &options);
+    return qr_fail(QUIRE_E_CONFIG, "%s", wrong);
 }
 
 /* ---- making ---------------------------------------------------------------- */
@@ -189,13 +189,12 @@ static void add_seeds(quire_tier_redis *redis, const quire_tier_redis_config *c)
     }
 }
 
-static int init_redis(void *self, const void *config, uint32_t max_jobs, const quire_hooks *hooks,
-                      qr_sentence message)
+static int init_redis(void *self, const void *config, uint32_t max_jobs, const quire_hooks *hooks)
 {
     quire_tier_redis *redis = self;
     const quire_tier_redis_config *c = config;
     qr_net_options options = options_of(c, max_jobs);
-    int status = qr_net_open(&redis->net, &qr_redis_net_ops, &options, hooks, message);
+    int status = qr_net_open(&redis->net, &qr_redis_net_ops, &options, hooks);
     if (status != QUIRE_OK)
         return status;
     (void)snprintf(redis->prefix, sizeof redis->prefix, "%s",

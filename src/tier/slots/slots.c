@@ -4,6 +4,7 @@
 #include "tier/slots/keys.h"
 
 #include "base/config.h"
+#include "base/refuse.h"
 
 /* ---- making ---------------------------------------------------------------- */
 
@@ -16,14 +17,17 @@ static const qr_policy *const policies[] = {
 
 static int read_slots_config(quire_slots_config *ours, const quire_slots_config *callers)
 {
-    int err = qr_config_read(ours, sizeof *ours, callers);
+    int err = qr_refuse_reading(ours, sizeof *ours, callers, "quire_slots_config");
     if (err != QUIRE_OK)
         return err;
-    bool is_known = (uint32_t)ours->policy <= QUIRE_SLOTS_LOOKAHEAD;
-    bool fits = ours->num_slots >= 1 && ours->num_slots <= QUIRE_SLOTS_MAX &&
-                ours->max_expected <= QUIRE_SLOTS_MAX;
-    if (!is_known || !fits)
-        return QUIRE_E_CONFIG;
+    const qr_field fields[] = {
+        {"policy", (uint32_t)ours->policy, 0, QUIRE_SLOTS_LOOKAHEAD},
+        QR_FIELD(ours, num_slots, 1, QUIRE_SLOTS_MAX),
+        QR_FIELD(ours, max_expected, 0, QUIRE_SLOTS_MAX),
+    };
+    err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
+    if (err != QUIRE_OK)
+        return err;
     if (ours->max_expected == 0)
         ours->max_expected = ours->num_slots;
     return QUIRE_OK;

@@ -9,19 +9,18 @@
 
 static int watch(quire_monitor *monitor)
 {
-    char message[256] = "";
     quire_publisher_config p = QUIRE_PUBLISHER_CONFIG_INIT;
     p.monitor = monitor;
     p.endpoint = "tcp://127.0.0.1:*";
     quire_publisher *publisher = NULL;
-    int status = quire_publisher_create(&p, &publisher, message, sizeof message);
+    int status = quire_publisher_create(&p, &publisher);
     quire_http_config h = QUIRE_HTTP_CONFIG_INIT;
     h.monitor = monitor;
     quire_http *http = NULL;
     if (status == QUIRE_OK)
-        status = quire_http_create(&h, &http, message, sizeof message);
+        status = quire_http_create(&h, &http);
     if (status != QUIRE_OK)
-        fprintf(stderr, "%s\n", message);
+        fprintf(stderr, "%s\n", quire_refusal());
     quire_http_destroy(http);
     quire_publisher_destroy(publisher);
     return status;

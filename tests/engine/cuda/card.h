@@ -30,8 +30,8 @@ typedef struct engine_card {
 #undef ENGINE_FUNCTION
 } engine_card;
 
-/* The same each time, and never given back. NULL: there is none, and message says why. */
-const engine_card *engine_card_get(char *message, size_t message_bytes);
+/* The same each time, and never given back. NULL: there is none, and quire_refusal() says why. */
+const engine_card *engine_card_get(void);
 
 typedef struct engine_seat {
     qr_cu_stream stream;
@@ -39,8 +39,7 @@ typedef struct engine_seat {
 } engine_seat;
 
 /* QUIRE_OK, or what quire_cuda_open says. */
-int engine_seat_take(const engine_card *card, engine_seat *seat, char *message,
-                     size_t message_bytes);
+int engine_seat_take(const engine_card *card, engine_seat *seat);
 /* Nothing is left on it. One that is broken is thrown away; none is fine. */
 void engine_seat_give(const engine_card *card, engine_seat *seat);
 

@@ -1,5 +1,7 @@
 #include "engine/cuda/cuda.h"
 
+#include "base/refuse.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,7 +141,7 @@ static qr_cu_result take_pinned_memory(engine_cuda *b)
 
 /* ---- what Quire has for GPUs ------------------------------------------------ */
 
-static int open_arena(engine_cuda *b, char *message, size_t bytes)
+static int open_arena(engine_cuda *b)
 {
     const engine_backend_config *c = &b->config;
     quire_cuda_arena_config config = QUIRE_CUDA_ARENA_CONFIG_INIT;
@@ -148,7 +150,7 @@ static int open_arena(engine_cuda *b, char *message, size_t bytes)
     config.bytes = engine_page_bytes(c);
     config.layout =
         c->layout == ENGINE_LAYER_OUTER ? QUIRE_CUDA_LAYER_OUTER : QUIRE_CUDA_BLOCK_OUTER;
-    int status = quire_cuda_arena_open(b->seat.cuda, &config, &b->arena, message, bytes);
+    int status = quire_cuda_arena_open(b->seat.cuda, &config, &b->arena);
     if (status != QUIRE_OK)
         return status;
     b->pages = quire_cuda_arena_get_view(b->arena);
@@ -156,7 +158,7 @@ static int open_arena(engine_cuda *b, char *message, size_t bytes)
         b->pages.base, 0xff, (size_t)b->pages.bytes, b->stream));
 }
 
-static int open_tables(engine_cuda *b, char *message, size_t bytes)
+static int open_tables(engine_cuda *b)
 {
     uint32_t num_groups = b->model->config.num_groups;
     quire_cuda_tables_config config = QUIRE_CUDA_TABLES_CONFIG_INIT;
@@ -166,13 +168,13 @@ static int open_tables(engine_cuda *b, char *message, size_t bytes)
     config.num_slots = num_groups * b->config.max_tokens;
     config.max_changes = 2 * config.num_rows + num_groups + 16;
     config.depth = b->config.max_works + 2;
-    int status = quire_cuda_tables_open(&config, NULL, &b->tables, message, bytes);
+    int status = quire_cuda_tables_open(&config, NULL, &b->tables);
     if (status == QUIRE_OK)
         b->table_view = quire_cuda_tables_get_view(b->tables);
     return status;
 }
 
-static int open_device(engine_cuda *b, char *message, size_t bytes)
+static int open_device(engine_cuda *b)
 {
     const engine_backend_config *c = &b->config;
     quire_device_cuda_config config = QUIRE_DEVICE_CUDA_CONFIG_INIT;
@@ -184,19 +186,19 @@ static int open_device(engine_cuda *b, char *message, size_t bytes)
     config.num_slots = c->slots == NULL ? 1 : c->num_slots;
     config.crc = b->model->config.seed % 2 == 0 ? QUIRE_CUDA_CRC_GPU : QUIRE_CUDA_CRC_DEFAULT;
     config.pin = c->slots == NULL ? QUIRE_OFF : QUIRE_DEFAULT; /* ours is pinned already */
-    int status = quire_device_cuda_open(&config, NULL, &b->device, message, bytes);
+    int status = quire_device_cuda_open(&config, NULL, &b->device);
     if (status == QUIRE_OK)
         (void)engine_flaky_open(&b->flaky, &b->device);
     return status;
 }
 
-static int open_cuda(engine_cuda *b, char *message, size_t bytes)
+static int open_cuda(engine_cuda *b)
 {
-    int status = open_arena(b, message, bytes);
+    int status = open_arena(b);
     if (status == QUIRE_OK)
-        status = open_tables(b, message, bytes);
+        status = open_tables(b);
     if (status == QUIRE_OK)
-        status = open_device(b, message, bytes);
+        status = open_device(b);
     return status;
 }
 
@@ -235,10 +237,10 @@ static void cuda_destroy(void *self)
     free(b);
 }
 
-static int open_backend(engine_cuda *b, char *message, size_t bytes)
+static int open_backend(engine_cuda *b)
 {
     char text[120];
-    int status = engine_seat_take(b->card, &b->seat, message, bytes);
+    int status = engine_seat_take(b->card, &b->seat);
     if (status != QUIRE_OK)
         return status;
     b->stream = b->seat.stream;
@@ -246,9 +248,9 @@ static int open_backend(engine_cuda *b, char *message, size_t bytes)
     if (result == QR_CU_SUCCESS)
         result = take_pinned_memory(b);
     if (result == QR_CU_SUCCESS)
-        return open_cuda(b, message, bytes);
+        return open_cuda(b);
     qr_cuda_describe(&b->card->driver, result, text, sizeof text);
-    (void)snprintf(message, bytes, "the engine's memory on the GPU: %s", text);
+    qr_say("the engine's memory on the GPU: %s", text);
     return result == QR_CU_OUT_OF_MEMORY ? QUIRE_E_NOMEM : QUIRE_E_SYSTEM;
 }
 
@@ -260,20 +262,19 @@ static bool is_config_good(const engine_backend_config *c)
            arena_floats <= UINT32_MAX; /* a kernel counts them in 32 bits */
 }
 
-static int cuda_create(const engine_backend_config *config, void **self, char *message,
-                       size_t message_bytes)
+static int cuda_create(const engine_backend_config *config, void **self)
 {
     if (!is_config_good(config)) {
-        (void)snprintf(message, message_bytes, "larger than the kernels are made for");
+        (void)quire_refuse(QUIRE_OK, "larger than the kernels are made for");
         return QUIRE_E_CONFIG;
     }
-    const engine_card *card = engine_card_get(message, message_bytes);
+    const engine_card *card = engine_card_get();
     if (card == NULL)
         return QUIRE_E_DISABLED;
     engine_cuda *b = calloc(1, sizeof *b);
     engine_cuda_place *places = calloc(config->max_works + 1ul, sizeof *places);
     if (b == NULL || places == NULL) {
-        (void)snprintf(message, message_bytes, "no memory");
+        (void)quire_refuse(QUIRE_OK, "no memory");
         free(places);
         free(b);
         return QUIRE_E_NOMEM;
@@ -286,11 +287,13 @@ static int cuda_create(const engine_backend_config *config, void **self, char *m
     b->shared_bytes = engine_kernel_shared_bytes(&b->model->config);
     int status = QUIRE_E_SYSTEM;
     if (engine_card_enter(card) == 0) {
-        status = open_backend(b, message, message_bytes);
+        status = open_backend(b);
         engine_card_leave(card);
     }
     if (status != QUIRE_OK) {
         cuda_destroy(b);
+        if (quire_refusal()[0] == 0)
+            (void)quire_refuse(status, "the GPU's context cannot be used");
         return status;
     }
     *self = b;

@@ -350,14 +350,13 @@ static int open_world(world *w)
     w->ops[0] = &ENGINE_CPU_OPS;
     w->ops[1] = &ENGINE_CUDA_OPS;
     for (uint32_t i = 0; i < 2; i++) {
-        char message[256] = "";
         size_t bytes = (size_t)(SLOTS * engine_block_bytes(&config));
         w->slots[i] = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
         must(w->slots[i] != NULL, "memory");
         config.slots = config.num_slots == 0 ? NULL : w->slots[i];
-        int status = w->ops[i]->create(&config, &w->backends[i], message, sizeof message);
+        int status = w->ops[i]->create(&config, &w->backends[i]);
         if (status != QUIRE_OK)
-            fprintf(stderr, "%s: %s\n", w->ops[i]->name, message);
+            fprintf(stderr, "%s: %s\n", w->ops[i]->name, quire_refusal());
         if (status != QUIRE_OK)
             return status;
     }

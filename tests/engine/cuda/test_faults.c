@@ -42,9 +42,8 @@ static int find_controls(void)
 
 static int create(void **backend)
 {
-    char message[256] = "";
-    int status = ENGINE_CUDA_OPS.create(&config, backend, message, sizeof message);
-    must(status == QUIRE_OK || message[0] != '\0', "an error without a message", 0);
+    int status = ENGINE_CUDA_OPS.create(&config, backend);
+    must(status == QUIRE_OK || quire_refusal()[0] != 0, "an error without a message", 0);
     return status;
 }
 

@@ -43,7 +43,6 @@ typedef struct session {
     uint64_t num_lines;
     uint64_t num_unexpected; /* answers that are not those of the recording */
     bool is_disabled;
-    char message[256]; /* of the backend */
     const char *wrong;
 } session;
 
@@ -101,10 +100,9 @@ static const char *tell_model(session *s)
                            .max_tokens = (uint32_t)n[5],
                            .max_rows = (uint32_t)n[6],
                            .max_requests = (uint32_t)n[7]};
-    s->steps =
-        steps_create(&config, s->options->ops, s->message, sizeof s->message, &s->is_disabled);
+    s->steps = steps_create(&config, s->options->ops, &s->is_disabled);
     if (s->steps == NULL)
-        return s->message;
+        return quire_refusal();
     steps_break(s->steps, s->options->break_at);
     return NULL;
 }
@@ -248,7 +246,7 @@ static int run_session(session *s)
     if (listen_to(s) == 0 && s->steps != NULL)
         return judge(s);
     if (s->is_disabled) {
-        printf("skipped: %s\n", s->message);
+        printf("skipped: %s\n", quire_refusal());
         return EXIT_SKIPPED;
     }
     (void)fprintf(stderr, "engine_steps: line %" PRIu64 ": %s\n", s->num_lines,

@@ -105,11 +105,10 @@ static bool is_sensible(const steps_config *c)
            is_in(c->max_requests, 1, 4096);
 }
 
-steps *steps_create(const steps_config *config, const engine_backend_ops *ops, char *message,
-                    size_t message_bytes, bool *is_disabled)
+steps *steps_create(const steps_config *config, const engine_backend_ops *ops, bool *is_disabled)
 {
     *is_disabled = false;
-    (void)snprintf(message, message_bytes, "no memory, or sizes that make no sense");
+    (void)quire_refuse(QUIRE_OK, "no memory, or sizes that make no sense");
     steps *s = is_sensible(config) ? calloc(1, sizeof *s) : NULL;
     if (s == NULL)
         return NULL;
@@ -130,7 +129,7 @@ steps *steps_create(const steps_config *config, const engine_backend_ops *ops, c
                                      .max_logits = config->max_tokens,
                                      .max_works = 2,
                                      .num_references = config->max_requests};
-    int status = ops->create(&backend, &s->backend, message, message_bytes);
+    int status = ops->create(&backend, &s->backend);
     *is_disabled = status == QUIRE_E_DISABLED;
     if (status == QUIRE_OK)
         return s;

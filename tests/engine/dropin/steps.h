@@ -49,9 +49,8 @@ typedef struct steps_part {
 
 typedef struct steps steps;
 
-/* NULL with a message. is_disabled: the backend is not for this machine. */
-steps *steps_create(const steps_config *config, const engine_backend_ops *ops, char *message,
-                    size_t message_bytes, bool *is_disabled);
+/* NULL: quire_refusal says why. is_disabled: the backend is not for this machine. */
+steps *steps_create(const steps_config *config, const engine_backend_ops *ops, bool *is_disabled);
 void steps_destroy(steps *s);
 
 /* All return NULL, or what is wrong. In a step: those that leave, those that run, then go. */

@@ -322,13 +322,10 @@ static void end_now(faulty *f, quire_tier_ends *ends, quire_tier_job *job, uint3
 
 /* ---- the tier's own part --------------------------------------------------- */
 
-static int faulty_open(void *self, const void *memory, size_t bytes, char *message,
-                       size_t message_bytes)
+static int faulty_open(void *self, const void *memory, size_t bytes)
 {
     (void)memory;
     (void)bytes;
-    (void)message;
-    (void)message_bytes;
     return ((faulty *)self)->config.fails_to_open ? QUIRE_E_SYSTEM : QUIRE_OK;
 }
 

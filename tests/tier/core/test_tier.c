@@ -372,7 +372,6 @@ static void some_answers_are_enough(void **state)
 static void wrong_configs(void **state)
 {
     (void)state;
-    char message[256];
     quire_tier *tier = NULL;
     for (int wrong = 0; wrong < 9; wrong++) {
         quire_tier_ops ops = *faulty_ops();
@@ -388,19 +387,16 @@ static void wrong_configs(void **state)
         config.close_ns = wrong == 5 ? UINT64_MAX : 0;
         config.run_inline = wrong == 6 ? (quire_switch)3 : QUIRE_DEFAULT;
         config.self = is_taken ? faulty_create(&faults) : NULL;
-        message[0] = 0;
-        int status =
-            quire_tier_open(&config, wrong == 7 ? &half : NULL, &tier, message, sizeof message);
+        int status = quire_tier_open(&config, wrong == 7 ? &half : NULL, &tier);
         assert_int_equal(status, wrong == 7   ? QUIRE_E_ARGUMENT
                                  : wrong == 8 ? QUIRE_E_SYSTEM
                                               : QUIRE_E_CONFIG);
-        assert_true(strlen(message) > 10);
+        assert_true(strlen(quire_refusal()) > 10);
         assert_null(tier);
     }
     quire_tier_config config = {.size = 3};
-    assert_int_equal(quire_tier_open(&config, NULL, &tier, message, sizeof message),
-                     QUIRE_E_CONFIG);
-    assert_int_equal(quire_tier_open(NULL, NULL, &tier, NULL, 0), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_tier_open(&config, NULL, &tier), QUIRE_E_CONFIG);
+    assert_int_equal(quire_tier_open(NULL, NULL, &tier), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_tier_close(NULL), QUIRE_OK);
     assert_int_equal(quire_tier_poll(NULL, NULL, 0), 0);
     assert_int_equal(quire_tier_get_stats(NULL, NULL), QUIRE_E_ARGUMENT);
@@ -441,7 +437,6 @@ static void memory_of_the_caller(void **state)
 {
     (void)state;
     static kit_job j;
-    char message[256] = "";
     faulty_config faults = {.max_keys = 4, .max_bytes = KIT_BYTES};
     quire_allocator allocator = {.user = &num_calls, .alloc = count_alloc, .free = count_free};
     quire_tier_config config = QUIRE_TIER_CONFIG_INIT;
@@ -450,8 +445,7 @@ static void memory_of_the_caller(void **state)
     config.self = faulty_create(&faults);
     config.label =
         "a label that is much longer than the sixty-three characters that are kept of it";
-    assert_int_equal(quire_tier_open(&config, &allocator, &k.tier, message, sizeof message),
-                     QUIRE_OK);
+    assert_int_equal(quire_tier_open(&config, &allocator, &k.tier), QUIRE_OK);
     assert_int_equal(strlen(quire_tier_label(k.tier)), 63);
     assert_int_equal(kit_do(&k, &j, QUIRE_TIER_STORE, 1), QUIRE_TIER_DONE);
     assert_int_equal(quire_tier_close(k.tier), QUIRE_OK);
@@ -459,9 +453,8 @@ static void memory_of_the_caller(void **state)
     assert_int_equal(bytes_out, 0);
     allocator.alloc = no_alloc;
     config.self = faulty_create(&faults);
-    assert_int_equal(quire_tier_open(&config, &allocator, &k.tier, message, sizeof message),
-                     QUIRE_E_NOMEM);
-    assert_true(strlen(message) > 10);
+    assert_int_equal(quire_tier_open(&config, &allocator, &k.tier), QUIRE_E_NOMEM);
+    assert_true(strlen(quire_refusal()) > 10);
 }
 
 /* Jobs that wait, are begun, or ended but were not polled: all have their statuses after a

@@ -86,7 +86,7 @@ static void completion_after_cancel(void **state)
     config.ops = &ops;
     config.run_inline = QUIRE_ON;
     begun = NULL;
-    assert_int_equal(quire_tier_open(&config, NULL, &k.tier, NULL, 0), QUIRE_OK);
+    assert_int_equal(quire_tier_open(&config, NULL, &k.tier), QUIRE_OK);
     kit_submit(&k, &j, QUIRE_TIER_STORE, 1, 2);
     assert_int_equal(quire_tier_cancel(k.tier, &j.job), QUIRE_OK);
     assert_ptr_equal(kit_wait(&k), &j.job);
@@ -282,7 +282,7 @@ static void default_room(void **state)
     quire_tier_config config = QUIRE_TIER_CONFIG_INIT;
     config.ops = &OPS;
     config.run_inline = QUIRE_ON;
-    assert_int_equal(quire_tier_open(&config, NULL, &tier, NULL, 0), QUIRE_OK);
+    assert_int_equal(quire_tier_open(&config, NULL, &tier), QUIRE_OK);
     for (uint32_t i = 0; i < JOBS; i++) {
         ios[i] = (quire_tier_io){.key = faulty_key(i), .bytes = BYTES};
         jobs[i] = (quire_tier_job){.op = QUIRE_TIER_LOAD, .num_ios = 1, .ios = &ios[i]};

@@ -118,7 +118,6 @@ static uint32_t refuse_each(int (*tries)(void))
 static int try_tier(void)
 {
     static kit_job j;
-    char message[256] = "";
     kit k = {0};
     faulty_config faults = {.max_keys = 4, .max_bytes = KIT_BYTES};
     k.part = faulty_create(&faults);
@@ -126,9 +125,9 @@ static int try_tier(void)
     config.ops = faulty_ops();
     config.self = k.part;
     is_counting = true;
-    int status = quire_tier_open(&config, NULL, &k.tier, message, sizeof message);
+    int status = quire_tier_open(&config, NULL, &k.tier);
     is_counting = false;
-    assert_int_equal(status != QUIRE_OK, message[0] != 0);
+    assert_int_equal(status != QUIRE_OK, quire_refusal()[0] != 0);
     if (status != QUIRE_OK)
         return status;
     assert_int_equal(kit_do(&k, &j, QUIRE_TIER_STORE, 1), QUIRE_TIER_DONE);
@@ -154,7 +153,6 @@ static void tier_is_not_opened(void **state)
 static int try_device(void)
 {
     static unsigned char memory[2][64];
-    char message[256] = "";
     quire_device device = {0};
     quire_device_host_config config = QUIRE_DEVICE_HOST_CONFIG_INIT;
     config.blocks = memory[0];
@@ -163,9 +161,9 @@ static int try_device(void)
     config.num_slots = 4;
     config.block_bytes = 16;
     is_counting = true;
-    int status = quire_device_host_open(&config, NULL, &device, message, sizeof message);
+    int status = quire_device_host_open(&config, NULL, &device);
     is_counting = false;
-    assert_int_equal(status != QUIRE_OK, message[0] != 0);
+    assert_int_equal(status != QUIRE_OK, quire_refusal()[0] != 0);
     assert_int_equal(status == QUIRE_OK, device.ops != NULL);
     quire_device_close(&device);
     return status;
@@ -183,12 +181,11 @@ static quire_host_memory_config memory_config;
 
 static int try_memory(void)
 {
-    char message[256] = "";
     quire_host_memory *memory = NULL;
     is_counting = true;
-    int status = quire_host_memory_open(&memory_config, &memory, message, sizeof message);
+    int status = quire_host_memory_open(&memory_config, &memory);
     is_counting = false;
-    assert_int_equal(status != QUIRE_OK, message[0] != 0);
+    assert_int_equal(status != QUIRE_OK, quire_refusal()[0] != 0);
     assert_int_equal(status == QUIRE_OK, memory != NULL);
     if (status == QUIRE_OK) {
         const quire_host_memory_info *info = quire_host_memory_get_info(memory);

@@ -31,7 +31,7 @@ static void least_part(void **state)
         quire_tier_config config = QUIRE_TIER_CONFIG_INIT;
         config.ops = &ops;
         config.run_inline = variant == 0 ? QUIRE_ON : QUIRE_OFF;
-        assert_int_equal(quire_tier_open(&config, NULL, &k.tier, NULL, 0), QUIRE_OK);
+        assert_int_equal(quire_tier_open(&config, NULL, &k.tier), QUIRE_OK);
         assert_string_equal(quire_tier_label(k.tier), "tier");
         assert_string_equal(quire_tier_medium(k.tier), "tape");
         assert_int_equal(kit_do(&k, &j, QUIRE_TIER_STORE, 1), QUIRE_TIER_DONE);
@@ -73,7 +73,7 @@ static void touched_and_settled(void **state)
                           .is_settled = ask_settled};
     quire_tier_config config = QUIRE_TIER_CONFIG_INIT;
     config.ops = &ops;
-    assert_int_equal(quire_tier_open(&config, NULL, &k.tier, NULL, 0), QUIRE_OK);
+    assert_int_equal(quire_tier_open(&config, NULL, &k.tier), QUIRE_OK);
     kit_fill(&j, QUIRE_TIER_STORE, 1, 3);
     num_touched = 0;
     const quire_tier_key keys[2] = {j.ios[0].key, j.ios[1].key};
@@ -96,7 +96,7 @@ static void simulated_tiers_need_no_memory(void **state)
     quire_tier_config config = QUIRE_TIER_CONFIG_INIT;
     config.ops = &ops;
     config.run_inline = QUIRE_ON;
-    assert_int_equal(quire_tier_open(&config, NULL, &k.tier, NULL, 0), QUIRE_OK);
+    assert_int_equal(quire_tier_open(&config, NULL, &k.tier), QUIRE_OK);
     for (quire_tier_op op = QUIRE_TIER_LOAD; op <= QUIRE_TIER_STORE; op++) {
         kit_fill(&j, op, 1, 3);
         for (int i = 0; i < 3; i++)
@@ -146,7 +146,7 @@ static kit open_ops(const quire_tier_ops *ops, quire_switch run_inline)
     config.ops = ops;
     config.run_inline = run_inline;
     config.max_jobs = 1;
-    assert_int_equal(quire_tier_open(&config, NULL, &k.tier, NULL, 0), QUIRE_OK);
+    assert_int_equal(quire_tier_open(&config, NULL, &k.tier), QUIRE_OK);
     num_begun = num_told = 0;
     return k;
 }

@@ -76,7 +76,7 @@ static void open_still(kit *k, quire_switch run_inline)
     quire_tier_config config = QUIRE_TIER_CONFIG_INIT;
     config.ops = &OPS;
     config.run_inline = run_inline;
-    assert_int_equal(quire_tier_open(&config, NULL, &k->tier, NULL, 0), QUIRE_OK);
+    assert_int_equal(quire_tier_open(&config, NULL, &k->tier), QUIRE_OK);
     for (uint32_t i = 0; i < JOBS; i++)
         kit_fill(&jobs[i], QUIRE_TIER_STORE, i, 2);
     num_calls = 0;

@@ -25,7 +25,6 @@ static void forget_log(void *user, quire_log_level level, const char *message)
 static quire_device open_device(uint32_t max_jobs)
 {
     quire_device device = {0};
-    char message[256] = "";
     quire_device_host_config config = QUIRE_DEVICE_HOST_CONFIG_INIT;
     config.blocks = blocks;
     config.num_blocks = BLOCKS;
@@ -34,9 +33,8 @@ static quire_device open_device(uint32_t max_jobs)
     config.block_bytes = BYTES;
     config.max_jobs = max_jobs;
     config.hooks.log = forget_log;
-    assert_int_equal(quire_device_host_open(&config, NULL, &device, message, sizeof message),
-                     QUIRE_OK);
-    assert_string_equal(message, "");
+    assert_int_equal(quire_device_host_open(&config, NULL, &device), QUIRE_OK);
+    assert_string_equal(quire_refusal(), "");
     return device;
 }
 
@@ -171,7 +169,6 @@ static void wrong_devices(void **state)
 {
     (void)state;
     for (int wrong = 0; wrong < 10; wrong++) {
-        char message[256] = "";
         quire_device device = {0};
         quire_allocator half = {0};
         quire_device_host_config config = QUIRE_DEVICE_HOST_CONFIG_INIT;
@@ -183,15 +180,14 @@ static void wrong_devices(void **state)
         config.max_jobs = wrong == 6 ? 65537 : 0;
         config.max_works = wrong == 7 ? 65537 : 0;
         config.size = wrong == 8 ? 1 : config.size;
-        int status = quire_device_host_open(&config, wrong == 9 ? &half : NULL, &device, message,
-                                            sizeof message);
+        int status = quire_device_host_open(&config, wrong == 9 ? &half : NULL, &device);
         assert_int_equal(status, wrong == 9 ? QUIRE_E_ARGUMENT : QUIRE_E_CONFIG);
         assert_null(device.ops);
-        assert_true(strlen(message) > 10);
+        assert_true(strlen(quire_refusal()) > 10);
     }
     quire_device none = {0};
     quire_device_host_faults faults = {0};
-    assert_int_equal(quire_device_host_open(NULL, NULL, &none, NULL, 0), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_device_host_open(NULL, NULL, &none), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_device_host_compute(&none, count_work, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_device_host_compute(NULL, count_work, NULL), QUIRE_E_ARGUMENT);
     quire_device device = open_device(0);

@@ -47,7 +47,7 @@ void crowd_free(crowd *c)
 
 int crowd_open(crowd *c, file_disk *disk)
 {
-    return disk_open(disk, &c->config, &c->common, &c->tier, c->message, sizeof c->message);
+    return disk_open(disk, &c->config, &c->common, &c->tier);
 }
 
 static uint64_t pattern_of(uint32_t key, uint32_t version)

@@ -28,7 +28,6 @@ typedef struct crowd {
     uint8_t was_stored[CROWD_KEYS]; /* bits of versions */
     uint32_t num_ended;
     uint32_t statuses[5][8];
-    char message[256];
     crowd_job jobs[CROWD_JOBS];
 } crowd;
 

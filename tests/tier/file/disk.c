@@ -163,19 +163,17 @@ static bool disk_close(qr_file_io *io, int timeout_ms)
     return io->num_in_flight == 0;
 }
 
-static int disk_empty(void *user, qr_sentence message)
+static int disk_empty(void *user)
 {
     file_disk *disk = user;
-    (void)message;
     memset(disk->image, 0, disk->capacity);
     disk->disk.bytes = 0;
     return QUIRE_OK;
 }
 
-static int disk_reserve(void *user, uint64_t bytes, qr_sentence message)
+static int disk_reserve(void *user, uint64_t bytes)
 {
     file_disk *disk = user;
-    (void)message;
     if (bytes > disk->capacity)
         return QUIRE_E_SYSTEM;
     if (bytes > disk->disk.bytes)
@@ -207,13 +205,11 @@ void disk_record_all(file_disk *disk)
 }
 
 int disk_open(file_disk *disk, const quire_tier_file_config *config,
-              const quire_tier_config *common, quire_tier **tier, char *message,
-              size_t message_bytes)
+              const quire_tier_config *common, quire_tier **tier)
 {
     quire_tier_config with = *common;
     qr_file_private *file = calloc(1, sizeof *file);
-    if (file == NULL ||
-        qr_file_private_init(file, config, 0, &common->hooks, (qr_sentence){NULL, 0}) != QUIRE_OK) {
+    if (file == NULL || qr_file_private_init(file, config, 0, &common->hooks) != QUIRE_OK) {
         free(file);
         return QUIRE_E_NOMEM;
     }
@@ -224,7 +220,7 @@ int disk_open(file_disk *disk, const quire_tier_file_config *config,
     with.ops = &qr_file_private_ops;
     with.self = file;
     with.run_inline = QUIRE_ON;
-    return quire_tier_open(&with, NULL, tier, message, message_bytes);
+    return quire_tier_open(&with, NULL, tier);
 }
 
 /* ---- power loss --------------------------------------------------------- */

@@ -84,7 +84,6 @@ void disk_lose_power(file_disk *disk, uint64_t num_records, file_disk *after);
 
 /* A private tier on it, without a thread; the disk itself stays when the tier is closed. */
 int disk_open(file_disk *disk, const quire_tier_file_config *config,
-              const quire_tier_config *common, quire_tier **tier, char *message,
-              size_t message_bytes);
+              const quire_tier_config *common, quire_tier **tier);
 
 #endif

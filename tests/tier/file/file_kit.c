@@ -56,9 +56,7 @@ void kit_begin(file_kit *kit, uint32_t num_blocks, uint32_t block_bytes)
 
 int kit_open(file_kit *kit)
 {
-    kit->message[0] = 0;
-    return quire_tier_file_open(&kit->config, &kit->common, NULL, &kit->tier, kit->message,
-                                sizeof kit->message);
+    return quire_tier_file_open(&kit->config, &kit->common, NULL, &kit->tier);
 }
 
 void kit_close(file_kit *kit)

@@ -19,7 +19,6 @@ enum { KIT_BLOCK = 8192, KIT_MAX_IOS = 64, KIT_LOG = 16384 };
 typedef struct file_kit {
     char folder[64];
     char path[96];
-    char message[512];
     char log[KIT_LOG]; /* all lines */
     quire_tier_file_config config;
     quire_tier_config common;

@@ -66,7 +66,6 @@ static quire_tier *open_tier(const char *path, const char *mode, const void *mem
     quire_tier_file_config config = QUIRE_TIER_FILE_CONFIG_INIT;
     quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
     quire_tier *tier;
-    char message[512] = "";
     config.path = path;
     config.block_bytes = LIFE_BLOCK;
     config.is_shared = strcmp(mode, "shared") == 0;
@@ -75,8 +74,8 @@ static quire_tier *open_tier(const char *path, const char *mode, const void *mem
     config.checkpoint_ms = 20;
     common.memory = memory;
     common.memory_bytes = (size_t)LIFE_IOS * LIFE_BLOCK;
-    if (quire_tier_file_open(&config, &common, NULL, &tier, message, sizeof message) != QUIRE_OK)
-        die("not opened", message);
+    if (quire_tier_file_open(&config, &common, NULL, &tier) != QUIRE_OK)
+        die("not opened", quire_refusal());
     return tier;
 }
 

@@ -85,7 +85,7 @@ static qr_file_dir *begin(void)
     num_nameless = 0;
     tmpfile_error = link_error = rename_error = 0;
     meanwhile = NULL;
-    assert_int_equal(qr_file_dir_open(&f->dir, f->kit.folder, (qr_sentence){NULL, 0}), QUIRE_OK);
+    assert_int_equal(qr_file_dir_open(&f->dir, f->kit.folder), QUIRE_OK);
     return &f->dir;
 }
 

@@ -201,8 +201,8 @@ static void expect_refused(file_kit *kit, int status, const char *words)
     uint32_t num_files = kit_open_files();
     assert_int_equal(kit_open(kit), status);
     assert_null(kit->tier);
-    if (strstr(kit->message, words) == NULL)
-        fail_msg("'%s' does not say '%s'", kit->message, words);
+    if (strstr(quire_refusal(), words) == NULL)
+        fail_msg("'%s' does not say '%s'", quire_refusal(), words);
     assert_int_equal(kit_open_files(), num_files);
 }
 
@@ -308,10 +308,7 @@ static void test_second_process(void **state)
                    QUIRE_BUSY, words);
     pid_t child = fork();
     if (child == 0)
-        _exit(quire_tier_file_open(&second.config, NULL, NULL, &second.tier, second.message,
-                                   sizeof second.message) == QUIRE_BUSY
-                  ? 0
-                  : 1);
+        _exit(quire_tier_file_open(&second.config, NULL, NULL, &second.tier) == QUIRE_BUSY ? 0 : 1);
     int result;
     assert_int_equal(waitpid(child, &result, 0), child);
     assert_int_equal(result, 0);
@@ -394,7 +391,7 @@ static void test_no_room(void **state)
     kit.config.capacity_bytes = UINT64_C(1) << 50;
     kit.config.block_bytes = 1 << 30;
     expect_refused(&kit, QUIRE_E_SYSTEM, "cannot reserve");
-    assert_non_null(strstr(kit.message, "free); lower capacity_bytes, or free disk space"));
+    assert_non_null(strstr(quire_refusal(), "free); lower capacity_bytes, or free disk space"));
     assert_int_equal(access(kit.path, F_OK), -1); /* nothing is left behind */
     kit.config.capacity_bytes = 100;
     expect_refused(&kit, QUIRE_E_CONFIG, "is too small for blocks");
@@ -457,7 +454,7 @@ static int live_without_uring(file_kit *kit)
     kit_close(kit);
     kit->config.uring = QUIRE_ON;
     if (kit_open(kit) != QUIRE_E_SYSTEM ||
-        strstr(kit->message, "io_uring is not available: Operation not permitted") == NULL)
+        strstr(quire_refusal(), "io_uring is not available: Operation not permitted") == NULL)
         return 3;
     return 0;
 }

@@ -41,7 +41,7 @@ static void test_new_identity(void **state)
     assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, 10, 5, QUIRE_TIER_DONE), 5);
     kit_close(&kit);
     assert_int_equal(kit_open(&kit), QUIRE_E_CORRUPT); /* of the identity before: refused */
-    assert_non_null(strstr(kit.message, "another model or layout"));
+    assert_non_null(strstr(quire_refusal(), "another model or layout"));
     memcpy(kit.config.fingerprint, NEXT, sizeof NEXT);
     assert_int_equal(kit_open(&kit), QUIRE_OK);
     assert_int_equal(kit_load_all(&kit, 0, 20), 5);

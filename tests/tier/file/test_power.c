@@ -44,7 +44,7 @@ static uint64_t open_and_load(crowd *c, file_disk *image)
 {
     int status = crowd_open(c, image);
     if (status != QUIRE_OK)
-        fail_msg("not opened: %s", c->message);
+        fail_msg("not opened: %s", quire_refusal());
     uint64_t found = crowd_load_all(c);
     quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     quire_tier_get_stats(c->tier, &stats);

@@ -306,7 +306,7 @@ static void test_named_files(void **state)
     (void)state;
     kit_begin(&kit, 8, KIT_BLOCK);
     dir.hooks = &hooks;
-    assert_int_equal(qr_file_dir_open(&dir, kit.folder, (qr_sentence){NULL, 0}), QUIRE_OK);
+    assert_int_equal(qr_file_dir_open(&dir, kit.folder), QUIRE_OK);
     atomic_store(&dir.has_tmpfile, 0);
     for (uint32_t i = 0; i < 20; i++) {
         quire_tier_io io = {.key = kit_key(i % 10), .memory = kit.memory, .bytes = KIT_BLOCK};
@@ -395,7 +395,7 @@ static void test_refused(void **state)
     (void)snprintf(path, sizeof path, "%s/none", kit.folder);
     kit.config.path = path;
     assert_int_equal(kit_open(&kit), QUIRE_E_SYSTEM);
-    assert_non_null(strstr(kit.message, "cannot be opened as a directory"));
+    assert_non_null(strstr(quire_refusal(), "cannot be opened as a directory"));
     kit.config.path = kit.folder;
     assert_int_equal(kit_open(&kit), QUIRE_OK);
     kit_close(&kit);
@@ -403,13 +403,13 @@ static void test_refused(void **state)
     path[strlen(kit.folder) + 65] = 0; /* the directory of this model */
     assert_int_equal(chmod(path, 0777), 0);
     assert_int_equal(kit_open(&kit), QUIRE_E_SYSTEM);
-    assert_non_null(strstr(kit.message, "other users can write it"));
+    assert_non_null(strstr(quire_refusal(), "other users can write it"));
     kit.config.capacity_bytes = KIT_BLOCK;
     assert_int_equal(kit_open(&kit), QUIRE_E_CONFIG);
-    assert_non_null(strstr(kit.message, "is smaller than one block"));
+    assert_non_null(strstr(quire_refusal(), "is smaller than one block"));
     kit.config.direct = QUIRE_ON;
     assert_int_equal(kit_open(&kit), QUIRE_E_CONFIG);
-    assert_non_null(strstr(kit.message, "uses the page cache and threads"));
+    assert_non_null(strstr(quire_refusal(), "uses the page cache and threads"));
     kit_end(&kit);
 }
 

@@ -63,7 +63,7 @@ static void begin(world *w, uint32_t files_per_leaf, uint32_t most_made)
     w->dir.block_bytes = BLOCK;
     w->dir.capacity_bytes = (uint64_t)QR_FILE_LEAVES * files_per_leaf * (QR_FILE_PAGE + BLOCK);
     w->dir.leftover_ns = INT64_C(3600000000000);
-    assert_int_equal(qr_file_dir_open(&w->dir, w->kit.folder, (qr_sentence){NULL, 0}), QUIRE_OK);
+    assert_int_equal(qr_file_dir_open(&w->dir, w->kit.folder), QUIRE_OK);
     assert_int_equal(w->dir.leaves_per_group, 1);
     w->times = calloc(most_made, sizeof *w->times);
     assert_non_null(w->times);

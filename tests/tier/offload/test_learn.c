@@ -171,7 +171,7 @@ static void open_world_with(world *w, uint64_t block_ns, quire_switch learns, bo
     tier.self = w;
     tier.run_inline = QUIRE_ON;
     tier.hooks = hooks;
-    assert_int_equal(quire_tier_open(&tier, NULL, &w->tier, NULL, 0), QUIRE_OK);
+    assert_int_equal(quire_tier_open(&tier, NULL, &w->tier), QUIRE_OK);
     quire_hasher_config hashing = QUIRE_HASHER_CONFIG_INIT;
     hashing.seed = (quire_bytes){"0", 1};
     assert_int_equal(quire_hasher_create(&hashing, NULL, &w->hasher), QUIRE_OK);

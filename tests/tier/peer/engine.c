@@ -15,20 +15,17 @@ static const quire_group_config group = {.spec = {.kind = QUIRE_LAYER_FULL,
 
 void peer_engine_serve(peer_engine *e)
 {
-    char message[256] = "";
     quire_peer_server_config server = QUIRE_PEER_SERVER_CONFIG_INIT;
     server.address = "127.0.0.1:0";
     server.fingerprint = fingerprint;
     server.secret = SECRET;
     server.max_blocks = e->num_cpu;
     server.max_block_bytes = PEER_BLOCK_BYTES;
-    assert_int_equal(quire_peer_server_open(&server, &e->server, message, sizeof message),
-                     QUIRE_OK);
+    assert_int_equal(quire_peer_server_open(&server, &e->server), QUIRE_OK);
 }
 
 static void open_peer(peer_engine *e, uint32_t i)
 {
-    char message[256] = "";
     char address[32];
     quire_tier_peer_config peer = QUIRE_TIER_PEER_CONFIG_INIT;
     (void)snprintf(address, sizeof address, "127.0.0.1:%u",
@@ -41,15 +38,13 @@ static void open_peer(peer_engine *e, uint32_t i)
     peer.wait_ns = UINT64_C(10000000000);
     quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
     common.breaker_strikes = 1000000; /* a new identity is tried at once */
-    assert_int_equal(quire_tier_peer_open(&peer, &common, NULL, &e->tiers[i], &e->peers[i], message,
-                                          sizeof message),
+    assert_int_equal(quire_tier_peer_open(&peer, &common, NULL, &e->tiers[i], &e->peers[i]),
                      QUIRE_OK);
     e->num_tiers++;
 }
 
 static void open_device(peer_engine *e)
 {
-    char message[256] = "";
     e->blocks = calloc(PEER_GPU_BLOCKS, PEER_BLOCK_BYTES);
     e->slots = aligned_alloc(4096, (size_t)e->num_cpu * PEER_BLOCK_BYTES);
     quire_device_host_config device = QUIRE_DEVICE_HOST_CONFIG_INIT;
@@ -58,8 +53,7 @@ static void open_device(peer_engine *e)
     device.slots = e->slots;
     device.num_slots = e->num_cpu;
     device.block_bytes = PEER_BLOCK_BYTES;
-    assert_int_equal(quire_device_host_open(&device, NULL, &e->device, message, sizeof message),
-                     QUIRE_OK);
+    assert_int_equal(quire_device_host_open(&device, NULL, &e->device), QUIRE_OK);
 }
 
 void peer_engine_set(peer_engine *e, quire_sched_config *config)

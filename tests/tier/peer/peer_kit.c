@@ -52,8 +52,8 @@ int peer_serve(peer_kit *k)
     if (c->secret == NULL && c->secret_file == NULL && c->get_secret == NULL)
         c->secret = PEER_SECRET;
     c->max_blocks = c->max_blocks == 0 ? k->num_blocks : c->max_blocks;
-    int status = quire_peer_server_open(c, &k->server, k->message, sizeof k->message);
-    assert_int_equal(status != QUIRE_OK, k->message[0] != 0);
+    int status = quire_peer_server_open(c, &k->server);
+    assert_int_equal(status != QUIRE_OK, quire_refusal()[0] != 0);
     if (status != QUIRE_OK)
         return status;
     k->memory = calloc(k->num_blocks, k->bytes);
@@ -82,9 +82,8 @@ int peer_connect(peer_kit *k)
     k->common.hooks.user = k;
     k->common.hooks.log = keep_log;
     k->into = k->into == NULL ? calloc(PEER_MAX_IOS, k->bytes) : k->into;
-    int status = quire_tier_peer_open(c, &k->common, NULL, &k->tier, &k->peer, k->message,
-                                      sizeof k->message);
-    assert_int_equal(status != QUIRE_OK, k->message[0] != 0);
+    int status = quire_tier_peer_open(c, &k->common, NULL, &k->tier, &k->peer);
+    assert_int_equal(status != QUIRE_OK, quire_refusal()[0] != 0);
     return status;
 }
 

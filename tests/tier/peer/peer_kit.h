@@ -35,7 +35,6 @@ typedef struct peer_kit {
     quire_tier_io ios[PEER_MAX_IOS];
     unsigned char *into; /* PEER_MAX_IOS blocks */
     char log[2048];
-    char message[256];
 } peer_kit;
 
 int peer_serve(peer_kit *k); /* all blocks are offered, every other one with its CRC */

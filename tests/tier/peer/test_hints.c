@@ -96,7 +96,6 @@ static void what_is_not_whole_is_asked(void **state)
 static void events_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
-    char message[256] = "";
     unsigned char bytes[HASH_BYTES];
     static const unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES] = {1};
     quire_tier_peer *peer = NULL;
@@ -105,9 +104,8 @@ static void events_that_do_not_fit_are_refused(void **state)
     config.fingerprint = fingerprint;
     config.secret = "sixteen letters!";
     config.max_hints = (1u << 26) + 1;
-    assert_int_equal(quire_tier_peer_create(&config, 1, NULL, &peer, message, sizeof message),
-                     QUIRE_E_CONFIG);
-    assert_string_equal(message, "invalid max_hints (expected at most 2^26, 67,108,864)");
+    assert_int_equal(quire_tier_peer_create(&config, 1, NULL, &peer), QUIRE_E_CONFIG);
+    assert_string_equal(quire_refusal(), "invalid max_hints (expected at most 2^26, 67,108,864)");
     quire_wire_hash hash = {.bytes = hash_of(1, bytes)};
     quire_wire_event event = {.size = sizeof(quire_wire_event),
                               .kind = QUIRE_WIRE_STORED,
@@ -115,14 +113,12 @@ static void events_that_do_not_fit_are_refused(void **state)
                               .num_hashes = 1,
                               .medium = {"CPU", 3}};
     config.max_hints = 0;
-    assert_int_equal(quire_tier_peer_create(&config, 1, NULL, &peer, message, sizeof message),
-                     QUIRE_OK);
+    assert_int_equal(quire_tier_peer_create(&config, 1, NULL, &peer), QUIRE_OK);
     assert_int_equal(quire_tier_peer_take_event(peer, &event), QUIRE_E_DISABLED);
     assert_int_equal(quire_tier_peer_set_whole(peer, 1), QUIRE_E_DISABLED);
     quire_tier_peer_ops()->close(peer);
     config.max_hints = 1;
-    assert_int_equal(quire_tier_peer_create(&config, 1, NULL, &peer, message, sizeof message),
-                     QUIRE_OK);
+    assert_int_equal(quire_tier_peer_create(&config, 1, NULL, &peer), QUIRE_OK);
     quire_tier_peer_stats stats = QUIRE_TIER_PEER_STATS_INIT;
     assert_int_equal(quire_tier_peer_take_event(NULL, &event), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_tier_peer_take_event(peer, NULL), QUIRE_E_ARGUMENT);
@@ -158,19 +154,16 @@ typedef struct listener {
 
 static void listen_to(listener *l, const peer_engine *from, quire_tier_peer *peer)
 {
-    char message[256] = "";
     quire_publisher_config publisher = QUIRE_PUBLISHER_CONFIG_INIT;
     publisher.monitor = quire_sched_monitor(from->sched);
     publisher.endpoint = "tcp://127.0.0.1:*";
     publisher.replay_endpoint = "tcp://127.0.0.1:*";
     publisher.hashes_as_bytes = 1;
-    assert_int_equal(quire_publisher_create(&publisher, &l->publisher, message, sizeof message),
-                     QUIRE_OK);
+    assert_int_equal(quire_publisher_create(&publisher, &l->publisher), QUIRE_OK);
     quire_subscriber_config subscriber = QUIRE_SUBSCRIBER_CONFIG_INIT;
     subscriber.endpoint = quire_publisher_endpoint(l->publisher);
     subscriber.replay_endpoint = quire_publisher_replay_endpoint(l->publisher);
-    assert_int_equal(quire_subscriber_create(&subscriber, &l->subscriber, message, sizeof message),
-                     QUIRE_OK);
+    assert_int_equal(quire_subscriber_create(&subscriber, &l->subscriber), QUIRE_OK);
     l->peer = peer;
 }
 

@@ -120,7 +120,6 @@ static void be_peer(const char *address, int told, uint64_t own_seed)
 {
     quire_peer_server_config config = QUIRE_PEER_SERVER_CONFIG_INIT;
     quire_peer_server *server;
-    char message[256];
     uint64_t random = own_seed;
     unsigned char *memory = calloc(NUM_SLOTS, bytes);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -129,10 +128,9 @@ static void be_peer(const char *address, int told, uint64_t own_seed)
     config.fingerprint = fingerprint;
     config.secret = SECRET;
     config.max_blocks = NUM_SLOTS;
-    for (int tries = 0; quire_peer_server_open(&config, &server, message, sizeof message) != 0;
-         tries++) {
+    for (int tries = 0; quire_peer_server_open(&config, &server) != 0; tries++) {
         if (tries == 500)
-            give_up(message);
+            give_up(quire_refusal());
         sleep_us(10000); /* the port is still the one's before */
     }
     for (uint32_t slot = 0; slot < NUM_SLOTS; slot++)
@@ -241,7 +239,6 @@ static pid_t disturb(pid_t pid, uint32_t *port, uint64_t *random)
 static quire_tier *open_tier(uint32_t port)
 {
     char address[32];
-    char message[256];
     quire_tier_peer_config config = QUIRE_TIER_PEER_CONFIG_INIT;
     quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
     quire_tier *tier;
@@ -254,8 +251,8 @@ static quire_tier *open_tier(uint32_t port)
     config.late_ns = 50000000;
     common.deadline_ns = 60000000;
     common.breaker_ns = 5000000;
-    if (quire_tier_peer_open(&config, &common, NULL, &tier, NULL, message, sizeof message) != 0)
-        give_up(message);
+    if (quire_tier_peer_open(&config, &common, NULL, &tier, NULL) != 0)
+        give_up(quire_refusal());
     return tier;
 }
 

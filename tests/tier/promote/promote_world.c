@@ -83,7 +83,6 @@ static void choose_groups(world *w)
 
 static void open_tier(world *w, uint32_t t)
 {
-    char message[256];
     faulty_config faults = {.max_keys = w->config.max_keys > 0 ? w->config.max_keys : 100000,
                             .max_bytes = WORLD_BYTES,
                             .seed = w->config.seed + t,
@@ -97,8 +96,7 @@ static void open_tier(world *w, uint32_t t)
     config.run_inline = w->config.has_threads ? QUIRE_OFF : QUIRE_ON;
     config.breaker_ns = w->config.breaker_ns > 0 ? w->config.breaker_ns : 30000000;
     config.hooks = world_hooks(w);
-    assert_int_equal(quire_tier_open(&config, NULL, &w->tiers[t], message, sizeof message),
-                     QUIRE_OK);
+    assert_int_equal(quire_tier_open(&config, NULL, &w->tiers[t]), QUIRE_OK);
 }
 
 static void open_lower(world *w, const quire_cache_config *cache)

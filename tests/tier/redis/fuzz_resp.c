@@ -104,7 +104,7 @@ static void create(void)
     config.fingerprint = fingerprint;
     config.max_nodes = 4;
     config.connections = 1;
-    MUTATE_EXPECT(quire_tier_redis_create(&config, NUM_JOBS, NULL, &redis, NULL, 0) == QUIRE_OK);
+    MUTATE_EXPECT(quire_tier_redis_create(&config, NUM_JOBS, NULL, &redis) == QUIRE_OK);
     redis->net.ends = &ends;
     line = &redis->links[0];
 }

@@ -304,8 +304,7 @@ int redis_tier_open_at(redis_tier *t, const char *const *addresses, uint32_t num
         t->bytes = 10000;
     t->memory = calloc(REDIS_MAX_IOS, t->bytes);
     assert_non_null(t->memory);
-    int status =
-        quire_tier_redis_open(c, &common, NULL, &t->tier, &t->redis, t->message, sizeof t->message);
+    int status = quire_tier_redis_open(c, &common, NULL, &t->tier, &t->redis);
     if (status != QUIRE_OK)
         free(t->memory);
     return status;
@@ -320,7 +319,7 @@ void redis_tier_open(redis_tier *t, const redis_server *servers, int n)
         addresses[i] = texts[i];
     }
     if (redis_tier_open_at(t, addresses, (uint32_t)n) != QUIRE_OK)
-        fail_msg("open: %s", t->message);
+        fail_msg("open: %s", quire_refusal());
 }
 
 void redis_fill(redis_tier *t, quire_tier_op op, uint32_t key, uint32_t num)

@@ -70,7 +70,6 @@ typedef struct redis_tier {
     unsigned char *memory;
     uint64_t took_ms;
     char log[4096]; /* all lines */
-    char message[256];
 } redis_tier;
 
 /* Addresses as text; NULL at the end of none: num says how many. */

@@ -24,7 +24,7 @@ static void set_up(stage *s)
     (void)snprintf(s->address, sizeof s->address, "127.0.0.1:%d", redis_fake_port(s->fake));
     s->addresses[0] = s->address;
     if (redis_tier_open_at(&s->tier, s->addresses, 1) != QUIRE_OK)
-        fail_msg("%s", s->tier.message);
+        fail_msg("%s", quire_refusal());
 }
 
 static void tear_down(stage *s)

@@ -85,7 +85,7 @@ static void open_line(void)
     config.num_servers = 1;
     config.fingerprint = fingerprint;
     config.connections = 1;
-    assert_int_equal(quire_tier_redis_create(&config, 4, NULL, &redis, NULL, 0), QUIRE_OK);
+    assert_int_equal(quire_tier_redis_create(&config, 4, NULL, &redis), QUIRE_OK);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
     other_end = pair[1];
     memset(redis->owner, 0, sizeof redis->owner);

@@ -396,10 +396,9 @@ static quire_tier_redis_config good_config(void)
 static void expect_config(const quire_tier_redis_config *c, int status)
 {
     quire_tier_redis *redis;
-    char message[256] = "";
-    int got = quire_tier_redis_create(c, 0, NULL, &redis, message, sizeof message);
+    int got = quire_tier_redis_create(c, 0, NULL, &redis);
     assert_int_equal(got, status);
-    assert_int_equal(message[0] != 0, status != QUIRE_OK);
+    assert_int_equal(quire_refusal()[0] != 0, status != QUIRE_OK);
     assert_int_equal(redis != NULL, status == QUIRE_OK);
     if (redis != NULL)
         quire_tier_redis_ops()->close(redis);
@@ -446,7 +445,7 @@ static void configs_are_checked(void **state)
     expect_config(&c, QUIRE_E_CONFIG);
     c.tls = 1;
     expect_config(&c, QUIRE_E_CONFIG); /* there is no such file, or no TLS */
-    assert_int_equal(quire_tier_redis_create(NULL, 0, NULL, NULL, NULL, 0), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_tier_redis_create(NULL, 0, NULL, NULL), QUIRE_E_ARGUMENT);
 }
 
 static void password_files_are_private(void **state)
@@ -458,10 +457,8 @@ static void password_files_are_private(void **state)
     quire_tier_redis_config c = good_config();
     c.password_file = path;
     quire_tier_redis *redis;
-    char message[256] = "";
-    assert_int_equal(quire_tier_redis_create(&c, 0, NULL, &redis, message, sizeof message),
-                     QUIRE_E_CONFIG);
-    assert_non_null(strstr(message, "the file is empty"));
+    assert_int_equal(quire_tier_redis_create(&c, 0, NULL, &redis), QUIRE_E_CONFIG);
+    assert_non_null(strstr(quire_refusal(), "the file is empty"));
     assert_int_equal(write(fd, "secret\n", 7), 7);
     expect_config(&c, QUIRE_OK);
     assert_int_equal(fchmod(fd, 0644), 0);
@@ -476,17 +473,14 @@ static void common_has_no_ops(void **state)
 {
     (void)state;
     quire_tier *tier = NULL;
-    char message[256] = "";
     quire_tier_redis_config c = good_config();
     quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
     common.ops = quire_tier_redis_ops();
-    assert_int_equal(quire_tier_redis_open(&c, &common, NULL, &tier, NULL, message, sizeof message),
-                     QUIRE_E_ARGUMENT);
-    assert_non_null(strstr(message, "common.ops"));
+    assert_int_equal(quire_tier_redis_open(&c, &common, NULL, &tier, NULL), QUIRE_E_ARGUMENT);
+    assert_non_null(strstr(quire_refusal(), "common.ops"));
     common.ops = NULL;
     common.self = &c;
-    assert_int_equal(quire_tier_redis_open(&c, &common, NULL, &tier, NULL, message, sizeof message),
-                     QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_tier_redis_open(&c, &common, NULL, &tier, NULL), QUIRE_E_ARGUMENT);
     assert_null(tier);
 }
 
@@ -527,7 +521,7 @@ static void stuck_nodes_leave_room(void **state)
     quire_tier_redis_config c = good_config();
     c.servers = two;
     c.num_servers = 2;
-    assert_int_equal(quire_tier_redis_create(&c, 4, NULL, &redis, NULL, 0), QUIRE_OK);
+    assert_int_equal(quire_tier_redis_create(&c, 4, NULL, &redis), QUIRE_OK);
     quire_tier_io *ios = calloc(MANY, sizeof *ios);
     quire_tier_job job = {
         .op = QUIRE_TIER_FIND, .num_ios = MANY, .ios = ios, .due_ns = UINT64_MAX - 1};

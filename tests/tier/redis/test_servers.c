@@ -57,7 +57,7 @@ static void down_at_start(void **state)
     redis_end(&s, SIGKILL);
     (void)snprintf(address, sizeof address, "127.0.0.1:%d", s.port);
     assert_int_equal(redis_tier_open_at(&waiting, addresses, 1), QUIRE_E_SYSTEM);
-    assert_non_null(strstr(waiting.message, "Connection refused"));
+    assert_non_null(strstr(quire_refusal(), "Connection refused"));
     redis_tier_open(&t, &s, 1);
     for (int i = 0; i < 5; i++) {
         redis_do(&t, QUIRE_TIER_LOAD, 0, 10);

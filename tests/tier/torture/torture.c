@@ -104,12 +104,11 @@ static void live_an_era(torture *t, uint32_t era, uint64_t moves)
 static void test_torture(void **state)
 {
     torture *t = *state;
-    char message[256];
     quire_host_memory_config host = QUIRE_HOST_MEMORY_CONFIG_INIT;
     host.bytes = (uint64_t)TORTURE_CPU * TORTURE_BYTES;
     t->gpu = aligned_alloc(4096, (size_t)TORTURE_GPU * TORTURE_BYTES);
     assert_non_null(t->gpu);
-    assert_int_equal(quire_host_memory_open(&host, &t->host, message, sizeof message), QUIRE_OK);
+    assert_int_equal(quire_host_memory_open(&host, &t->host), QUIRE_OK);
     t->cpu = quire_host_memory_get_info(t->host)->data;
     torture_begin_tiers(t);
     uint64_t eras = t->options.moves / MOVES_IN_ERA;

@@ -398,15 +398,13 @@ static quire_sched_config sched_config(torture *t)
 
 static void open_device(torture *t)
 {
-    char message[256];
     quire_device_host_config config = QUIRE_DEVICE_HOST_CONFIG_INIT;
     config.blocks = t->gpu;
     config.num_blocks = TORTURE_GPU;
     config.slots = t->cpu;
     config.num_slots = TORTURE_CPU;
     config.block_bytes = TORTURE_BYTES;
-    assert_int_equal(quire_device_host_open(&config, NULL, &t->device, message, sizeof message),
-                     QUIRE_OK);
+    assert_int_equal(quire_device_host_open(&config, NULL, &t->device), QUIRE_OK);
 }
 
 void torture_open_engine(torture *t)

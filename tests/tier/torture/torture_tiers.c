@@ -90,7 +90,6 @@ static void fingerprint_of(const torture *t, unsigned char *fingerprint)
 
 static void open_file(torture *t)
 {
-    char message[512] = "";
     char path[128];
     quire_tier_config common = common_config(t, "file");
     quire_tier_file_config config = QUIRE_TIER_FILE_CONFIG_INIT;
@@ -104,14 +103,13 @@ static void open_file(torture *t)
     config.uring = torture_chance(t, 2) ? QUIRE_DEFAULT : QUIRE_OFF;
     fingerprint_of(t, config.fingerprint);
     quire_tier *tier = NULL;
-    if (quire_tier_file_open(&config, &common, NULL, &tier, message, sizeof message) != QUIRE_OK)
-        fail_msg("%s", message);
+    if (quire_tier_file_open(&config, &common, NULL, &tier) != QUIRE_OK)
+        fail_msg("%s", quire_refusal());
     add_tier(t, tier, "file");
 }
 
 static void open_directory(torture *t)
 {
-    char message[512] = "";
     char path[128];
     quire_tier_config common = common_config(t, "directory");
     quire_tier_file_config config = QUIRE_TIER_FILE_CONFIG_INIT;
@@ -124,14 +122,13 @@ static void open_directory(torture *t)
     config.threads = 2;
     fingerprint_of(t, config.fingerprint);
     quire_tier *tier = NULL;
-    if (quire_tier_file_open(&config, &common, NULL, &tier, message, sizeof message) != QUIRE_OK)
-        fail_msg("%s", message);
+    if (quire_tier_file_open(&config, &common, NULL, &tier) != QUIRE_OK)
+        fail_msg("%s", quire_refusal());
     add_tier(t, tier, "directory");
 }
 
 static void open_redis(torture *t)
 {
-    char message[512] = "";
     char names[TORTURE_NODES][32];
     const char *servers[TORTURE_NODES];
     unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
@@ -151,15 +148,13 @@ static void open_redis(torture *t)
     config.event_keys = 1500;
     config.usage_ns = 20000000;
     quire_tier *tier = NULL;
-    if (quire_tier_redis_open(&config, &common, NULL, &tier, NULL, message, sizeof message) !=
-        QUIRE_OK)
-        fail_msg("%s", message);
+    if (quire_tier_redis_open(&config, &common, NULL, &tier, NULL) != QUIRE_OK)
+        fail_msg("%s", quire_refusal());
     add_tier(t, tier, "redis");
 }
 
 static void open_faulty(torture *t, bool is_shared)
 {
-    char message[512] = "";
     faulty_config faults = {.max_keys = FAULTY_KEYS,
                             .max_bytes = TORTURE_BYTES,
                             .seed = t->options.seed,
@@ -169,8 +164,8 @@ static void open_faulty(torture *t, bool is_shared)
     common.ops = faulty_ops();
     common.self = t->part;
     quire_tier *tier = NULL;
-    if (quire_tier_open(&common, NULL, &tier, message, sizeof message) != QUIRE_OK)
-        fail_msg("%s", message);
+    if (quire_tier_open(&common, NULL, &tier) != QUIRE_OK)
+        fail_msg("%s", quire_refusal());
     add_tier(t, tier, "faulty");
 }
 

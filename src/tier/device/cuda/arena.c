@@ -11,6 +11,9 @@
 #include "base/bits.h"
 #include "base/config.h"
 #include "base/hooks.h"
+#include "base/refuse.h"
+
+#include <stdio.h>
 
 enum { MOST_LAYERS = 4096 };
 
@@ -36,7 +39,7 @@ static quire_cuda_arena *create_arena(const quire_cuda_arena_config *config)
     return arena;
 }
 
-static int take_device_memory(quire_cuda_arena *arena, qr_sentence message)
+static int take_device_memory(quire_cuda_arena *arena)
 {
     const qr_cuda_calls *calls = &arena->cuda->driver.calls;
     size_t bytes = (size_t)arena->view.bytes;
@@ -44,7 +47,7 @@ static int take_device_memory(quire_cuda_arena *arena, qr_sentence message)
     size_t total = 0;
     char what[128];
     if (qr_gpu_enter(arena->cuda) != QUIRE_OK)
-        return qr_fail(message, QUIRE_E_SYSTEM, "the GPU is broken: %s", arena->cuda->info.what);
+        return qr_fail(QUIRE_E_SYSTEM, "the GPU is broken: %s", arena->cuda->info.what);
     qr_cu_result result = qr_gpu_alloc(arena->cuda, bytes, &arena->view.base);
     if (result == QR_CU_SUCCESS) {
         result = calls->cuMemsetD8Async(arena->view.base, 0, bytes, arena->cuda->stream);
@@ -56,10 +59,10 @@ static int take_device_memory(quire_cuda_arena *arena, qr_sentence message)
     qr_gpu_leave(arena->cuda);
     if (result == QR_CU_SUCCESS)
         return QUIRE_OK;
-    qr_say((qr_sentence){what, sizeof what},
-           "out of GPU memory: %zu MiB of KV memory requested, %zu MiB free", bytes >> 20,
-           free_bytes >> 20);
-    return qr_gpu_explain(arena->cuda, result, what, message);
+    (void)snprintf(what, sizeof what,
+                   "out of GPU memory: %zu MiB of KV memory requested, %zu MiB free", bytes >> 20,
+                   free_bytes >> 20);
+    return qr_gpu_explain(arena->cuda, result, what);
 }
 
 static void lay_out(quire_cuda_arena *arena, const quire_cuda_arena_config *config)
@@ -75,9 +78,9 @@ static void lay_out(quire_cuda_arena *arena, const quire_cuda_arena_config *conf
 }
 
 QUIRE_API int quire_cuda_arena_open(quire_cuda *cuda, const quire_cuda_arena_config *callers,
-                                    quire_cuda_arena **arena, char *text, size_t text_bytes)
+                                    quire_cuda_arena **arena)
 {
-    qr_sentence message = {text, text_bytes};
+    qr_refuse_clear();
     quire_cuda_arena_config config;
     int status = qr_config_read(&config, sizeof config, callers);
     if (status == QUIRE_OK && (cuda == NULL || arena == NULL))
@@ -94,14 +97,13 @@ QUIRE_API int quire_cuda_arena_open(quire_cuda *cuda, const quire_cuda_arena_con
         status = bytes == SIZE_MAX ? QUIRE_E_CONFIG : QUIRE_OK;
     }
     if (status != QUIRE_OK)
-        return qr_fail(message, status, "the arena's config: %s", quire_strerror(status));
+        return qr_fail(status, "the arena's config: %s", quire_strerror(status));
     quire_cuda_arena *a = create_arena(&config);
     if (a == NULL)
-        return qr_fail(message, QUIRE_E_NOMEM, "out of memory for an arena of %u layers",
-                       config.num_layers);
+        return qr_fail(QUIRE_E_NOMEM, "out of memory for an arena of %u layers", config.num_layers);
     a->cuda = cuda;
     a->view.bytes = bytes;
-    status = take_device_memory(a, message);
+    status = take_device_memory(a);
     if (status != QUIRE_OK) {
         quire_cuda_arena_close(a);
         return status;

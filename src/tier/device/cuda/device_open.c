@@ -4,6 +4,7 @@
 
 #include "base/config.h"
 #include "base/hooks.h"
+#include "base/refuse.h"
 
 enum { MANY = 256, MOST_JOBS = 65536, MOST_COPIES = 65536, MOST_REGIONS = 65536 };
 enum { SOME_PIECES = 16384, SOME_CTAS = 64, MOST_CTAS = 4096, WARP = 32 };
@@ -130,7 +131,7 @@ static bool is_pinned(const qr_cuda_calls *calls, const unsigned char *memory, s
     return true;
 }
 
-static int pin_slots(qr_cuda_device *d, const quire_device_cuda_config *config, qr_sentence message)
+static int pin_slots(qr_cuda_device *d, const quire_device_cuda_config *config)
 {
     const qr_cuda_calls *calls = &d->cuda->driver.calls;
     size_t bytes = (size_t)(config->num_slots * d->map.block_bytes);
@@ -149,14 +150,13 @@ static int pin_slots(qr_cuda_device *d, const quire_device_cuda_config *config, 
     if (result == QR_CU_SUCCESS)
         return QUIRE_OK;
     if (config->pin == QUIRE_OFF)
-        return qr_gpu_explain(d->cuda, result, "the slots are not pinned", message);
+        return qr_gpu_explain(d->cuda, result, "the slots are not pinned");
     return qr_gpu_explain(d->cuda, result,
                           "cannot pin the slots; they need whole pages without other data, and a "
-                          "sufficient limit (ulimit -l)",
-                          message);
+                          "sufficient limit (ulimit -l)");
 }
 
-static int take_pinned(qr_cuda_device *d, qr_sentence message)
+static int take_pinned(qr_cuda_device *d)
 {
     size_t pairs = (size_t)d->max_jobs * d->max_copies;
     size_t areas = (size_t)QR_NUM_AREAS * d->max_copies;
@@ -166,8 +166,7 @@ static int take_pinned(qr_cuda_device *d, qr_sentence message)
     qr_cu_address address = 0;
     qr_cu_result result = qr_gpu_alloc_pinned(d->cuda, bytes, &d->pinned, &address);
     if (result != QR_CU_SUCCESS)
-        return qr_gpu_explain(d->cuda, result, "out of pinned memory for the lists of jobs",
-                              message);
+        return qr_gpu_explain(d->cuda, result, "out of pinned memory for the lists of jobs");
     d->pairs = d->pinned;
     d->areas = d->pairs + pairs;
     d->crcs = (uint32_t *)(void *)(d->areas + areas);
@@ -193,18 +192,16 @@ static qr_cu_result make_streams(qr_cuda_device *d)
     return result;
 }
 
-static int set_up_device(qr_cuda_device *d, const quire_device_cuda_config *config,
-                         qr_sentence message)
+static int set_up_device(qr_cuda_device *d, const quire_device_cuda_config *config)
 {
-    int status = pin_slots(d, config, message);
+    int status = pin_slots(d, config);
     if (status == QUIRE_OK)
-        status = take_pinned(d, message);
+        status = take_pinned(d);
     if (status != QUIRE_OK)
         return status;
     qr_cu_result result = make_streams(d);
     if (result != QR_CU_SUCCESS)
-        return qr_gpu_explain(d->cuda, result, "cannot create streams and events on the GPU",
-                              message);
+        return qr_gpu_explain(d->cuda, result, "cannot create streams and events on the GPU");
     if (d->cuda->info.has_kernels != 0 && d->map.is_aligned)
         result = qr_cuda_map_upload(&d->map, d->cuda);
     bool is_staged =
@@ -213,7 +210,7 @@ static int set_up_device(qr_cuda_device *d, const quire_device_cuda_config *conf
         result = qr_cuda_stage_open(&d->stage, d->cuda, &d->map, config->stage_bytes,
                                     config->max_copies);
     if (result != QR_CU_SUCCESS)
-        return qr_gpu_explain(d->cuda, result, "out of GPU memory for maps and stages", message);
+        return qr_gpu_explain(d->cuda, result, "out of GPU memory for maps and stages");
     return QUIRE_OK;
 }
 
@@ -243,11 +240,11 @@ void qr_cuda_device_release(qr_cuda_device *d)
 /* ---- opening --------------------------------------------------------------- */
 
 static int open_device(const quire_device_cuda_config *config, const quire_allocator *allocator,
-                       qr_cuda_device **device, qr_sentence message)
+                       qr_cuda_device **device)
 {
     qr_cuda_device *d = create_cuda_device(config, allocator);
     if (d == NULL)
-        return qr_fail(message, QUIRE_E_NOMEM, "out of memory for a GPU device of %u jobs",
+        return qr_fail(QUIRE_E_NOMEM, "out of memory for a GPU device of %u jobs",
                        config->max_jobs);
     const char *wrong =
         qr_cuda_map_fill(&d->map, config->regions, config->num_regions, config->num_blocks);
@@ -258,7 +255,7 @@ static int open_device(const quire_device_cuda_config *config, const quire_alloc
     if (wrong == NULL)
         wrong = choose_methods(d, config);
     if (wrong != NULL) {
-        qr_say(message, "the GPU device's config: %s", wrong);
+        qr_say("the GPU device's config: %s", wrong);
         qr_owner_release(&d->owner);
         return QUIRE_E_CONFIG;
     }
@@ -266,10 +263,10 @@ static int open_device(const quire_device_cuda_config *config, const quire_alloc
     d->copier.map = &d->map;
     int status = qr_gpu_enter(d->cuda);
     if (status == QUIRE_OK) {
-        status = set_up_device(d, config, message);
+        status = set_up_device(d, config);
         qr_gpu_leave(d->cuda);
     } else {
-        qr_say(message, "the GPU is broken: %s", d->cuda->info.what);
+        qr_say("the GPU is broken: %s", d->cuda->info.what);
     }
     if (status != QUIRE_OK)
         qr_cuda_device_release(d);
@@ -279,20 +276,19 @@ static int open_device(const quire_device_cuda_config *config, const quire_alloc
 }
 
 QUIRE_API int quire_device_cuda_open(const quire_device_cuda_config *callers,
-                                     const quire_allocator *allocator, quire_device *device,
-                                     char *text, size_t text_bytes)
+                                     const quire_allocator *allocator, quire_device *device)
 {
-    qr_sentence message = {text, text_bytes};
+    qr_refuse_clear();
     quire_device_cuda_config config;
     int status = qr_config_read(&config, sizeof config, callers);
     if (status == QUIRE_OK && (device == NULL || (allocator != NULL && (allocator->alloc == NULL ||
                                                                         allocator->free == NULL))))
         status = QUIRE_E_ARGUMENT;
     if (status != QUIRE_OK)
-        return qr_fail(message, status, "the GPU device's config: %s", quire_strerror(status));
+        return qr_fail(status, "the GPU device's config: %s", quire_strerror(status));
     const char *wrong = what_is_wrong_with(&config);
     if (wrong != NULL)
-        return qr_fail(message, QUIRE_E_CONFIG, "the GPU device's config: %s", wrong);
+        return qr_fail(QUIRE_E_CONFIG, "the GPU device's config: %s", wrong);
     config.max_jobs = config.max_jobs == 0 ? MANY : config.max_jobs;
     config.max_copies = config.max_copies == 0 ? MANY : config.max_copies;
     config.max_pieces = config.max_pieces == 0 ? SOME_PIECES : config.max_pieces;
@@ -301,7 +297,7 @@ QUIRE_API int quire_device_cuda_open(const quire_device_cuda_config *callers,
     config.staged_from = config.staged_from == 0 ? STAGED_FROM : config.staged_from;
     config.stage_bytes = config.stage_bytes == 0 ? STAGE_BYTES : config.stage_bytes;
     qr_cuda_device *d = NULL;
-    status = open_device(&config, allocator, &d, message);
+    status = open_device(&config, allocator, &d);
     if (status == QUIRE_OK)
         *device = (quire_device){&QR_CUDA_OPS, d};
     return status;

@@ -1,8 +1,10 @@
 #include "tier/device/cuda/driver.h"
 
 #include "base/hooks.h"
+#include "base/refuse.h"
 
 #include <quire/error.h>
+#include <stdio.h>
 
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -36,13 +38,13 @@ static const char *find_calls(qr_cuda_driver *driver)
     return NULL;
 }
 
-static int start_driver(qr_cuda_driver *driver, const char *path, qr_sentence message)
+static int start_driver(qr_cuda_driver *driver, const char *path)
 {
     char why[160];
     const char *missing = find_calls(driver);
     if (missing != NULL)
         return qr_fail(
-            message, QUIRE_E_SYSTEM,
+            QUIRE_E_SYSTEM,
             "%s has no %s: not a CUDA driver, or older than 11.0; install a newer driver", path,
             missing);
     qr_cu_result result = driver->calls.cuInit(0);
@@ -50,18 +52,18 @@ static int start_driver(qr_cuda_driver *driver, const char *path, qr_sentence me
         result = driver->calls.cuDriverGetVersion(&driver->version);
     if (result != QR_CU_SUCCESS) {
         qr_cuda_describe(driver, result, why, sizeof why);
-        return qr_fail(message, QUIRE_E_SYSTEM,
-                       "the CUDA driver does not start: %s; nvidia-smi may say why", why);
+        return qr_fail(QUIRE_E_SYSTEM, "the CUDA driver does not start: %s; nvidia-smi may say why",
+                       why);
     }
     if (driver->version < LEAST_VERSION)
         return qr_fail(
-            message, QUIRE_E_SYSTEM,
+            QUIRE_E_SYSTEM,
             "CUDA driver %d.%d is too old (expected 11.0 or newer); install a newer driver",
             driver->version / 1000, driver->version % 1000 / 10);
     return QUIRE_OK;
 }
 
-int qr_cuda_driver_open(qr_cuda_driver *driver, const char *path, qr_sentence message)
+int qr_cuda_driver_open(qr_cuda_driver *driver, const char *path)
 {
     memset(driver, 0, sizeof *driver);
     if (path == NULL)
@@ -72,11 +74,11 @@ int qr_cuda_driver_open(qr_cuda_driver *driver, const char *path, qr_sentence me
     if (driver->library == NULL) {
         const char *why = dlerror();
         return qr_fail(
-            message, QUIRE_E_SYSTEM,
+            QUIRE_E_SYSTEM,
             "CUDA driver not found: %s; it comes with the GPU's driver, not with the toolkit",
             why != NULL ? why : path);
     }
-    int status = start_driver(driver, path, message);
+    int status = start_driver(driver, path);
     if (status != QUIRE_OK)
         qr_cuda_driver_close(driver);
     return status;
@@ -98,8 +100,7 @@ void qr_cuda_describe(const qr_cuda_driver *driver, qr_cu_result result, char *t
     if (driver->calls.cuGetErrorString != NULL)
         (void)driver->calls.cuGetErrorString(result, &sentence);
     if (name == NULL)
-        qr_say((qr_sentence){text, bytes}, "CUDA error %d", result);
+        (void)snprintf(text, bytes, "CUDA error %d", result);
     else
-        qr_say((qr_sentence){text, bytes}, "%s (%s)", name,
-               sentence != NULL ? sentence : "no text");
+        (void)snprintf(text, bytes, "%s (%s)", name, sentence != NULL ? sentence : "no text");
 }

@@ -17,7 +17,7 @@ typedef struct qr_cuda_driver {
 } qr_cuda_driver;
 
 /* QUIRE_E_SYSTEM: there is none, it is too old, or it does not start; message says which. */
-int qr_cuda_driver_open(qr_cuda_driver *driver, const char *path, qr_sentence message);
+int qr_cuda_driver_open(qr_cuda_driver *driver, const char *path);
 void qr_cuda_driver_close(qr_cuda_driver *driver); /* one that is not open is fine */
 
 /* "CUDA_ERROR_OUT_OF_MEMORY (out of memory)" */

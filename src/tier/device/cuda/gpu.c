@@ -2,7 +2,9 @@
 
 #include "base/config.h"
 #include "base/hooks.h"
+#include "base/refuse.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 
 /* Of kernels.cu; empty where no compiler for it was there. */
@@ -17,10 +19,14 @@ static const char *const KERNEL_NAMES[QR_NUM_KERNELS] = {
 
 /* ---- errors ---------------------------------------------------------------- */
 
-/* What is wrong with it, or with its kernels. */
-static qr_sentence what_of(quire_cuda *cuda)
+/* Says what is wrong with it, or with its kernels. */
+static void note(quire_cuda *cuda, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void note(quire_cuda *cuda, const char *format, ...)
 {
-    return (qr_sentence){cuda->info.what, sizeof cuda->info.what};
+    va_list values;
+    va_start(values, format);
+    (void)vsnprintf(cuda->info.what, sizeof cuda->info.what, format, values);
+    va_end(values);
 }
 
 void qr_gpu_break(quire_cuda *cuda, qr_cu_result result, const char *call)
@@ -29,18 +35,17 @@ void qr_gpu_break(quire_cuda *cuda, qr_cu_result result, const char *call)
     if (cuda->info.is_broken != 0)
         return;
     qr_cuda_describe(&cuda->driver, result, why, sizeof why);
-    qr_say(what_of(cuda), "%s: %s", call, why);
+    note(cuda, "%s: %s", call, why);
     cuda->info.is_broken = 1;
     qr_log(&cuda->hooks, QUIRE_LOG_ERROR, "the GPU is broken: %s; its blocks are computed again",
            cuda->info.what);
 }
 
-int qr_gpu_explain(const quire_cuda *cuda, qr_cu_result result, const char *what,
-                   qr_sentence message)
+int qr_gpu_explain(const quire_cuda *cuda, qr_cu_result result, const char *what)
 {
     char why[96];
     qr_cuda_describe(&cuda->driver, result, why, sizeof why);
-    qr_say(message, "%s: %s", what, why);
+    qr_say("%s: %s", what, why);
     return result == QR_CU_OUT_OF_MEMORY ? QUIRE_E_NOMEM : QUIRE_E_SYSTEM;
 }
 
@@ -144,7 +149,7 @@ static void load_kernels(quire_cuda *cuda)
     void *values[2] = {log, (void *)(uintptr_t)(sizeof log - 1)};
     const qr_cuda_calls *calls = &cuda->driver.calls;
     if (qr_cuda_kernels_bytes == 0) {
-        qr_say(what_of(cuda), "no kernels: this library was built without clang or nvcc");
+        note(cuda, "no kernels: this library was built without clang or nvcc");
         return;
     }
     qr_cu_result result =
@@ -157,7 +162,7 @@ static void load_kernels(quire_cuda *cuda)
     if (result == QR_CU_SUCCESS)
         return;
     qr_cuda_describe(&cuda->driver, result, why, sizeof why);
-    qr_say(what_of(cuda), "no kernels: %s %s", why, log);
+    note(cuda, "no kernels: %s %s", why, log);
     qr_log(&cuda->hooks, QUIRE_LOG_WARNING, "%s; copies use the copy engine", cuda->info.what);
 }
 
@@ -182,13 +187,13 @@ static qr_cu_result read_info(quire_cuda *cuda)
     return result;
 }
 
-static int find_device(quire_cuda *cuda, uint32_t ordinal, qr_sentence message)
+static int find_device(quire_cuda *cuda, uint32_t ordinal)
 {
     const qr_cuda_calls *calls = &cuda->driver.calls;
     int count = 0;
     qr_cu_result result = calls->cuDeviceGetCount(&count);
     if (result == QR_CU_SUCCESS && (uint32_t)count <= ordinal)
-        return qr_fail(message, QUIRE_E_SYSTEM,
+        return qr_fail(QUIRE_E_SYSTEM,
                        "GPU %u not found: the driver shows %d; CUDA_VISIBLE_DEVICES may hide some",
                        ordinal, count);
     if (result == QR_CU_SUCCESS)
@@ -199,22 +204,21 @@ static int find_device(quire_cuda *cuda, uint32_t ordinal, qr_sentence message)
         cuda->is_retained = true;
         return QUIRE_OK;
     }
-    return qr_gpu_explain(cuda, result, "the GPU cannot be used", message);
+    return qr_gpu_explain(cuda, result, "the GPU cannot be used");
 }
 
-static int set_up_gpu(quire_cuda *cuda, const quire_cuda_config *config, qr_sentence message)
+static int set_up_gpu(quire_cuda *cuda, const quire_cuda_config *config)
 {
     int greatest = 0;
     int status = QUIRE_OK;
     if (config->context != NULL)
         cuda->context = config->context;
     else
-        status = find_device(cuda, config->device, message);
+        status = find_device(cuda, config->device);
     if (status != QUIRE_OK)
         return status;
     if (qr_gpu_enter(cuda) != QUIRE_OK)
-        return qr_fail(message, QUIRE_E_SYSTEM, "the GPU's context cannot be used: %s",
-                       cuda->info.what);
+        return qr_fail(QUIRE_E_SYSTEM, "the GPU's context cannot be used: %s", cuda->info.what);
     qr_cu_result result = QR_CU_SUCCESS;
     if (config->context != NULL)
         result = cuda->driver.calls.cuCtxGetDevice(&cuda->device);
@@ -223,21 +227,21 @@ static int set_up_gpu(quire_cuda *cuda, const quire_cuda_config *config, qr_sent
     if (result == QR_CU_SUCCESS)
         result = read_info(cuda);
     if (config->kernels == QUIRE_OFF)
-        qr_say(what_of(cuda), "no kernels: the config has them off");
+        note(cuda, "no kernels: the config has them off");
     else if (result == QR_CU_SUCCESS)
         load_kernels(cuda);
     qr_gpu_leave(cuda);
     if (result != QR_CU_SUCCESS)
-        return qr_gpu_explain(cuda, result, "the GPU cannot be used", message);
+        return qr_gpu_explain(cuda, result, "the GPU cannot be used");
     if (config->kernels == QUIRE_ON && cuda->info.has_kernels == 0)
-        return qr_fail(message, QUIRE_E_SYSTEM, "%s", cuda->info.what);
+        return qr_fail(QUIRE_E_SYSTEM, "%s", cuda->info.what);
     return QUIRE_OK;
 }
 
 QUIRE_API int quire_cuda_open(const quire_cuda_config *callers, const quire_allocator *allocator,
-                              quire_cuda **cuda, char *text, size_t text_bytes)
+                              quire_cuda **cuda)
 {
-    qr_sentence message = {text, text_bytes};
+    qr_refuse_clear();
     quire_cuda_config config;
     qr_owner owner;
     int status = qr_config_read(&config, sizeof config, callers);
@@ -245,17 +249,17 @@ QUIRE_API int quire_cuda_open(const quire_cuda_config *callers, const quire_allo
                                                                       allocator->free == NULL))))
         status = QUIRE_E_ARGUMENT;
     if (status != QUIRE_OK)
-        return qr_fail(message, status, "the GPU's config: %s", quire_strerror(status));
+        return qr_fail(status, "the GPU's config: %s", quire_strerror(status));
     quire_cuda *c = (void *)qr_owner_carve(&owner, allocator, sizeof *c).base;
     if (c == NULL)
-        return qr_fail(message, QUIRE_E_NOMEM, "out of memory");
+        return qr_fail(QUIRE_E_NOMEM, "out of memory");
     c->owner = owner;
     c->hooks = config.hooks;
     c->stream = config.stream;
     qr_fork_guard_init(&c->guard);
-    status = qr_cuda_driver_open(&c->driver, config.library, message);
+    status = qr_cuda_driver_open(&c->driver, config.library);
     if (status == QUIRE_OK)
-        status = set_up_gpu(c, &config, message);
+        status = set_up_gpu(c, &config);
     if (status != QUIRE_OK) {
         quire_cuda_close(c);
         return status;

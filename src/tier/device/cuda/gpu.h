@@ -43,8 +43,7 @@ void qr_gpu_leave(quire_cuda *cuda);
 /* Marks it as broken by what a call answered. */
 void qr_gpu_break(quire_cuda *cuda, qr_cu_result result, const char *call);
 /* What a call at opening answered, as a code; nothing is broken by it. Says so in message. */
-int qr_gpu_explain(const quire_cuda *cuda, qr_cu_result result, const char *what,
-                   qr_sentence message);
+int qr_gpu_explain(const quire_cuda *cuda, qr_cu_result result, const char *what);
 
 /* Whether a query was not answered: too early, or refused while another thread captures a graph. */
 static inline bool qr_gpu_is_not_known(qr_cu_result result)

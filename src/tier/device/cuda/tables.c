@@ -13,6 +13,7 @@
 #include "base/bits.h"
 #include "base/config.h"
 #include "base/hooks.h"
+#include "base/refuse.h"
 
 enum { SOME_DEPTH = 4, MOST_DEPTH = 64, TABLE_CTAS = 256 };
 #define MOST_ENTRIES (UINT32_C(1) << 20)
@@ -238,35 +239,33 @@ static qr_cu_result take_tables(quire_cuda_tables *t)
 }
 
 QUIRE_API int quire_cuda_tables_open(const quire_cuda_tables_config *callers,
-                                     const quire_allocator *allocator, quire_cuda_tables **tables,
-                                     char *text, size_t text_bytes)
+                                     const quire_allocator *allocator, quire_cuda_tables **tables)
 {
-    qr_sentence message = {text, text_bytes};
+    qr_refuse_clear();
     quire_cuda_tables_config config;
     int status = qr_config_read(&config, sizeof config, callers);
     if (status == QUIRE_OK && (tables == NULL || (allocator != NULL && (allocator->alloc == NULL ||
                                                                         allocator->free == NULL))))
         status = QUIRE_E_ARGUMENT;
     if (status != QUIRE_OK)
-        return qr_fail(message, status, "the tables' config: %s", quire_strerror(status));
+        return qr_fail(status, "the tables' config: %s", quire_strerror(status));
     const char *wrong = set_table_defaults(&config);
     if (wrong != NULL)
-        return qr_fail(message, QUIRE_E_CONFIG, "the tables' config: %s", wrong);
+        return qr_fail(QUIRE_E_CONFIG, "the tables' config: %s", wrong);
     if (config.cuda->info.has_kernels == 0)
-        return qr_fail(message, QUIRE_E_SYSTEM, "tables on the GPU need kernels: %s",
+        return qr_fail(QUIRE_E_SYSTEM, "tables on the GPU need kernels: %s",
                        config.cuda->info.what);
     quire_cuda_tables *t = create_tables(&config, allocator);
     if (t == NULL)
-        return qr_fail(message, QUIRE_E_NOMEM, "out of memory for tables of %u steps",
-                       config.depth);
+        return qr_fail(QUIRE_E_NOMEM, "out of memory for tables of %u steps", config.depth);
     status = qr_gpu_enter(config.cuda);
     if (status == QUIRE_OK) {
         qr_cu_result result = take_tables(t);
         if (result != QR_CU_SUCCESS)
-            status = qr_gpu_explain(config.cuda, result, "out of memory for tables", message);
+            status = qr_gpu_explain(config.cuda, result, "out of memory for tables");
         qr_gpu_leave(config.cuda);
     } else {
-        qr_say(message, "the GPU is broken: %s", config.cuda->info.what);
+        qr_say("the GPU is broken: %s", config.cuda->info.what);
     }
     if (status != QUIRE_OK)
         quire_cuda_tables_close(t);
