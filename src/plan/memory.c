@@ -47,6 +47,18 @@ static uint64_t most_pages(const quire_plan *plan, const qr_plan_share *share, u
     return most;
 }
 
+/* Of the group that has most: of the layers that the worker has, or whose pages count. */
+static uint32_t most_tuples(const quire_plan *plan, const qr_plan_share *share, bool is_counted)
+{
+    uint32_t most = 0;
+    for (uint32_t g = 0; g < plan->num_groups; g++) {
+        const qr_plan_part *part = &share->parts[g];
+        uint32_t tuples = qr_plan_num_tuples(plan, is_counted ? part->counted : part->layers);
+        most = tuples > most ? tuples : most;
+    }
+    return most;
+}
+
 /* ---- one request ----------------------------------------------------------- */
 
 static uint64_t sum_of_most_bytes(const quire_plan *plan, qr_layers layers, const qr_limits *limits)
@@ -67,16 +79,10 @@ uint64_t qr_plan_needed_bytes(const quire_plan *plan, const qr_plan_share *share
     if (plan->shape == QR_PLAN_ONE_TYPE)
         return sum_of_most_bytes(plan, share->parts[0].counted, &limits);
     uint64_t pages = 0;
-    uint32_t tuples = 0;
-    for (uint32_t g = 0; g < plan->num_groups; g++) {
+    for (uint32_t g = 0; g < plan->num_groups; g++)
         pages = qr_add_u64(pages, most_pages(plan, share, g, &limits));
-        if (plan->shape != QR_PLAN_TUPLES)
-            continue;
-        uint32_t of_group = qr_plan_num_tuples(plan, share->parts[g].counted);
-        tuples = of_group > tuples ? of_group : tuples;
-    }
     if (plan->shape == QR_PLAN_TUPLES)
-        return qr_mul_u64(qr_mul_u64(tuples, pages),
+        return qr_mul_u64(qr_mul_u64(most_tuples(plan, share, true), pages),
                           qr_plan_tuple_bytes(plan, share->parts[0].counted));
     return qr_mul_u64(qr_mul_u64(largest_part(plan, share), pages),
                       qr_plan_part_page_bytes(plan, share, 0));
@@ -130,20 +136,10 @@ static void share_one_tensor(qr_plan_tensor *tensor, uint32_t layer)
     tensor->layers.ids[tensor->layers.count++] = layer;
 }
 
-static uint32_t tuples_on_worker(const quire_plan *plan, const qr_plan_share *share)
-{
-    uint32_t most = 0;
-    for (uint32_t g = 0; g < plan->num_groups; g++) {
-        uint32_t tuples = qr_plan_num_tuples(plan, share->parts[g].layers);
-        most = tuples > most ? tuples : most;
-    }
-    return most;
-}
-
 static void make_tuple_tensors(const quire_plan *plan, qr_plan_share *share)
 {
     qr_layers sizes = share->parts[0].counted;
-    uint32_t tuples = tuples_on_worker(plan, share);
+    uint32_t tuples = most_tuples(plan, share, false);
     for (uint32_t t = 0; t < tuples; t++)
         for (uint64_t page = qr_plan_next_page(plan, sizes, 0); page > 0;
              page = qr_plan_next_page(plan, sizes, page)) {
@@ -183,7 +179,7 @@ uint64_t qr_plan_blocks_in_memory(const quire_plan *plan, const qr_plan_share *s
     if (plan->shape == QR_PLAN_ONE_TYPE)
         bytes = qr_plan_part_page_bytes(plan, share, 0);
     else if (plan->shape == QR_PLAN_TUPLES)
-        bytes = qr_mul_u64(tuples_on_worker(plan, share),
+        bytes = qr_mul_u64(most_tuples(plan, share, false),
                            qr_plan_tuple_bytes(plan, share->parts[0].counted));
     else
         bytes = qr_mul_u64(largest_part(plan, share), qr_plan_part_page_bytes(plan, share, 0));
