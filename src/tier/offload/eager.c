@@ -1,14 +1,14 @@
 /* tier/offload/eager.c - eager stores. */
 #include "tier/offload/offload.h"
 
-/* Where groups have windows: a block that left the window may be another's by now, who has not
- * computed it yet. It is stored only where it is still the request's own, or nobody's. */
-static bool is_passed_over(const quire_offload *o, const quire_block_span *own, uint32_t at,
-                           quire_block gpu)
+enum { EAGER_AT_ONCE = QR_AT_A_TIME(64, 2) };
+
+/* A block that left the window may be another's by now, who has not computed it yet: it is stored
+ * only where it is still the request's own, or nobody's. */
+static bool is_anothers(const quire_offload *o, const quire_block_span *own, uint32_t at,
+                        quire_block gpu)
 {
     quire_block_info info;
-    if (gpu == QUIRE_NULL_BLOCK)
-        return true;
     if (at < own->count && own->ids[at] == gpu)
         return false;
     return quire_pool_block_info(o->gpu, gpu, &info) == QUIRE_OK && info.ref_cnt > 0;
@@ -20,6 +20,70 @@ static uint32_t num_ready(int64_t confirmed, uint32_t block_size, uint32_t count
 {
     uint64_t ready = confirmed > 0 ? (uint64_t)confirmed / block_size : 0;
     return ready < count ? (uint32_t)ready : count;
+}
+
+/* A part of a request's row in a group. */
+typedef struct store_part {
+    const quire_block *row;
+    const quire_block_span *own; /* those that the request has now */
+    uint32_t first;
+    uint32_t num_blocks;
+    uint32_t found_from; /* these were found in the CPU pool when it came */
+    uint32_t found_before;
+} store_part;
+
+/* Stores a part's blocks, looked at together: what one waits for, memory, comes for all. Returns
+ * how many are done with; fewer than there are: the next one has no key yet, or there is no room.
+ */
+static uint32_t scan_part(quire_offload *o, const store_part *part, qr_store_round *round,
+                          bool *is_full)
+{
+    quire_block gpu[EAGER_AT_ONCE];
+    uint32_t places[EAGER_AT_ONCE];
+    uint32_t num_with_key;
+    const quire_block *blocks = part->row + part->first;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < part->num_blocks; i++) {
+        uint32_t at = part->first + i;
+        bool is_there = at >= part->found_from && at < part->found_before;
+        if (blocks[i] == QUIRE_NULL_BLOCK || is_there || is_anothers(o, part->own, at, blocks[i]))
+            continue;
+        places[n] = i;
+        gpu[n++] = blocks[i];
+    }
+    *is_full = qr_round_take_missing(o, gpu, n, round, &num_with_key) < n;
+    return num_with_key < n ? places[num_with_key] : part->num_blocks;
+}
+
+/* False when the CPU pool is full. */
+static bool scan_group(quire_offload *o, uint32_t index, uint32_t g, int64_t confirmed,
+                       const quire_block_span *own, qr_store_round *round)
+{
+    size_t at = (size_t)index * o->num_groups + g;
+    const quire_block *row = own->ids;
+    uint32_t count = own->count;
+    if (o->has_rows) {
+        row = o->rows + (size_t)index * o->row_blocks + o->groups[g].row_start;
+        count = o->row_count[at];
+    }
+    uint32_t end = num_ready(confirmed, o->groups[g].block_size, count);
+    const qr_offload_req *r = &o->reqs[index];
+    uint32_t size = o->groups[g].block_size;
+    bool is_full = false;
+    while (o->num_stored[at] < end) {
+        uint32_t left = end - o->num_stored[at];
+        store_part part = {.row = row,
+                           .own = own,
+                           .first = o->num_stored[at],
+                           .num_blocks = left < EAGER_AT_ONCE ? left : EAGER_AT_ONCE,
+                           .found_from = (r->loaded_from + size - 1) / size,
+                           .found_before = r->loaded_to / size};
+        uint32_t done = scan_part(o, &part, round, &is_full);
+        o->num_stored[at] += done;
+        if (done < part.num_blocks)
+            break;
+    }
+    return !is_full;
 }
 
 /* What it has, and how many of its tokens are computed; false: it is not there any more. */
@@ -46,10 +110,23 @@ static uint32_t find_next_ready(const quire_offload *o, uint32_t index)
     return least;
 }
 
+static void scan_request(quire_offload *o, qr_offload_req *r, qr_store_round *round)
+{
+    uint32_t index = (uint32_t)(r - o->reqs);
+    quire_block_span own[QR_OFFLOAD_MAX_GROUPS];
+    int64_t confirmed;
+    if (!read_request(o, r, own, &confirmed))
+        return;
+    for (uint32_t g = 0; g < o->num_groups; g++)
+        if (!scan_group(o, index, g, confirmed, &own[g], round))
+            break;
+    o->next_ready[index] = find_next_ready(o, index);
+}
+
 /* ---- many requests together ---------------------------------------- */
 
-/* The blocks of a step's requests in one row, so that what one waits for, memory, comes while
- * others are at their turn; where a group has a window, those of one request.
+/* Where no group has a window: the blocks of a step's requests in one row, so that what one waits
+ * for, memory, comes while others are at their turn.
  *
  *      blocks   | of request 7 | of 12 | 12 | of 3 ..      parts: without what a request has loaded
  */
@@ -119,8 +196,8 @@ static void store_gathered(quire_offload *o, gathering *all, qr_store_round *rou
     all->count = all->num_parts = 0;
 }
 
-/* Blocks [part->start, end) of a row, as many as there is room for. Returns the place behind
- * them. */
+/* Blocks [part->start, end) of a row, as many as there is room for; without windows there are no
+ * null blocks among them. Returns the place behind them. */
 static uint32_t gather_part(quire_offload *o, gathering *all, const quire_block *row, uint32_t end,
                             gathered_part part, qr_store_round *round)
 {
@@ -149,41 +226,21 @@ static void gather_request(quire_offload *o, const qr_offload_req *r, uint32_t p
         return;
     o->next_ready[index] = find_next_ready(o, index); /* where there is nothing */
     for (uint32_t g = 0; g < o->num_groups; g++) {
-        size_t at = (size_t)index * o->num_groups + g;
-        const quire_block *row = own[g].ids;
-        uint32_t count = own[g].count;
-        if (o->has_rows) {
-            row = o->rows + (size_t)index * o->row_blocks + o->groups[g].row_start;
-            count = o->row_count[at];
-        }
         uint32_t size = o->groups[g].block_size;
-        uint32_t end = num_ready(confirmed, size, count);
+        uint32_t end = num_ready(confirmed, size, own[g].count);
         uint32_t found_from = (r->loaded_from + size - 1) / size;
         uint32_t found_before = r->loaded_to / size;
-        uint32_t from = o->num_stored[at];
+        uint32_t from = o->num_stored[(size_t)index * o->num_groups + g];
         while (from < end && !all->is_full) {
             uint32_t start = from;
             if (start >= found_from && start < found_before)
                 start = found_before < end ? found_before : end;
             uint32_t stop = start < found_from && found_from < end ? found_from : end;
-            while (o->has_rows && start < stop && is_passed_over(o, &own[g], start, row[start]))
-                start++;
-            for (uint32_t i = start; o->has_rows && i < stop; i++)
-                if (is_passed_over(o, &own[g], i, row[i]))
-                    stop = i;
             gathered_part part = {
                 .index = index, .group = g, .from = from, .start = start, .place = place};
-            from = gather_part(o, all, row, stop, part, round);
+            from = gather_part(o, all, own[g].ids, stop, part, round);
         }
     }
-}
-
-static void store_request(quire_offload *o, const qr_offload_req *r, qr_store_round *round)
-{
-    gathering all;
-    begin_gathering(&all);
-    gather_request(o, r, QR_NIL, &all, round);
-    store_gathered(o, &all, round);
 }
 
 /* The blocks that a step tells; more than a longest request has are never looked at. */
@@ -219,21 +276,19 @@ static inline bool has_blocks(const quire_block_span *blocks, uint32_t num_group
     return n > 0;
 }
 
-/* The blocks of a step's requests of this kind. One that comes in may have found blocks that
- * another computes in this very step: they are looked at in the next. */
-static void note_blocks(quire_offload *o, const quire_step *step, uint8_t kind)
+/* A request that comes in may have found blocks that another one computes in this very step: they
+ * are looked at in the next. */
+static void note_coming(quire_offload *o, const quire_step *step, uint8_t kind)
 {
     if (step->num_reqs == 0 || memchr(step->kinds, kind, step->num_reqs) == NULL)
         return;
     for (uint32_t i = 0; i < step->num_reqs; i++) {
         uint32_t index = quire_req_index(step->reqs[i]);
-        const quire_block_span *blocks = &step->blocks[(size_t)i * o->num_groups];
-        bool is_same = kind == QUIRE_STEP_RUNNING && !has_blocks(blocks, o->num_groups);
-        if (step->kinds[i] != kind || is_same || o->reqs[index].req != step->reqs[i])
+        if (step->kinds[i] != kind || o->reqs[index].req != step->reqs[i])
             continue;
         if (kind == QUIRE_STEP_RESUMED)
             qr_eager_begin(o, index);
-        add_blocks(o, index, blocks);
+        add_blocks(o, index, &step->blocks[(size_t)i * o->num_groups]);
     }
 }
 
@@ -247,6 +302,28 @@ static void list_due(quire_offload *o, const quire_step *step)
     o->num_listed = n;
     for (uint32_t i = 0; i < n; i++)
         o->due[i] = o->next_ready[quire_req_index(step->reqs[i])];
+}
+
+static void scan_running(quire_offload *o, const quire_step *step, bool has_place,
+                         qr_store_round *round)
+{
+    list_due(o, step);
+    for (uint32_t i = 0; i < step->num_reqs; i++) {
+        const quire_block_span *blocks = &step->blocks[(size_t)i * o->num_groups];
+        uint32_t computed = step->num_computed_tokens[i];
+        bool has_some = o->has_rows && has_blocks(blocks, o->num_groups);
+        if (!has_some && computed < o->due[i])
+            continue; /* most of them, in most steps */
+        uint32_t index = quire_req_index(step->reqs[i]);
+        qr_offload_req *r = &o->reqs[index];
+        if (step->kinds[i] != QUIRE_STEP_RUNNING || r->req != step->reqs[i])
+            continue;
+        if (has_some)
+            add_blocks(o, index, blocks);
+        if (has_place && computed >= o->due[i])
+            scan_request(o, r, round);
+        o->due[i] = o->next_ready[index];
+    }
 }
 
 /* The next request, from i on, whose look is worth it; n: none. Most are not, in most steps. */
@@ -275,10 +352,7 @@ static bool gather_running(quire_offload *o, const quire_step *step, qr_store_ro
         const qr_offload_req *r = &o->reqs[index];
         if (step->kinds[i] != QUIRE_STEP_RUNNING || r->req != step->reqs[i])
             continue;
-        if (o->has_windows)
-            store_request(o, r, round);
-        else
-            gather_request(o, r, i, &all, round);
+        gather_request(o, r, i, &all, round);
         o->due[i] = o->next_ready[index];
     }
     if (!all.is_full)
@@ -291,12 +365,16 @@ static bool gather_running(quire_offload *o, const quire_step *step, qr_store_ro
  * its own: the next look is at as many. A request's last blocks do not wait, see choose_last. */
 enum { LOOK_AFTER_STEPS = QR_AT_A_TIME(16, 1) };
 
+static bool is_look_worth(const quire_offload *o)
+{
+    return o->num_passed_steps >= LOOK_AFTER_STEPS || o->num_passed_tokens >= o->look_tokens;
+}
+
 static void look_at_running(quire_offload *o, const quire_step *step, bool has_place,
                             qr_store_round *round)
 {
     o->num_passed_steps++;
-    if (o->has_windows || o->num_passed_steps >= LOOK_AFTER_STEPS ||
-        o->num_passed_tokens >= o->look_tokens) {
+    if (is_look_worth(o)) {
         o->num_looks_left = o->num_batches;
         o->num_passed_steps = o->num_passed_tokens = 0;
     }
@@ -324,11 +402,12 @@ void qr_eager_choose(quire_offload *o, const quire_step *step, bool has_place,
                      qr_store_round *round)
 {
     take_copies(o, step);
-    note_blocks(o, step, QUIRE_STEP_NEW);
-    if (o->has_rows)
-        note_blocks(o, step, QUIRE_STEP_RUNNING);
-    look_at_running(o, step, has_place, round);
-    note_blocks(o, step, QUIRE_STEP_RESUMED);
+    note_coming(o, step, QUIRE_STEP_NEW);
+    if (o->has_windows)
+        scan_running(o, step, has_place, round);
+    else
+        look_at_running(o, step, has_place, round);
+    note_coming(o, step, QUIRE_STEP_RESUMED);
 }
 
 /* What a request that ends has computed and not stored: it will not be looked at again. */
@@ -349,7 +428,14 @@ static void count_left(quire_offload *o, const qr_offload_req *r)
 
 void qr_eager_choose_last(quire_offload *o, qr_offload_req *r, qr_store_round *round)
 {
-    store_request(o, r, round);
+    gathering all;
+    if (!o->has_windows) {
+        begin_gathering(&all);
+        gather_request(o, r, QR_NIL, &all, round);
+        store_gathered(o, &all, round);
+    } else {
+        scan_request(o, r, round);
+    }
     if (round->is_full)
         count_left(o, r);
 }
