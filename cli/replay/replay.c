@@ -66,7 +66,6 @@ static int make_sched(replay *r)
     cache.watermark = s->pressure.watermark;
     cache.admit_below = s->pressure.admit_below;
     cache.preempt_above = s->pressure.preempt_above;
-    cache.digest_bytes = (uint32_t)quire_hash_digest_bytes(s->hash_algo);
     quire_hasher_config h = QUIRE_HASHER_CONFIG_INIT;
     h.algo = s->hash_algo;
     h.block_size = cache.hash_block_size;

@@ -94,7 +94,7 @@ typedef struct quire_cache_config {
     /* Tokens under one hash; 0 = the block size of the groups, or their greatest common divisor if
      * block sizes differ. */
     uint32_t hash_block_size;
-    uint32_t digest_bytes;       /* of one hash; 0 = 32 */
+    uint32_t digest_bytes;       /* of one hash; 0 = as the scheduler's hasher, or 32 */
     quire_switch enable_caching; /* default on */
     /* Default off. On: if no group has is_eagle, every group counts as a group with draft layers.
      */

@@ -196,9 +196,17 @@ static inline size_t quire_hasher_bytes(const quire_hasher_config *config)
  * nothing. */
 QUIRE_API void quire_hasher_destroy(quire_hasher *hasher);
 
-/* NONE_HASH: the parent of every first block. The bytes are valid as long as the hasher; for
- * quire128 they are 16 bytes. Absent if hasher is NULL. */
-QUIRE_API quire_bytes quire_hasher_get_none_hash(const quire_hasher *hasher);
+typedef struct quire_hasher_info { /* final */
+    /* NONE_HASH: the parent of every first block; 16 bytes for quire128. Valid as long as the
+     * hasher. */
+    quire_bytes none_hash;
+    quire_hash_algo algo;
+    uint32_t block_size;   /* tokens in a block */
+    uint32_t digest_bytes; /* of one hash */
+} quire_hasher_info;
+
+/* All 0 if hasher is NULL. */
+QUIRE_API quire_hasher_info quire_hasher_get_info(const quire_hasher *hasher);
 
 /* Hashes one block: vLLM's hash_block_tokens. parent is the hash of the block before; for a first
  * block parent is absent or empty. num_tokens is at most the hasher's block size. Writes

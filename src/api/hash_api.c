@@ -58,11 +58,14 @@ void quire_hasher_destroy(quire_hasher *hasher)
     qr_owner_release(&owner);
 }
 
-quire_bytes quire_hasher_get_none_hash(const quire_hasher *hasher)
+quire_hasher_info quire_hasher_get_info(const quire_hasher *hasher)
 {
     if (!hasher_ok(hasher))
-        return (quire_bytes){NULL, 0};
-    return (quire_bytes){hasher->none_hash, hasher->none_hash_len};
+        return (quire_hasher_info){.none_hash = {NULL, 0}};
+    return (quire_hasher_info){.none_hash = {hasher->none_hash, hasher->none_hash_len},
+                               .algo = hasher->algo,
+                               .block_size = hasher->block_size,
+                               .digest_bytes = (uint32_t)hasher->digest_bytes};
 }
 
 static bool bytes_ok(quire_bytes bytes)
@@ -92,7 +95,7 @@ static int hash_block(quire_hasher *hasher, quire_bytes parent, qr_hash_input *i
         input->num_keys > hasher->max_keys)
         return QUIRE_E_RANGE;
     if (parent.len == 0)
-        parent = quire_hasher_get_none_hash(hasher);
+        parent = quire_hasher_get_info(hasher).none_hash;
     input->parent_len = parent.len;
     err = qr_hasher_encode(hasher, input, &hasher->messages[0]);
     if (err == QUIRE_OK)

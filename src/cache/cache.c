@@ -99,8 +99,8 @@ static int check_group(const quire_cache_config *c, uint32_t g)
     return qr_refuse_fields(fields, sizeof fields / sizeof *fields);
 }
 
-/* Sets hash_block_size; false where no keys can be made. */
-static bool hashing_ok(quire_cache_config *c)
+/* Sets hash_block_size, and says where no keys can be made. */
+static int check_hashing(quire_cache_config *c)
 {
     uint32_t divisor = 0;
     uint32_t largest = 0;
@@ -111,13 +111,21 @@ static bool hashing_ok(quire_cache_config *c)
     }
     if (c->hash_block_size == 0)
         c->hash_block_size = divisor;
-    if (c->enable_caching == QUIRE_OFF || c->hash_block_size == 0)
-        return c->enable_caching == QUIRE_OFF;
-    bool divides = divisor % c->hash_block_size == 0;
+    if (c->enable_caching == QUIRE_OFF)
+        return QUIRE_OK;
     bool is_one = c->num_groups > 1 || c->hash_block_size == divisor;
-    return divides && is_one && c->digest_bytes % QR_HASH_UNIT == 0 &&
-           c->digest_bytes <= QR_MAX_HASH_BYTES &&
-           largest / c->hash_block_size <= QR_MAX_HASH_BYTES / c->digest_bytes;
+    if (c->hash_block_size == 0 || divisor % c->hash_block_size != 0 || !is_one)
+        return qr_refuse("invalid hash_block_size %u (expected %u%s)", c->hash_block_size, divisor,
+                         c->num_groups > 1 ? ", or a divisor of it" : "");
+    if (c->digest_bytes % QR_HASH_UNIT != 0)
+        return qr_refuse("invalid digest_bytes %u (expected a multiple of %d)", c->digest_bytes,
+                         (int)QR_HASH_UNIT);
+    uint32_t joined = largest / c->hash_block_size;
+    if (joined > QR_MAX_HASH_BYTES / c->digest_bytes)
+        return qr_refuse("a block of %u tokens has %u hashes of %u bytes (expected at most %d "
+                         "bytes in all)",
+                         largest, joined, c->digest_bytes, (int)QR_MAX_HASH_BYTES);
+    return QUIRE_OK;
 }
 
 /* What vLLM cannot do with caching on. */
@@ -169,10 +177,7 @@ int qr_cache_config_read(quire_cache_config *c, const quire_cache_config *caller
         return qr_refuse("prefix caching does not go with these groups: it needs a group and no "
                          "cross attention; several equal groups, and chunked attention with EAGLE "
                          "or with other block sizes, are not possible");
-    return hashing_ok(c) ? QUIRE_OK
-                         : qr_refuse("hash_block_size %u or digest_bytes %u does not fit the "
-                                     "block sizes of the groups",
-                                     c->hash_block_size, c->digest_bytes);
+    return check_hashing(c);
 }
 
 /* ---- plan and carve -------------------------------------------------------- */

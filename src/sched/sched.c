@@ -100,6 +100,9 @@ static void derive_cache(quire_sched_config *c)
     c->cache->log_stats = c->monitor != NULL ? QUIRE_ON : c->log_stats; /* its metrics need them */
     c->cache->max_num_batched_tokens = c->max_num_batched_tokens;
     c->cache->max_requests = c->max_num_seqs + c->max_loading;
+    bool has_hasher = c->hasher != NULL && c->hasher->magic == QR_HASHER_MAGIC;
+    if (has_hasher && c->cache->digest_bytes == 0)
+        c->cache->digest_bytes = (uint32_t)c->hasher->digest_bytes;
     if (c->is_encoder_decoder == QUIRE_ON && c->cache->max_encoder_tokens == 0)
         c->cache->max_encoder_tokens = c->encoder_compute_budget;
 }
@@ -165,7 +168,10 @@ int qr_sched_config_read(quire_sched_config *c, quire_cache_config *cache,
         qr_admissible_config(c, align_block_size(cache) > 0 ? c->mamba_block_size : 0);
     if (never != NULL) {
         qr_log(&c->hooks, QUIRE_LOG_ERROR, "%s", never);
-        return qr_refuse("%s", never);
+        return qr_refuse("%s (max_num_batched_tokens %u, max_num_scheduled_tokens %u, "
+                         "cache.max_model_len %u)",
+                         never, c->max_num_batched_tokens, c->max_num_scheduled_tokens,
+                         cache->max_model_len);
     }
     return cache->enable_caching == QUIRE_OFF ? QUIRE_OK : check_hasher(c);
 }

@@ -100,7 +100,7 @@ static void none_hash_has_1_to_64_bytes(void **state)
     for (size_t len = 1; len <= 64; len += 63) {
         config.none_hash.len = len;
         quire_hasher *hasher = make(&config);
-        quire_bytes none = quire_hasher_get_none_hash(hasher);
+        quire_bytes none = quire_hasher_get_info(hasher).none_hash;
         assert_int_equal(none.len, len);
         assert_memory_equal(none.data, BYTES, len);
         quire_hasher_destroy(hasher);
@@ -144,7 +144,7 @@ static void none_hash_from_seed_is_vllms(void **state)
     for (size_t i = 0; i < COUNT(WANTED); i++) {
         quire_hasher_config config = config_of((quire_hash_algo)i);
         quire_hasher *hasher = make(&config);
-        quire_bytes none = quire_hasher_get_none_hash(hasher);
+        quire_bytes none = quire_hasher_get_info(hasher).none_hash;
         assert_hex(none.data, none.len, WANTED[i]);
         quire_hasher_destroy(hasher);
     }
@@ -156,7 +156,7 @@ static void first_block_has_none_hash_as_parent(void **state)
     for (size_t algo = 0; algo < NUM_ALGOS; algo++) {
         quire_hasher_config config = config_of((quire_hash_algo)algo);
         quire_hasher *hasher = make(&config);
-        quire_bytes none = quire_hasher_get_none_hash(hasher);
+        quire_bytes none = quire_hasher_get_info(hasher).none_hash;
         static const quire_token TOKENS[] = {1, 2, 3};
         unsigned char absent[QUIRE_MAX_DIGEST_BYTES] = {0};
         unsigned char given[QUIRE_MAX_DIGEST_BYTES] = {0};
@@ -194,7 +194,7 @@ static void random_hook_makes_none_hash(void **state)
         config.hooks.user = &d;
         config.hooks.random_bytes = throw_dice;
         quire_hasher *hasher = make(&config);
-        quire_bytes none = quire_hasher_get_none_hash(hasher);
+        quire_bytes none = quire_hasher_get_info(hasher).none_hash;
         assert_int_equal(none.len, 32); /* vLLM's length, whatever the digest */
         assert_int_equal(d.bytes, 32);
         for (size_t i = 0; i < none.len; i++)
@@ -288,7 +288,7 @@ static void quire128_takes_a_whole_random_secret(void **state)
     config.hooks.random_bytes = throw_dice;
     quire_hasher *hasher = make(&config);
     assert_int_equal(d.bytes, QR_XXH_SECRET_BYTES);
-    assert_int_equal(quire_hasher_get_none_hash(hasher).len, 16);
+    assert_int_equal(quire_hasher_get_info(hasher).none_hash.len, 16);
     quire_hasher_destroy(hasher);
 }
 

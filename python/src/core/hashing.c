@@ -415,7 +415,7 @@ static PyObject *hasher_digest_size(PyObject *object, void *Py_UNUSED(closure))
 static PyObject *hasher_none_hash(PyObject *object, void *Py_UNUSED(closure))
 {
     PY_OPEN(quire_hasher, hasher);
-    quire_bytes hash = quire_hasher_get_none_hash(hasher);
+    quire_bytes hash = quire_hasher_get_info(hasher).none_hash;
     return PyBytes_FromStringAndSize(hash.data, (Py_ssize_t)hash.len);
 }
 

@@ -87,6 +87,8 @@ int qr_offload_read_plan(qr_offload_plan *plan, const quire_offload_config *call
     s->max_requests = s->max_requests == 0 ? DEFAULT_REQUESTS : s->max_requests;
     s->max_num_batched_tokens =
         s->max_num_batched_tokens == 0 ? DEFAULT_TOKENS : s->max_num_batched_tokens;
+    if (plan->sched_cache.digest_bytes == 0)
+        plan->sched_cache.digest_bytes = quire_hasher_get_info(s->hasher).digest_bytes;
     plan_cpu_cache(plan);
     plan->cpu_bytes = quire_cache_bytes(&plan->cpu);
     if (plan->cpu_bytes == 0)
@@ -156,7 +158,7 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->num_places = (uint32_t)qr_round_up_pow2(c->max_events);
     o->num_jobs = o->has_device ? NUM_JOBS : 0;
     o->backlog = o->looks_ahead ? c->backlog : 0;
-    o->digest_bytes = plan->cpu.digest_bytes == 0 ? 32 : plan->cpu.digest_bytes;
+    o->digest_bytes = plan->cpu.digest_bytes;
     o->num_batches = plan->sched.max_batches == 0 ? 2 : plan->sched.max_batches;
     o->look_tokens = plan->sched.max_num_batched_tokens / 8;
     o->most_stores = most_stores(o);

@@ -8,7 +8,6 @@ enum {
     MOST_STORES = 16384,       /* nor the cache that looking through them takes */
     MOST_JOB_BYTES = 16 << 20, /* of one job: a few of them keep a disk or a network busy */
     MOST_ROUNDS = 16,          /* a request looks for more so often */
-    DEFAULT_DIGEST_BYTES = 32,
     DEFAULT_MAX_REQUESTS = 4096
 };
 static const uint64_t DEFAULT_WAIT_NS = UINT64_C(5000000000);
@@ -44,7 +43,7 @@ static bool read_groups(qr_promote *promote, const quire_cache_config *cache)
     if (cache->num_groups == 0 || cache->num_groups > QR_LOWER_MAX_GROUPS || cache->groups == NULL)
         return false;
     promote->num_groups = cache->num_groups;
-    promote->digest_bytes = cache->digest_bytes > 0 ? cache->digest_bytes : DEFAULT_DIGEST_BYTES;
+    promote->digest_bytes = cache->digest_bytes;
     promote->hash_size = cache->hash_block_size;
     promote->alignment = 1;
     promote->count_group = QR_NIL;

@@ -50,9 +50,10 @@ static bool is_prefix(const char *prefix)
 static int check_servers(const quire_tier_redis_config *c, const qr_net_options *options)
 {
     int status = QUIRE_OK;
-    if (c->servers == NULL || c->num_servers == 0 ||
-        c->num_servers > qr_or_default(c->max_nodes, NODES))
-        return qr_fail(QUIRE_E_CONFIG, "invalid num_servers (expected 1..max_nodes)");
+    const uint32_t most = (uint32_t)qr_or_default(c->max_nodes, NODES);
+    if (c->servers == NULL || c->num_servers == 0 || c->num_servers > most)
+        return qr_fail(QUIRE_E_CONFIG, "invalid num_servers %u (expected 1..%u, and servers)",
+                       c->num_servers, most);
     for (uint32_t i = 0; i < c->num_servers && status == QUIRE_OK; i++) {
         qr_address address;
         const char *text = c->servers[i];
