@@ -145,6 +145,7 @@ void world_open(world *w, const world_config *config)
     cache.num_groups = w->num_groups;
     cache.max_model_len = WORLD_MAX_HASHES * WORLD_TOKENS + 1;
     cache.hash_block_size = WORLD_TOKENS;
+    cache.digest_bytes = 32;
     assert_int_equal(quire_cache_create(&cache, NULL, &w->cache), QUIRE_OK);
     w->pool = quire_cache_pool(w->cache);
     w->memory = calloc(config->num_cpu_blocks, WORLD_BYTES);

@@ -520,6 +520,7 @@ static void test_bad_configs(void **state)
     cache.groups = groups;
     cache.num_groups = 1;
     cache.max_model_len = 1000;
+    cache.digest_bytes = 32;
     quire_offload_tier tier = {.tier = w->tiers[0]};
     quire_offload_config good = QUIRE_OFFLOAD_CONFIG_INIT;
     good.sched = &sched;
