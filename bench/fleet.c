@@ -98,7 +98,7 @@ bench_fleet *bench_fleet_new(const bench_fleet_config *config)
             config->shortest +
             (uint32_t)(bench_random(&f->random) % (config->longest - config->shortest + 1));
     create_cache(f, config);
-    bench_fill_pool(quire_cache_pool(f->cache), config->num_blocks - 1, &f->random);
+    bench_fill_pool(quire_cache_get_pool(f->cache), config->num_blocks - 1, &f->random);
     return f;
 }
 

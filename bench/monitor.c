@@ -206,7 +206,7 @@ static void measure(const options *o)
 #if defined(BENCH_SERVED)
     static crowd those;
     if (o->num_sides > SERVED)
-        crowd_gather(&those, quire_sched_monitor(engines[SERVED]->sched));
+        crowd_gather(&those, quire_sched_get_monitor(engines[SERVED]->sched));
 #endif
     for (uint32_t r = 0; r <= o->num_rounds; r++) { /* the first is to warm up */
         double now[NUM_SIDES];

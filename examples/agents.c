@@ -93,13 +93,13 @@ static void add(quire_sched *sched, writer *w, uint32_t max_tokens, uint64_t pin
 /* Until all requests have ended. */
 static void serve(quire_sched *sched)
 {
-    while (quire_sched_num_unfinished(sched) > 0) {
+    while (quire_sched_get_num_unfinished(sched) > 0) {
         const quire_step *step;
         const quire_outputs *out;
         quire_token sampled[MAX_RUNNING];
         must(quire_sched_schedule(sched, &step), "schedule");
         for (uint32_t i = 0; i < step->num_reqs; i++)
-            sampled[i] = token_at(quire_sched_user(sched, step->reqs[i]),
+            sampled[i] = token_at(quire_sched_get_user(sched, step->reqs[i]),
                                   step->num_computed_tokens[i] + step->num_tokens[i]);
         world.now_ns += STEP_NS;
         const quire_model_output output = {.size = sizeof(quire_model_output), .sampled = sampled};

@@ -147,7 +147,7 @@ static int print_beam(quire_cache *cache, const beam *b)
     printf("%s  [", is_right ? "" : " WRONG");
     for (uint32_t i = 0; i < blocks.count; i++) {
         quire_block_info info;
-        must(quire_pool_block_info(quire_cache_pool(cache), blocks.ids[i], &info), "info");
+        must(quire_pool_get_block(quire_cache_get_pool(cache), blocks.ids[i], &info), "info");
         printf(" %2u%c", blocks.ids[i], info.ref_cnt > 1 ? '*' : ' ');
     }
     printf("]\n");
@@ -193,12 +193,12 @@ int main(void)
             in_tables += (beams[i].state.num_tokens + BLOCK_SIZE - 1) / BLOCK_SIZE;
         }
         printf("  %u blocks in the tables, %u in use; so far %u forks, %u blocks copied\n",
-               in_tables, (unsigned)quire_cache_usage(cache).active, num_forks, num_copies);
+               in_tables, (unsigned)quire_cache_get_usage(cache).active, num_forks, num_copies);
     }
     for (uint32_t i = 0; i < num_beams; i++)
         must(quire_cache_free(cache, &beams[i].state), "free");
-    printf("freed: %u blocks in use\n", (unsigned)quire_cache_usage(cache).active);
-    is_right &= quire_cache_usage(cache).active == 0;
+    printf("freed: %u blocks in use\n", (unsigned)quire_cache_get_usage(cache).active);
+    is_right &= quire_cache_get_usage(cache).active == 0;
     quire_cache_destroy(cache);
     return is_right ? 0 : 1;
 }

@@ -66,7 +66,7 @@ static void compute(quire_sched *sched, const quire_step *step)
     num_copies += step->num_copies;
     for (uint32_t i = 0; i < step->num_reqs; i++) {
         quire_block_span blocks;
-        const beam *b = quire_sched_user(sched, step->reqs[i]);
+        const beam *b = quire_sched_get_user(sched, step->reqs[i]);
         uint32_t first = step->num_computed_tokens[i];
         must(quire_sched_get_blocks(sched, step->reqs[i], &blocks), "blocks");
         for (uint32_t t = first; t < first + step->num_tokens[i]; t++)
@@ -138,7 +138,7 @@ static void update(quire_sched *sched, const quire_step *step, const candidate *
     quire_token sampled[WIDTH] = {0};
     const quire_outputs *outputs;
     for (uint32_t i = 0; i < step->num_reqs; i++) {
-        const candidate *c = first_of(best, quire_sched_user(sched, step->reqs[i]));
+        const candidate *c = first_of(best, quire_sched_get_user(sched, step->reqs[i]));
         sampled[i] = c != NULL ? c->token : 0; /* of a beam that ends here: any */
     }
     must(quire_sched_update(
@@ -184,8 +184,8 @@ static int print_beam(quire_sched *sched, const beam *b)
     }
     printf("%s  [", is_right ? "" : " WRONG");
     for (uint32_t i = 0; i < blocks.count; i++) {
-        quire_pool *pool = quire_cache_pool(quire_sched_cache(sched));
-        must(quire_pool_block_info(pool, blocks.ids[i], &info), "info");
+        quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(sched));
+        must(quire_pool_get_block(pool, blocks.ids[i], &info), "info");
         printf(" %2u%c", blocks.ids[i], info.ref_cnt > 1 ? '*' : ' ');
     }
     printf("]\n");
@@ -208,7 +208,7 @@ static int print_beams(quire_sched *sched, uint32_t step)
         }
     }
     printf("  %u blocks in the tables, %u in use; so far %u forks, %u blocks copied\n", in_tables,
-           (unsigned)quire_sched_usage(sched).active, num_forks, num_copies);
+           (unsigned)quire_sched_get_usage(sched).active, num_forks, num_copies);
     return is_right;
 }
 
@@ -260,7 +260,7 @@ int main(void)
         advance(sched, best);
     }
     must(quire_sched_finish_all(sched, QUIRE_REQ_FINISHED_ABORTED, NULL), "finish");
-    printf("finished: %u blocks in use\n", (unsigned)quire_sched_usage(sched).active);
+    printf("finished: %u blocks in use\n", (unsigned)quire_sched_get_usage(sched).active);
     quire_sched_destroy(sched);
     return is_right ? 0 : 1;
 }

@@ -52,18 +52,19 @@ static void compute(const quire_step *step, quire_token *sampled)
 static void print_step(quire_sched *sched, const quire_step *step)
 {
     char pool[NUM_BLOCKS + 1];
-    must(quire_pool_draw(quire_cache_pool(quire_sched_cache(sched)), 0, NUM_BLOCKS, pool), "draw");
+    must(quire_pool_draw(quire_cache_get_pool(quire_sched_get_cache(sched)), 0, NUM_BLOCKS, pool),
+         "draw");
     const char marks[] = {' ', '+', '*'}; /* of each quire_step_kind */
     printf("%3d ", (int)step->step);
     for (uint32_t i = 0; i < step->num_reqs; i++) {
-        const chat *c = quire_sched_user(sched, step->reqs[i]);
+        const chat *c = quire_sched_get_user(sched, step->reqs[i]);
         printf("  %s%c%-2u", c->name, marks[step->kinds[i]], step->num_tokens[i]);
     }
     printf("%*s   running %u  waiting %u   %s", (int)(MAX_RUNNING - step->num_reqs) * 6, "",
            quire_sched_get_counts(sched).num_running, quire_sched_get_counts(sched).num_waiting,
            pool);
     for (uint32_t i = 0; i < step->num_preempted; i++) {
-        chat *c = quire_sched_user(sched, step->preempted[i]);
+        chat *c = quire_sched_get_user(sched, step->preempted[i]);
         c->num_preempted++;
         printf("  %s preempted", c->name);
     }
@@ -96,7 +97,7 @@ int main(void)
                              {.name = "D", 5, 11, 9},
                              {.name = "E", 6, 16, 8}};
     uint32_t arrived = 0;
-    for (uint32_t n = 1; arrived < NUM_CHATS || quire_sched_num_unfinished(sched) > 0; n++) {
+    for (uint32_t n = 1; arrived < NUM_CHATS || quire_sched_get_num_unfinished(sched) > 0; n++) {
         while (arrived < NUM_CHATS && chats[arrived].arrives <= n)
             arrive(sched, &chats[arrived++]);
         const quire_step *step;

@@ -62,7 +62,7 @@ static void print_step(quire_cache *cache, const request *r, uint32_t before)
     quire_block_span blocks[NUM_GROUPS];
     char letters[NUM_BLOCKS + 1];
     must(quire_cache_get_blocks(cache, r->state.seq, blocks), "get_blocks");
-    must(quire_pool_draw(quire_cache_pool(cache), 0, NUM_BLOCKS, letters), "draw");
+    must(quire_pool_draw(quire_cache_get_pool(cache), 0, NUM_BLOCKS, letters), "draw");
     printf("%s  %2u -> %2u", r->name, before, r->state.num_computed_tokens);
     for (int g = 0; g < NUM_GROUPS; g++) {
         printf("  %s [", g == 0 ? "full" : "window");

@@ -45,8 +45,8 @@ static void print_line(const quire_sched *sched, quire_req req, const char *what
 {
     static const char *const NAMES[] = {"nowhere", "GPU", "host"};
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    quire_usage usage = quire_sched_usage(sched);
-    quire_sched_req_info(sched, req, &info);
+    quire_usage usage = quire_sched_get_usage(sched);
+    quire_sched_get_req_info(sched, req, &info);
     printf("%-10s GPU free %4u   host free %4u   KV: %s\n", what,
            (unsigned)(usage.empty + usage.cached), (unsigned)(HOST_SLOTS - host_used),
            NAMES[info.location]);

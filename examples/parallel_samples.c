@@ -47,7 +47,7 @@ static void run_step(quire_sched *sched)
     must(quire_sched_schedule(sched, &step), "schedule");
     printf("step %llu: %u requests, %u tokens, %u copies, %llu blocks in use\n",
            (unsigned long long)step->step, step->num_reqs, step->total_tokens, step->num_copies,
-           (unsigned long long)quire_sched_usage(sched).active);
+           (unsigned long long)quire_sched_get_usage(sched).active);
     for (uint32_t i = 0; i < step->num_copies; i++)
         printf("  request %u has a copy of its block %u\n", step->copies[i].place,
                step->copies[i].index);

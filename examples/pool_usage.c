@@ -89,7 +89,7 @@ int main(void)
     quire_usage u[2];
     uint64_t used[2], content[2];
     for (int i = 0; i < 2; i++) {
-        u[i] = quire_pool_usage(pools[i]);
+        u[i] = quire_pool_get_usage(pools[i]);
         used[i] = u[i].total - u[i].null_blocks - quire_pool_get_num_free_blocks(pools[i]);
         content[i] = u[i].cached + u[i].active;
     }

@@ -25,7 +25,7 @@ static void must(int status, const char *what)
 static void draw(const quire_pool *pool, const char *what)
 {
     char letters[NUM_BLOCKS + 1];
-    quire_usage u = quire_pool_usage(pool);
+    quire_usage u = quire_pool_get_usage(pool);
     must(quire_pool_draw(pool, 0, NUM_BLOCKS, letters), "draw");
     printf("  %s  %-42s empty %2d  cached %2d  active %2d\n", letters, what, (int)u.empty,
            (int)u.cached, (int)u.active);

@@ -92,7 +92,7 @@ static void take_step(quire_sched *sched, tally *t)
     quire_token sampled[NUM_REQUESTS] = {0};
     must(quire_sched_schedule(sched, &step), "schedule");
     for (uint32_t i = 0; i < step->num_reqs; i++) {
-        uint32_t *most = quire_sched_user(sched, step->reqs[i]);
+        uint32_t *most = quire_sched_get_user(sched, step->reqs[i]);
         uint32_t first = step->num_computed_tokens[i];
         uint32_t end = first + step->num_tokens[i];
         if (first < *most) /* they were computed before */
@@ -103,7 +103,7 @@ static void take_step(quire_sched *sched, tally *t)
     t->preemptions += step->num_preempted;
     t->out += step->num_swap_out;
     t->in += step->num_swap_in;
-    double level = quire_usage_level(quire_cache_usage(quire_sched_cache(sched)));
+    double level = quire_usage_level(quire_cache_get_usage(quire_sched_get_cache(sched)));
     t->most = level > t->most ? level : t->most;
     const quire_model_output output = {.size = sizeof(quire_model_output), .sampled = sampled};
     must(quire_sched_update(sched, step->step, &output, &outputs), "update");
@@ -125,7 +125,7 @@ static tally run(const choice *c, const quire_group_config *group)
                                              .user = &most_computed[i]};
         must(quire_sched_add(sched, &params, &(quire_req){0}), "add");
     }
-    while (quire_sched_num_unfinished(sched) > 0)
+    while (quire_sched_get_num_unfinished(sched) > 0)
         take_step(sched, &t);
     quire_sched_destroy(sched);
     return t;

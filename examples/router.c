@@ -63,7 +63,7 @@ static void open_engine(engine *e)
     must(quire_sched_create(&config, NULL, &e->sched), "scheduler");
 
     quire_publisher_config p = QUIRE_PUBLISHER_CONFIG_INIT;
-    p.monitor = quire_sched_monitor(e->sched);
+    p.monitor = quire_sched_get_monitor(e->sched);
     p.endpoint = "tcp://127.0.0.1:*"; /* the system chooses a port */
     p.replay_endpoint = "tcp://127.0.0.1:*";
     must(quire_publisher_create(&p, &e->publisher), quire_refusal());
@@ -90,7 +90,7 @@ static void serve(engine *e, const quire_token *prompt, uint32_t num_tokens)
                                    .max_tokens = 1};
     quire_req req;
     must(quire_sched_add(e->sched, &params, &req), "add");
-    while (quire_sched_num_unfinished(e->sched) > 0) {
+    while (quire_sched_get_num_unfinished(e->sched) > 0) {
         const quire_step *step;
         const quire_outputs *outputs;
         const quire_token sampled[1] = {7};

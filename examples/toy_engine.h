@@ -143,7 +143,7 @@ static void compute(engine *e, const quire_step *step)
     long ns = 100000 + 50000 * (long)step->total_tokens; /* a model would take its time */
     nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
     for (uint32_t i = 0; i < step->num_reqs; i++) {
-        uint32_t prompt = (uint32_t)(uintptr_t)quire_sched_user(e->sched, step->reqs[i]);
+        uint32_t prompt = (uint32_t)(uintptr_t)quire_sched_get_user(e->sched, step->reqs[i]);
         uint32_t known = step->num_computed_tokens[i] / BLOCK_SIZE;
         uint32_t end = (step->num_computed_tokens[i] + step->num_tokens[i]) / BLOCK_SIZE;
         quire_block_span span;
@@ -186,7 +186,7 @@ static void run_prompt(engine *e, uint32_t p)
                                    .max_tokens = 1,
                                    .user = (void *)(uintptr_t)p};
     must(quire_sched_add(e->sched, &params, &req), "add");
-    while (quire_sched_num_unfinished(e->sched) > 0 || quire_offload_has_pending(e->offload))
+    while (quire_sched_get_num_unfinished(e->sched) > 0 || quire_offload_has_pending(e->offload))
         make_step(e);
     must(quire_offload_check(e->offload), "check");
 }

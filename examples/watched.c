@@ -95,7 +95,7 @@ int main(int argc, char **argv)
 
     quire_http *http;
     quire_http_config web = QUIRE_HTTP_CONFIG_INIT;
-    web.monitor = quire_sched_monitor(sched);
+    web.monitor = quire_sched_get_monitor(sched);
     web.port = argc > 2 ? (uint32_t)atoi(argv[2]) : 0;
     web.title = "A toy engine";
     web.model_name = "toy";
@@ -109,7 +109,7 @@ int main(int argc, char **argv)
     uint32_t num_steps = seconds > 0 ? (uint32_t)(seconds * 20) : 400;
     uint32_t num_added = 0;
     for (uint32_t n = 0; n < num_steps; n++) {
-        while (quire_sched_num_unfinished(sched) < 10 + n / 40 % 6)
+        while (quire_sched_get_num_unfinished(sched) < 10 + n / 40 % 6)
             add_request(sched, num_added++);
         make_step(sched);
         if (seconds > 0)

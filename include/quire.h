@@ -42,7 +42,7 @@
  *            if (quire_sched_add(sched, &params, &req) != QUIRE_OK)
  *                return 1;
  *        }
- *        while (quire_sched_num_unfinished(sched) > 0) {
+ *        while (quire_sched_get_num_unfinished(sched) > 0) {
  *            const quire_step *step;
  *            const quire_outputs *out;
  *            quire_token sampled[128]; // max_num_seqs: the most requests that one step has
@@ -50,7 +50,7 @@
  *            if (quire_sched_schedule(sched, &step) != QUIRE_OK)
  *                return 1;
  *            for (uint32_t i = 0; i < step->num_reqs; i++) {
- *                const char *name = quire_sched_user(sched, step->reqs[i]);
+ *                const char *name = quire_sched_get_user(sched, step->reqs[i]);
  *                printf("%c computes %u tokens\n", *name, step->num_tokens[i]);
  *                sampled[i] = 7; // here the model computes the tokens and samples the next one
  *            }

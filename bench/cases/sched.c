@@ -103,7 +103,7 @@ static uint64_t serve_all(bench_engine *e, bench_timer *timer, bool checks)
     for (uint32_t i = 0; i < e->num_requests; i++)
         bench_engine_add(e, i);
     bench_start(timer);
-    while (quire_sched_num_unfinished(e->sched) > 0) {
+    while (quire_sched_get_num_unfinished(e->sched) > 0) {
         bench_engine_schedule(e);
         if (checks)
             check = bench_engine_check_step(e, check);

@@ -70,7 +70,7 @@ bench_engine *bench_engine_new(const bench_engine_config *config)
             (uint32_t)(bench_random(&e->random) % (config->longest - config->shortest + 1));
     create_hasher(e);
     create_sched(e, config);
-    bench_fill_pool(quire_cache_pool(quire_sched_cache(e->sched)), config->num_blocks - 1,
+    bench_fill_pool(quire_cache_get_pool(quire_sched_get_cache(e->sched)), config->num_blocks - 1,
                     &e->random);
     return e;
 }

@@ -113,7 +113,7 @@ static void show_line(void *user, const replay_progress *now)
     quire_monitor_step step = QUIRE_MONITOR_STEP_INIT;
     char line[256];
     char lost[64] = "";
-    if (quire_monitor_last_step(s->monitor, &step) != QUIRE_OK)
+    if (quire_monitor_get_last_step(s->monitor, &step) != QUIRE_OK)
         return;
     double total = (double)step.num_active + step.num_cached + step.num_empty;
     double prompts = (double)s->result->prompt_tokens;
@@ -263,7 +263,7 @@ static int begin(void *user, quire_sched *sched)
     quire_http_config http = s->settings->http;
     quire_publisher_config publisher = s->settings->publisher;
     s->sched = sched;
-    s->monitor = quire_sched_monitor(sched);
+    s->monitor = quire_sched_get_monitor(sched);
     http.monitor = publisher.monitor = s->monitor;
     int err = quire_http_create(&http, &s->http);
     if (err != QUIRE_OK)

@@ -135,7 +135,7 @@ static unsigned long long id_of(const replay *r, quire_req req)
 {
     quire_req_info info =
         QUIRE_REQ_INFO_INIT; /* a pin outlives its request, whose place may be another's */
-    bool is_there = req != 0 && quire_sched_req_info(r->sched, req, &info) == QUIRE_OK;
+    bool is_there = req != 0 && quire_sched_get_req_info(r->sched, req, &info) == QUIRE_OK;
     const live *l = is_there ? replay_live(r, req) : NULL;
     return l == NULL || l->from == NULL ? 0 : replay_id(l);
 }
@@ -217,7 +217,7 @@ static void find_owners(replay *r)
 {
     quire_req running[PAGE_MAX_OWNERS];
     uint32_t n = quire_sched_get_queue(r->sched, 0, running, PAGE_MAX_OWNERS);
-    uint32_t num_groups = quire_cache_get_counts(quire_sched_cache(r->sched)).num_groups;
+    uint32_t num_groups = quire_cache_get_counts(quire_sched_get_cache(r->sched)).num_groups;
     memset(r->owners, 0, PAGE_MAX_OWNERS * sizeof *r->owners);
     for (uint32_t i = 0; i < n && i < PAGE_MAX_OWNERS; i++) {
         quire_sched_get_blocks(r->sched, running[i], r->spans);
@@ -232,7 +232,7 @@ static void write_host_blocks(replay *r, page *p)
     const quire_pool *host = tiers_run_host_pool(r->tiers);
     if (host == NULL || !page_wants_blocks(p, PAGE_HOST, r->snapshot.step))
         return;
-    uint32_t num_blocks = (uint32_t)quire_pool_usage(host).total;
+    uint32_t num_blocks = (uint32_t)quire_pool_get_usage(host).total;
     if (r->host_states == NULL)
         r->host_states = malloc((size_t)num_blocks + 1); /* and a zero at the end */
     if (r->host_states == NULL)
@@ -246,7 +246,8 @@ static void write_blocks(replay *r, page *p)
     write_host_blocks(r, p);
     if (!page_wants_blocks(p, PAGE_GPU, r->snapshot.step))
         return;
-    quire_pool_draw(quire_cache_pool(quire_sched_cache(r->sched)), 0, r->num_blocks, r->states);
+    quire_pool_draw(quire_cache_get_pool(quire_sched_get_cache(r->sched)), 0, r->num_blocks,
+                    r->states);
     bool has_owners = r->num_blocks <= PAGE_MAX_OWNERS;
     if (has_owners)
         find_owners(r);

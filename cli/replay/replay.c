@@ -120,7 +120,7 @@ static int make_memory(replay *r)
         ok = ok && r->flights[i].sampled != NULL;
     }
     if (s->page != NULL) {
-        uint32_t num_groups = quire_cache_get_counts(quire_sched_cache(r->sched)).num_groups;
+        uint32_t num_groups = quire_cache_get_counts(quire_sched_get_cache(r->sched)).num_groups;
         r->states = malloc((size_t)r->num_blocks + 1); /* and a zero at the end */
         r->owners = calloc(PAGE_MAX_OWNERS, sizeof *r->owners);
         r->spans = calloc((size_t)num_groups + 1, sizeof *r->spans);
@@ -483,7 +483,7 @@ static int repeat(replay *r)
 static int go_on(replay *r)
 {
     double next = arrivals_next_time(r->arrivals, r->now_s);
-    uint32_t unfinished = quire_sched_num_unfinished(r->sched);
+    uint32_t unfinished = quire_sched_get_num_unfinished(r->sched);
     if (next < 0)
         return fail_with("%s", trace_error(r->reader));
     double next_job = replay_next_job_s(r);
@@ -535,7 +535,7 @@ static int run_all(replay *r)
     int status = 0;
     while (r->num_flights > 0 && status == 0)
         status = finish_step(r);
-    r->result->is_cut_short = quire_sched_num_unfinished(r->sched) > 0 ||
+    r->result->is_cut_short = quire_sched_get_num_unfinished(r->sched) > 0 ||
                               arrivals_next_time(r->arrivals, r->now_s) != HUGE_VAL;
     return status < 0 ? -1 : 0;
 }

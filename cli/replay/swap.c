@@ -53,7 +53,7 @@ void replay_count_swap(replay *r, quire_req req, live *l)
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (r->tiers != NULL && tiers_run_has_saved(r->tiers, req))
         return;
-    if (quire_sched_req_info(r->sched, req, &info) != QUIRE_OK || info.num_swapped_tokens == 0)
+    if (quire_sched_get_req_info(r->sched, req, &info) != QUIRE_OK || info.num_swapped_tokens == 0)
         return;
     r->result->swap.swaps++;
     r->result->swap.requests += l->num_swaps++ == 0;

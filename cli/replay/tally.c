@@ -323,13 +323,13 @@ void tally_finish(replay *r)
     result->mean_tokens = (double)result->scheduled_tokens / steps;
     if (r->tiers != NULL)
         tiers_run_finish(r->tiers, r->now_s, &result->tiers);
-    result->blocks = quire_sched_usage(r->sched);
+    result->blocks = quire_sched_get_usage(r->sched);
     result->blocks.total -= result->blocks.null_blocks; /* nobody can use it */
     result->has_ideal = !r->seen.gave_up;
     result->block_size = r->settings->block_size;
     result->clock = r->settings->clock;
     result->slo = r->settings->slo;
-    result->unfinished = quire_sched_num_unfinished(r->sched);
+    result->unfinished = quire_sched_get_num_unfinished(r->sched);
     if (r->arrivals != NULL)
         result->unfinished += arrivals_num_due(r->arrivals);
     result->is_cut_short = result->is_cut_short || result->stopped != NULL;

@@ -61,7 +61,8 @@ double replay_next_job_s(replay *r)
     if (r->tiers == NULL)
         return HUGE_VAL;
     double next = tiers_run_next_s(r->tiers);
-    if (next == HUGE_VAL && quire_sched_num_unfinished(r->sched) > 0 && r->num_idle < MOST_IDLE) {
+    if (next == HUGE_VAL && quire_sched_get_num_unfinished(r->sched) > 0 &&
+        r->num_idle < MOST_IDLE) {
         r->num_idle++;
         next = r->now_s + 1e-3;
     }

@@ -23,7 +23,7 @@ static uint64_t pattern_seed(const quire_pool *pool, quire_block block)
 {
     quire_block_info info;
     uint64_t seed = UINT64_C(0x9e3779b97f4a7c15);
-    if (quire_pool_block_info(pool, block, &info) != QUIRE_OK || info.hash.data == NULL)
+    if (quire_pool_get_block(pool, block, &info) != QUIRE_OK || info.hash.data == NULL)
         return 0;
     const unsigned char *hash = info.hash.data;
     for (size_t i = 0; i < info.hash.len; i++)

@@ -332,8 +332,8 @@ const quire_connector *tiers_run_connector(tiers_run *t)
 int tiers_run_bind(tiers_run *t, quire_sched *sched)
 {
     t->sched = sched;
-    t->real.gpu = quire_cache_pool(quire_sched_cache(sched));
-    t->real.cpu = quire_cache_pool(quire_offload_cache(t->offload));
+    t->real.gpu = quire_cache_get_pool(quire_sched_get_cache(sched));
+    t->real.cpu = quire_cache_get_pool(quire_offload_cache(t->offload));
     int err = quire_offload_bind(t->offload, sched);
     tiers_run_step(t, 0); /* what there is from the beginning on */
     return err;
@@ -405,7 +405,7 @@ static void note_failures(tiers_run *t, const quire_model_output *output)
 {
     enum { GROUPS = 64 };
     quire_block_span spans[GROUPS];
-    uint32_t num_groups = quire_cache_get_counts(quire_sched_cache(t->sched)).num_groups;
+    uint32_t num_groups = quire_cache_get_counts(quire_sched_get_cache(t->sched)).num_groups;
     for (uint32_t i = 0; i < output->num_finished_recving && num_groups <= GROUPS; i++) {
         quire_req req = output->finished_recving[i];
         if (quire_sched_get_blocks(t->sched, req, spans) != QUIRE_OK)
@@ -486,7 +486,7 @@ static bool pass_to_next(tiers_run *t)
 
 void tiers_run_drain(tiers_run *t)
 {
-    bool is_idle = quire_sched_num_unfinished(t->sched) == 0;
+    bool is_idle = quire_sched_get_num_unfinished(t->sched) == 0;
     quire_model_output output = QUIRE_MODEL_OUTPUT_INIT;
     t->drain_ns = ns_of(now_s(t));
     t->is_draining = true;
@@ -518,7 +518,7 @@ double tiers_run_copy(tiers_run *t, bool is_load, uint32_t num_blocks, double fr
 
 const quire_pool *tiers_run_host_pool(const tiers_run *t)
 {
-    return t == NULL ? NULL : quire_cache_pool(quire_offload_cache(t->offload));
+    return t == NULL ? NULL : quire_cache_get_pool(quire_offload_cache(t->offload));
 }
 
 uint32_t tiers_run_num(const tiers_run *t)
@@ -531,7 +531,7 @@ static quire_usage usage_of(const tiers_run *t, uint32_t tier, uint64_t *in, uin
     if (tier == 0) {
         *in = t->device.in_blocks;
         *out = t->device.out_blocks;
-        return quire_pool_usage(quire_cache_pool(quire_offload_cache(t->offload)));
+        return quire_pool_get_usage(quire_cache_get_pool(quire_offload_cache(t->offload)));
     }
     quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
     if (quire_tier_get_stats(t->lower[tier - 1], &stats) != QUIRE_OK)

@@ -36,7 +36,7 @@
  * Cost: allocate_slots is O(blocks that change), free O(blocks), get_computed_blocks O(blocks up to
  * the first miss). Nothing is allocated after creation.
  *
- * Threads: one writer thread. Any thread may call quire_cache_usage.
+ * Threads: one writer thread. Any thread may call quire_cache_get_usage.
  *
  * Statuses: a call that does not return QUIRE_OK has changed nothing. The one exception is in the
  * vLLM profile: allocate_slots frees the blocks outside the window even if it then returns
@@ -112,7 +112,7 @@ typedef struct quire_cache_config {
     /* Part of the blocks that a new request must leave free, 0 to 1. Not applied while no request
      * has blocks. */
     double watermark;
-    double admit_below;   /* quire_cache_pressure: 0 = 0.80 */
+    double admit_below;   /* quire_cache_get_pressure: 0 = 0.80 */
     double preempt_above; /* 0 = 0.95 */
     /* The most pending copies on write; 0: no fork. QUIRE_E_CONFIG in a scheduler with
      * QUIRE_PROFILE_VLLM_0_20. */
@@ -351,11 +351,11 @@ QUIRE_API quire_cache_counts quire_cache_get_counts(const quire_cache *cache);
 
 /* The pool, for the functions of quire/pool.h; NULL if cache is NULL. Blocks that are touched
  * through quire_pool_touch must be freed through quire_pool_free_blocks. */
-QUIRE_API quire_pool *quire_cache_pool(const quire_cache *cache);
+QUIRE_API quire_pool *quire_cache_get_pool(const quire_cache *cache);
 /* The blocks of the pool by state. Any thread. */
-static inline quire_usage quire_cache_usage(const quire_cache *cache)
+static inline quire_usage quire_cache_get_usage(const quire_cache *cache)
 {
-    return quire_pool_usage(quire_cache_pool(cache));
+    return quire_pool_get_usage(quire_cache_get_pool(cache));
 }
 
 /* What prefix caching saved, in tokens. A request counts once, when it gets its first blocks. In
@@ -383,7 +383,7 @@ QUIRE_API int quire_cache_take_events(quire_cache *cache,
                                       void *user, uint64_t *lost);
 
 /* Walks the whole cache and checks every invariant. Returns QUIRE_OK or QUIRE_E_CORRUPT. Blocks
- * that were touched through quire_cache_pool are valid. */
+ * that were touched through quire_cache_get_pool are valid. */
 QUIRE_API int quire_cache_check(const quire_cache *cache);
 
 /* ---- fork and copy on write --------------------------------------------- */
@@ -478,7 +478,7 @@ static inline int quire_cache_can_move_in(quire_cache *cache, const quire_cache_
 }
 
 /* Where the blocks of a request are. NONE for seq 0 and for a seq that the cache does not know. */
-static inline quire_location quire_cache_location(const quire_cache *cache, quire_seq seq)
+static inline quire_location quire_cache_get_location(const quire_cache *cache, quire_seq seq)
 {
     const uint32_t no_group = UINT32_MAX; /* QUIRE_E_RANGE: the request is known */
     quire_cache_request request;
@@ -503,7 +503,7 @@ typedef struct quire_pressure { /* final */
     uint32_t should_preempt; /* 1: level is above preempt_above */
 } quire_pressure;
 
-QUIRE_API int quire_cache_pressure(quire_cache *cache, quire_pressure *pressure);
+QUIRE_API int quire_cache_get_pressure(quire_cache *cache, quire_pressure *pressure);
 
 #ifdef __cplusplus
 }

@@ -233,7 +233,8 @@ typedef struct quire_monitor_step {
 QUIRE_API uint32_t quire_monitor_get_steps(const quire_monitor *monitor, uint64_t after,
                                            quire_monitor_step *steps, uint32_t capacity);
 /* Copies the last step. Returns QUIRE_MISS before the first step. */
-static inline int quire_monitor_last_step(const quire_monitor *monitor, quire_monitor_step *step)
+static inline int quire_monitor_get_last_step(const quire_monitor *monitor,
+                                              quire_monitor_step *step)
 {
     if (monitor == NULL || step == NULL)
         return QUIRE_E_ARGUMENT;
@@ -320,7 +321,7 @@ QUIRE_API int quire_monitor_get_map(const quire_monitor *monitor, uint32_t map,
 
 /* The number of running and waiting requests, after the last call that changed the scheduler. Any
  * thread. */
-QUIRE_API uint32_t quire_monitor_num_unfinished(const quire_monitor *monitor);
+QUIRE_API uint32_t quire_monitor_get_num_unfinished(const quire_monitor *monitor);
 
 /* All tiers at the end of the last schedule or update: the GPU, the swap buffer if there is one,
  * then the tiers of the connector. The numbers belong to one moment, and in each tier empty,

@@ -28,7 +28,7 @@
  * allocated after creation. Memory: 65 bytes for each block; with caching also the bytes of its
  * hash (hash_bytes) and about 11 bytes of index.
  *
- * Threads: one writer thread. Any thread may call quire_pool_usage and
+ * Threads: one writer thread. Any thread may call quire_pool_get_usage and
  * quire_pool_get_num_free_blocks at any time. All numbers of one such call belong to one moment and
  * add up; the moment may lie inside a call of the writer that changes many blocks.
  *
@@ -261,11 +261,11 @@ typedef struct quire_usage { /* final */
 } quire_usage;
 
 /* The blocks by state. All 0 if pool is NULL. Any thread. */
-QUIRE_API quire_usage quire_pool_usage(const quire_pool *pool);
+QUIRE_API quire_usage quire_pool_get_usage(const quire_pool *pool);
 /* empty + cached. 0 if pool is NULL. Any thread. */
 static inline uint32_t quire_pool_get_num_free_blocks(const quire_pool *pool)
 {
-    quire_usage usage = quire_pool_usage(pool);
+    quire_usage usage = quire_pool_get_usage(pool);
     return (uint32_t)(usage.empty + usage.cached);
 }
 /* The used part of a pool: 1 - free / (total - 1), as in vLLM; 0 if the pool has the null block
@@ -288,8 +288,8 @@ typedef struct quire_block_info { /* final */
 QUIRE_API int quire_pool_get_blocks(const quire_pool *pool, const quire_block *blocks,
                                     uint32_t num_blocks, quire_block_info *infos);
 /* The same for one block. */
-static inline int quire_pool_block_info(const quire_pool *pool, quire_block block,
-                                        quire_block_info *info)
+static inline int quire_pool_get_block(const quire_pool *pool, quire_block block,
+                                       quire_block_info *info)
 {
     return quire_pool_get_blocks(pool, &block, 1, info);
 }
@@ -300,7 +300,7 @@ QUIRE_API uint32_t quire_pool_count_unheld(const quire_pool *pool, const quire_b
 
 /* The block after `block` in the free queue; with QUIRE_NULL_BLOCK the head of the queue. Returns
  * QUIRE_NULL_BLOCK at the end of the queue, and if `block` is not in the queue. */
-QUIRE_API quire_block quire_pool_next_free(const quire_pool *pool, quire_block block);
+QUIRE_API quire_block quire_pool_get_next_free(const quire_pool *pool, quire_block block);
 
 /* Writes the free queue from head to tail, at most capacity blocks. Returns the number of blocks in
  * the queue, 0 if an argument is invalid. */
@@ -311,7 +311,7 @@ static inline uint32_t quire_pool_get_all_free_blocks(const quire_pool *pool, qu
         return 0;
     quire_block next = QUIRE_NULL_BLOCK;
     for (uint32_t i = 0; i < capacity; i++) {
-        next = quire_pool_next_free(pool, next);
+        next = quire_pool_get_next_free(pool, next);
         if (next == QUIRE_NULL_BLOCK)
             break;
         blocks[i] = next;

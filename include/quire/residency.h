@@ -9,8 +9,8 @@
  *             when the block is allocated again or loses its key. Without prefix caching no life
  *             ends, as in vLLM.
  *
- * Use a residency for a pool, or for the pool of a cache (quire_cache_pool), that does not belong
- * to a scheduler with a monitor: the monitor follows blocks itself
+ * Use a residency for a pool, or for the pool of a cache (quire_cache_get_pool), that does not
+ * belong to a scheduler with a monitor: the monitor follows blocks itself
  * (quire_monitor_config.residency).
  *
  * Cost: one bit test for each block that is not sampled; one reading of the clock for each call

@@ -55,7 +55,7 @@
  * _user, _req_info, _get_params, _get_mm_input, _get_tokens, _get_blocks, _get_queue, _get_counts,
  * _usage, and, as their comments say, _get_hashes and _cut_prompt.
  *
- * Threads: one writer thread. Any thread may call quire_sched_usage.
+ * Threads: one writer thread. Any thread may call quire_sched_get_usage.
  *
  * Statuses: a call that does not return QUIRE_OK has changed nothing. If a required pointer is
  * NULL, a call returns QUIRE_E_ARGUMENT. If a quire_req does not exist, a call returns
@@ -195,7 +195,7 @@ typedef struct quire_sched_config {
     /* Copied; NULL: none. QUIRE_E_CONFIG with is_encoder_decoder (default profile). */
     const quire_encoder_connector *encoder_connector;
 
-    const quire_monitor_config *monitor; /* copied; NULL: none. See quire_sched_monitor */
+    const quire_monitor_config *monitor; /* copied; NULL: none. See quire_sched_get_monitor */
 
     /* The most requests whose blocks are kept after their end: quire_sched_pin. Beyond vLLM 0.20.0;
      * QUIRE_E_CONFIG in QUIRE_PROFILE_VLLM_0_20, without prefix caching, and above 2^20. */
@@ -302,7 +302,7 @@ typedef struct quire_request_params {
     uint32_t is_pooling;   /* ends with its first output; max_tokens is 1 */
     uint32_t is_resumable; /* 1: a session: more inputs follow, see quire_sched_continue */
     uint32_t skip_reading_prefix;
-    void *user; /* returned by quire_sched_user, in outputs and in events */
+    void *user; /* returned by quire_sched_get_user, in outputs and in events */
 
     /* Hashes of the prompt's first num_hashes blocks of hash_block_size tokens, one after the
      * other, made with the scheduler's hasher. The scheduler does not check them; it computes the
@@ -453,7 +453,8 @@ typedef struct quire_req_info {
 
 #define QUIRE_REQ_INFO_INIT QUIRE_SIZED_INIT(quire_req_info)
 
-QUIRE_API int quire_sched_req_info(const quire_sched *sched, quire_req req, quire_req_info *info);
+QUIRE_API int quire_sched_get_req_info(const quire_sched *sched, quire_req req,
+                                       quire_req_info *info);
 /* The params of a request, with the changes by continue, fork and cut_prompt: for an engine that
  * sees a new request (QUIRE_STEP_NEW). The engine keeps sampling parameters itself, behind `user`.
  * max_tokens is never 0. prompt, hashes, prompt_embeds and mm_inputs are NULL: use
@@ -579,9 +580,9 @@ QUIRE_API quire_sched_counts quire_sched_get_counts(const quire_sched *sched);
 QUIRE_API uint32_t quire_sched_get_queue(const quire_sched *sched, uint32_t which, quire_req *reqs,
                                          uint32_t capacity);
 
-QUIRE_API quire_cache *quire_sched_cache(const quire_sched *sched);
+QUIRE_API quire_cache *quire_sched_get_cache(const quire_sched *sched);
 /* The monitor, which other threads may read; NULL if the config has no monitor. */
-QUIRE_API quire_monitor *quire_sched_monitor(quire_sched *sched);
+QUIRE_API quire_monitor *quire_sched_get_monitor(quire_sched *sched);
 /* Walks the whole scheduler and checks every invariant. Returns QUIRE_OK or QUIRE_E_CORRUPT. */
 QUIRE_API int quire_sched_check(const quire_sched *sched);
 

@@ -25,21 +25,21 @@ static inline int quire_sched_drop_pins(quire_sched *sched)
 }
 
 /* The user pointer of a request; NULL if the request does not exist. */
-static inline void *quire_sched_user(const quire_sched *sched, quire_req req)
+static inline void *quire_sched_get_user(const quire_sched *sched, quire_req req)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    return quire_sched_req_info(sched, req, &info) == QUIRE_OK ? info.user : NULL;
+    return quire_sched_get_req_info(sched, req, &info) == QUIRE_OK ? info.user : NULL;
 }
 
-static inline uint32_t quire_sched_num_unfinished(const quire_sched *sched)
+static inline uint32_t quire_sched_get_num_unfinished(const quire_sched *sched)
 {
     return quire_sched_get_counts(sched).num_unfinished;
 }
 
 /* The blocks of the pool by state. Any thread. */
-static inline quire_usage quire_sched_usage(const quire_sched *sched)
+static inline quire_usage quire_sched_get_usage(const quire_sched *sched)
 {
-    return quire_cache_usage(quire_sched_cache(sched));
+    return quire_cache_get_usage(quire_sched_get_cache(sched));
 }
 
 /* Preempts with mode SWAP, and does not admit the request before quire_sched_resume. A request

@@ -216,7 +216,7 @@ quire_cache_counts quire_cache_get_counts(const quire_cache *cache)
                                 .num_seqs = cache->num_seqs};
 }
 
-quire_pool *quire_cache_pool(const quire_cache *cache)
+quire_pool *quire_cache_get_pool(const quire_cache *cache)
 {
     return cache_ok(cache) ? cache->pool : NULL;
 }
@@ -341,11 +341,11 @@ int quire_cache_move_in(quire_cache *cache, quire_cache_request *request,
     return err;
 }
 
-int quire_cache_pressure(quire_cache *cache, quire_pressure *pressure)
+int quire_cache_get_pressure(quire_cache *cache, quire_pressure *pressure)
 {
     if (!cache_ok(cache) || pressure == NULL)
         return QUIRE_E_ARGUMENT;
-    double level = quire_usage_level(quire_pool_usage(cache->pool));
+    double level = quire_usage_level(quire_pool_get_usage(cache->pool));
     if (level > cache->preempt_above)
         cache->is_admitting = false;
     else if (level < cache->admit_below)

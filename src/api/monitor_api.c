@@ -186,7 +186,7 @@ int quire_monitor_get_map(const quire_monitor *m, uint32_t i, quire_block_map *m
     return qr_struct_out(map, &own, sizeof own);
 }
 
-uint32_t quire_monitor_num_unfinished(const quire_monitor *m)
+uint32_t quire_monitor_get_num_unfinished(const quire_monitor *m)
 {
     return is_monitor(m) ? atomic_load_explicit(&m->num_unfinished, memory_order_relaxed) : 0;
 }

@@ -248,7 +248,7 @@ int quire_pool_reset_prefix_cache(quire_pool *pool)
 
 /* ---- looking --------------------------------------------------------------- */
 
-quire_usage quire_pool_usage(const quire_pool *pool)
+quire_usage quire_pool_get_usage(const quire_pool *pool)
 {
     return pool_ok(pool) ? qr_pool_usage(pool) : (quire_usage){0, 0, 0, 0, 0};
 }
@@ -288,7 +288,7 @@ uint32_t quire_pool_count_unheld(const quire_pool *pool, const quire_block *bloc
     return n;
 }
 
-quire_block quire_pool_next_free(const quire_pool *pool, quire_block block)
+quire_block quire_pool_get_next_free(const quire_pool *pool, quire_block block)
 {
     if (!pool_ok(pool) || block >= pool->queue.num_blocks)
         return QUIRE_NULL_BLOCK;

@@ -108,7 +108,7 @@ int quire_residency_write_metrics(quire_residency *r, const quire_metrics_format
         return QUIRE_E_ARGUMENT;
     const quire_tier_usage tier = {.name = "gpu",
                                    .medium = "GPU",
-                                   .blocks = quire_pool_usage(r->pool),
+                                   .blocks = quire_pool_get_usage(r->pool),
                                    .stored_bytes = QUIRE_UNKNOWN_BYTES,
                                    .loaded_bytes = QUIRE_UNKNOWN_BYTES};
     qr_metrics_set_pool(&r->metrics, &tier, 1, r->pool->num_allocated, r->pool->num_evicted);

@@ -212,7 +212,7 @@ static quire_location location_of(const qr_request *r)
     return r->num_saved + r->num_hosted > 0 ? QUIRE_LOCATION_HOST : QUIRE_LOCATION_NONE;
 }
 
-int quire_sched_req_info(const quire_sched *sched, quire_req req, quire_req_info *info)
+int quire_sched_get_req_info(const quire_sched *sched, quire_req req, quire_req_info *info)
 {
     if (!sched_ok(sched) || info == NULL)
         return QUIRE_E_ARGUMENT;
@@ -447,12 +447,12 @@ uint32_t quire_sched_get_queue(const quire_sched *sched, uint32_t which, quire_r
     return count;
 }
 
-quire_monitor *quire_sched_monitor(quire_sched *sched)
+quire_monitor *quire_sched_get_monitor(quire_sched *sched)
 {
     return sched_ok(sched) ? sched->watch.monitor : NULL;
 }
 
-quire_cache *quire_sched_cache(const quire_sched *sched)
+quire_cache *quire_sched_get_cache(const quire_sched *sched)
 {
     return sched_ok(sched) ? sched->cache : NULL;
 }

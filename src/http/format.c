@@ -227,7 +227,7 @@ void qr_http_format_names(qr_http_body *body, const quire_monitor *monitor)
     quire_step_names names = QUIRE_STEP_NAMES_INIT;
     quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
     int status = QUIRE_MISS; /* the step may be overwritten meanwhile: then the next one */
-    while (status == QUIRE_MISS && quire_monitor_last_step(monitor, &last) == QUIRE_OK)
+    while (status == QUIRE_MISS && quire_monitor_get_last_step(monitor, &last) == QUIRE_OK)
         status = quire_monitor_get_names(monitor, last.step, &names, list, 2 * MAX_NAMES);
     if (status != QUIRE_OK) {
         qr_http_body_text(body, "null");
@@ -347,7 +347,7 @@ qr_http_rows qr_http_format_steps(qr_http_body *body, const quire_monitor *monit
 uint64_t qr_http_step_before(const quire_monitor *monitor, uint64_t limit)
 {
     quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
-    if (quire_monitor_last_step(monitor, &last) != QUIRE_OK || last.step < limit)
+    if (quire_monitor_get_last_step(monitor, &last) != QUIRE_OK || last.step < limit)
         return 0;
     return last.step - limit;
 }

@@ -3,14 +3,14 @@
 static uint64_t last_step(const quire_monitor *monitor)
 {
     quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
-    return quire_monitor_last_step(monitor, &last) == QUIRE_OK ? last.step : 0;
+    return quire_monitor_get_last_step(monitor, &last) == QUIRE_OK ? last.step : 0;
 }
 
 void qr_http_health_look(qr_http_health *health, const quire_monitor *monitor, uint64_t now_ns)
 {
     uint64_t step = last_step(monitor);
     if (step == atomic_load_explicit(&health->step, memory_order_relaxed) &&
-        quire_monitor_num_unfinished(monitor) > 0)
+        quire_monitor_get_num_unfinished(monitor) > 0)
         return;
     atomic_store_explicit(&health->fine_ns, now_ns, memory_order_relaxed);
     atomic_store_explicit(&health->step, step, memory_order_release);
@@ -20,7 +20,7 @@ qr_http_state qr_http_health_ask(const qr_http_health *health, const quire_monit
                                  uint64_t now_ns)
 {
     qr_http_state state = {.step = last_step(monitor),
-                           .num_unfinished = quire_monitor_num_unfinished(monitor)};
+                           .num_unfinished = quire_monitor_get_num_unfinished(monitor)};
     uint64_t seen = atomic_load_explicit(&health->step, memory_order_acquire);
     uint64_t fine_ns = atomic_load_explicit(&health->fine_ns, memory_order_relaxed);
     bool is_fine = seen != state.step || state.num_unfinished == 0 || now_ns < fine_ns;

@@ -174,7 +174,7 @@ int quire_http_create(const quire_http_config *callers, quire_http **made)
     if (config.monitor == NULL)
         return qr_fail(
             QUIRE_E_ARGUMENT,
-            "monitor is NULL; set quire_sched_config.monitor, then pass quire_sched_monitor");
+            "monitor is NULL; set quire_sched_config.monitor, then pass quire_sched_get_monitor");
     quire_http *http = qr_alloc(1, sizeof *http);
     if (http == NULL)
         return qr_fail(QUIRE_E_NOMEM, "out of memory");

@@ -115,7 +115,7 @@ static void collect_steps(qr_http_hub *hub)
     qr_http_body_clear(&hub->steps);
     hub->num_steps = 0;
     hub->num_skipped_steps = 0;
-    if (quire_monitor_last_step(monitor, &last) != QUIRE_OK || last.step <= hub->seen)
+    if (quire_monitor_get_last_step(monitor, &last) != QUIRE_OK || last.step <= hub->seen)
         return;
     uint64_t num = last.step - hub->seen;
     num = num < MAX_STEPS_READ ? num : MAX_STEPS_READ;
@@ -167,7 +167,7 @@ static void catch_up(qr_http_hub *hub)
     int status = QUIRE_OK;
     for (uint32_t i = 0; i < MAX_EVENTS_READ && status >= 0 && status != QUIRE_RETRY; i++)
         status = quire_reader_next(hub->reader, &event);
-    hub->seen = quire_monitor_last_step(hub->site->monitor, &last) == QUIRE_OK ? last.step : 0;
+    hub->seen = quire_monitor_get_last_step(hub->site->monitor, &last) == QUIRE_OK ? last.step : 0;
     hub->is_following = true;
 }
 

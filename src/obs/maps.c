@@ -39,7 +39,7 @@ bool qr_maps_add(qr_maps *maps, uint32_t tier, const quire_pool *pool)
     map->pool = pool;
     map->pins = NULL;
     map->tier = tier;
-    map->num_blocks = (uint32_t)quire_pool_usage(pool).total;
+    map->num_blocks = (uint32_t)quire_pool_get_usage(pool).total;
     map->cell_blocks = (uint32_t)(((uint64_t)map->num_blocks + QR_MAP_CELLS - 1) / QR_MAP_CELLS);
     map->next = 0;
     maps->count += i == maps->count;
@@ -123,7 +123,7 @@ void qr_maps_end_schedule(qr_maps *maps, uint64_t step, uint64_t now_ns, bool is
 /* Whether other numbers of blocks are cached and active than in the map that can be seen. */
 static bool has_changed(const qr_pool_map *map)
 {
-    quire_usage now = quire_pool_usage(map->pool);
+    quire_usage now = quire_pool_get_usage(map->pool);
     return map->drawn != now.active * ONE_ACTIVE + now.cached * ONE_CACHED;
 }
 

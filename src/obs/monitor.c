@@ -91,7 +91,7 @@ quire_monitor *qr_monitor_carve(qr_arena *arena, const quire_monitor_config *c,
 static int get_pool_key(void *user, quire_block block, quire_bytes *hash, uint32_t *group_id)
 {
     quire_block_info info;
-    if (quire_pool_block_info(user, block, &info) != QUIRE_OK || info.hash.len == 0)
+    if (quire_pool_get_block(user, block, &info) != QUIRE_OK || info.hash.len == 0)
         return QUIRE_MISS;
     *hash = info.hash;
     *group_id = info.group_id;
@@ -259,7 +259,7 @@ bool qr_monitor_watch_pool(quire_monitor *m, const char *name, const quire_pool 
 {
     if (!qr_monitor_find_tier(m, name, tier))
         return false;
-    quire_watched_blocks blocks = blocks_of_pool(pool, (uint32_t)quire_pool_usage(pool).total);
+    quire_watched_blocks blocks = blocks_of_pool(pool, (uint32_t)quire_pool_get_usage(pool).total);
     return qr_monitor_watch_blocks(m, *tier, &blocks);
 }
 

@@ -278,7 +278,7 @@ static void stray_fields_of_another_kind(void **state)
     quire_block_span sinks;
     sinks = inner_sinks(cache, 0);
     assert_int_equal(sinks.count, 0);
-    assert_int_equal(quire_cache_usage(cache).active, 0);
+    assert_int_equal(quire_cache_get_usage(cache).active, 0);
     unsigned char hashes[12 * 32] = {0};
     quire_cache_request a = {.num_tokens = 8, .hashes = hashes, .num_hashes = 2};
     quire_cache_request b = {.num_tokens = 8, .hashes = hashes, .num_hashes = 2};
@@ -287,7 +287,7 @@ static void stray_fields_of_another_kind(void **state)
                                           .num_new_tokens = 8};
     assert_int_equal(quire_cache_allocate_slots(cache, &a, &params, NULL), QUIRE_OK);
     assert_int_equal(quire_cache_fork(cache, &a, &b), QUIRE_OK); /* not with ALIGN */
-    assert_int_equal(quire_cache_usage(cache).active, 2);
+    assert_int_equal(quire_cache_get_usage(cache).active, 2);
     assert_int_equal(quire_cache_check(cache), QUIRE_OK);
     quire_cache_destroy(cache);
     groups[0].spec.block_size = 0;

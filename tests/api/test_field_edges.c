@@ -32,7 +32,7 @@ static void save_pool(const quire_pool *pool, pool_state *s)
     memset(s, 0, sizeof *s);
     for (quire_block b = 0; b < POOL_BLOCKS; b++) {
         quire_block_info info;
-        assert_int_equal(quire_pool_block_info(pool, b, &info), QUIRE_OK);
+        assert_int_equal(quire_pool_get_block(pool, b, &info), QUIRE_OK);
         s->blocks[b].ref_cnt = info.ref_cnt;
         s->blocks[b].group_id = info.group_id;
         s->blocks[b].state = info.state;
@@ -42,7 +42,7 @@ static void save_pool(const quire_pool *pool, pool_state *s)
     }
     s->num_free = quire_pool_get_all_free_blocks(pool, s->queue, POOL_BLOCKS);
     s->num_keys = quire_pool_get_counts(pool).num_keys;
-    s->usage = quire_pool_usage(pool);
+    s->usage = quire_pool_get_usage(pool);
     s->num_allocated = quire_pool_get_counts(pool).num_allocated;
 }
 
@@ -180,15 +180,15 @@ static void call_cache(void *world)
     pool_state before;
     if (w->has_row)
         request.seq = w->rows[0].seq;
-    save_pool(quire_cache_pool(w->cache), &before);
+    save_pool(quire_cache_get_pool(w->cache), &before);
     uint32_t num_seqs = quire_cache_get_counts(w->cache).num_seqs;
     (void)quire_cache_get_computed_blocks(w->cache, &request, spans, &num_tokens);
     (void)quire_cache_can_fit_full_sequence(w->cache, &request, &w->params);
-    check_pool_same(quire_cache_pool(w->cache), &before);
+    check_pool_same(quire_cache_get_pool(w->cache), &before);
     int err = quire_cache_allocate_slots(w->cache, &request, &w->params, spans);
     assert_int_equal(quire_cache_check(w->cache), QUIRE_OK);
     if (err != QUIRE_OK) {
-        check_pool_same(quire_cache_pool(w->cache), &before);
+        check_pool_same(quire_cache_get_pool(w->cache), &before);
         assert_int_equal(quire_cache_get_counts(w->cache).num_seqs, num_seqs);
         (void)quire_cache_cache_blocks(w->cache, &request, w->request.num_computed_tokens);
         assert_int_equal(quire_cache_check(w->cache), QUIRE_OK);
@@ -293,7 +293,7 @@ static void a_first_hash_that_is_too_far(void **state)
     quire_allocate_params p = {.size = sizeof(quire_allocate_params), .num_new_tokens = 16};
     for (r.first_hash = 1; r.first_hash < 5; r.first_hash++)
         assert_int_equal(quire_cache_allocate_slots(w.cache, &r, &p, NULL), QUIRE_E_RANGE);
-    assert_int_equal(quire_cache_usage(w.cache).active, 0);
+    assert_int_equal(quire_cache_get_usage(w.cache).active, 0);
     r.first_hash = 0;
     assert_int_equal(quire_cache_allocate_slots(w.cache, &r, &p, NULL), QUIRE_OK);
     r.num_computed_tokens = 16;
@@ -307,7 +307,7 @@ static void a_first_hash_that_is_too_far(void **state)
     r.first_hash = 3; /* the key before the first new one: their parent */
     r.hashes = w.hashes + 3 * DIGEST;
     assert_int_equal(quire_cache_allocate_slots(w.cache, &r, &p, NULL), QUIRE_OK);
-    assert_int_equal(quire_pool_get_counts(quire_cache_pool(w.cache)).num_keys, 6);
+    assert_int_equal(quire_pool_get_counts(quire_cache_get_pool(w.cache)).num_keys, 6);
     quire_cache_request second = {.num_tokens = 28, .hashes = w.hashes, .num_hashes = 7};
     quire_block_span hit;
     p = (quire_allocate_params){
@@ -321,7 +321,7 @@ static void a_first_hash_that_is_too_far(void **state)
     second.first_hash = 5; /* the last key of the hit */
     second.hashes = w.hashes + 5 * DIGEST;
     assert_int_equal(quire_cache_allocate_slots(w.cache, &second, &p, NULL), QUIRE_OK);
-    assert_int_equal(quire_pool_get_counts(quire_cache_pool(w.cache)).num_keys, 7);
+    assert_int_equal(quire_pool_get_counts(quire_cache_get_pool(w.cache)).num_keys, 7);
     assert_int_equal(quire_cache_check(w.cache), QUIRE_OK);
     quire_cache_destroy(w.cache);
 }

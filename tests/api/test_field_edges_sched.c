@@ -310,7 +310,7 @@ static void numbers_of_calls(void **state)
         for (size_t b = 0; b < COUNT(EDGES); b++) {
             open_sched(&w, QUIRE_PROFILE_DEFAULT, QUIRE_POLICY_FCFS);
             quire_sched *s = w.kit.sched;
-            quire_cache *cache = quire_sched_cache(s);
+            quire_cache *cache = quire_sched_get_cache(s);
             quire_req req = kit_add(&w.kit, "z", 12);
             quire_token tokens[LEN];
             quire_req reqs[KIT_REQUESTS];

@@ -138,12 +138,12 @@ static void assert_nothing_can_be_seen(const quire_pool *pool)
     quire_block block = 77;
     quire_block_info info;
     char drawn[NUM_BLOCKS + 1];
-    quire_usage usage = quire_pool_usage(pool);
+    quire_usage usage = quire_pool_get_usage(pool);
     assert_int_equal(usage.total + usage.empty + usage.cached + usage.active + usage.null_blocks,
                      0);
     assert_int_equal(quire_pool_get_num_free_blocks(pool), 0);
-    assert_true(quire_usage_level(quire_pool_usage(pool)) == 0.0);
-    assert_int_equal(quire_pool_block_info(pool, 1, &info), QUIRE_E_ARGUMENT);
+    assert_true(quire_usage_level(quire_pool_get_usage(pool)) == 0.0);
+    assert_int_equal(quire_pool_get_block(pool, 1, &info), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_pool_get_all_free_blocks(pool, &block, 1), 0);
     assert_int_equal(quire_pool_get_counts(pool).num_keys, 0);
     assert_int_equal(quire_pool_draw(pool, 0, 1, drawn), QUIRE_E_ARGUMENT);
@@ -196,7 +196,7 @@ static void null_arrays_are_argument_errors(void **state)
     assert_int_equal(quire_pool_touch(pool, NULL, 1), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_pool_free_blocks(pool, NULL, 1), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_pool_evict_blocks(pool, NULL, 1), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_pool_block_info(pool, 1, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_pool_get_block(pool, 1, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_pool_draw(pool, 0, 1, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_pool_get_all_free_blocks(pool, NULL, 1), 0);
     assert_int_equal(quire_pool_cache_full_blocks(pool, NULL), QUIRE_E_ARGUMENT);

@@ -40,8 +40,8 @@ static void *read_usage(void *argument)
     const quire_pool *pool = r->with->pool;
     atomic_fetch_add(&r->with->started, 1);
     while (!atomic_load(&r->with->done)) {
-        quire_usage usage = quire_pool_usage(pool);
-        double share = quire_usage_level(quire_pool_usage(pool));
+        quire_usage usage = quire_pool_get_usage(pool);
+        double share = quire_usage_level(quire_pool_get_usage(pool));
         uint32_t num_free = quire_pool_get_num_free_blocks(pool);
         r->wrong +=
             !reading_is_right(&usage) || share < 0.0 || share > 1.0 || num_free >= NUM_BLOCKS;

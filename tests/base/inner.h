@@ -39,7 +39,7 @@ static inline int inner_cache_same(quire_pool *pool, const quire_block *blocks,
     int err = QUIRE_OK;
     for (uint32_t i = 0; err == QUIRE_OK && i < n; i++) {
         quire_block_info info;
-        err = quire_pool_block_info(other, others[i], &info);
+        err = quire_pool_get_block(other, others[i], &info);
         if (err != QUIRE_OK || info.hash.data == NULL)
             continue;
         quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),

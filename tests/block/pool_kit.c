@@ -144,7 +144,7 @@ void kit_assert_draw(const pool_kit *kit, const char *wanted)
 {
     char drawn[KIT_TEXT];
     uint32_t n = (uint32_t)strlen(wanted);
-    assert_int_equal(quire_pool_usage(kit->pool).total, n);
+    assert_int_equal(quire_pool_get_usage(kit->pool).total, n);
     assert_int_equal(quire_pool_draw(kit->pool, 0, n, drawn), QUIRE_OK);
     assert_string_equal(drawn, wanted);
 }
@@ -164,7 +164,7 @@ void kit_assert_queue(const pool_kit *kit, const char *wanted)
 
 void kit_assert_numbers(const pool_kit *kit, uint64_t empty, uint64_t cached, uint64_t active)
 {
-    quire_usage usage = quire_pool_usage(kit->pool);
+    quire_usage usage = quire_pool_get_usage(kit->pool);
     assert_int_equal(usage.empty, empty);
     assert_int_equal(usage.cached, cached);
     assert_int_equal(usage.active, active);
@@ -172,7 +172,7 @@ void kit_assert_numbers(const pool_kit *kit, uint64_t empty, uint64_t cached, ui
     assert_int_equal(usage.total, empty + cached + active + 1);
     assert_int_equal(quire_pool_get_num_free_blocks(kit->pool), empty + cached);
     double share = usage.total > 1 ? (double)active / (double)(usage.total - 1) : 0.0;
-    double difference = quire_usage_level(quire_pool_usage(kit->pool)) - share;
+    double difference = quire_usage_level(quire_pool_get_usage(kit->pool)) - share;
     assert_true(difference < 1e-9 && difference > -1e-9);
 }
 

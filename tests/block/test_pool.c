@@ -107,17 +107,17 @@ static void block_info_says_it_all(void **state)
     kit_touch(&kit, 1);
     kit_cache(&kit, b, 0, 1, "a", 7);
     quire_block_info info;
-    assert_int_equal(quire_pool_block_info(kit.pool, 0, &info), QUIRE_OK);
+    assert_int_equal(quire_pool_get_block(kit.pool, 0, &info), QUIRE_OK);
     assert_true(info.state == 'N' && info.ref_cnt == 0 && info.hash.data == NULL);
-    assert_int_equal(quire_pool_block_info(kit.pool, 1, &info), QUIRE_OK);
+    assert_int_equal(quire_pool_get_block(kit.pool, 1, &info), QUIRE_OK);
     assert_true(info.state == 'A' && info.ref_cnt == 2 && info.group_id == 7);
     assert_int_equal(info.hash.len, 16);
     assert_memory_equal(info.hash.data, "aaaaaaaaaaaaaaaa", 16);
-    assert_int_equal(quire_pool_block_info(kit.pool, 2, &info), QUIRE_OK);
+    assert_int_equal(quire_pool_get_block(kit.pool, 2, &info), QUIRE_OK);
     assert_true(info.state == 'A' && info.ref_cnt == 1 && info.hash.data == NULL);
-    assert_int_equal(quire_pool_block_info(kit.pool, 3, &info), QUIRE_OK);
+    assert_int_equal(quire_pool_get_block(kit.pool, 3, &info), QUIRE_OK);
     assert_true(info.state == 'E' && info.ref_cnt == 0);
-    assert_int_equal(quire_pool_block_info(kit.pool, 4, &info), QUIRE_E_UNKNOWN_BLOCK);
+    assert_int_equal(quire_pool_get_block(kit.pool, 4, &info), QUIRE_E_UNKNOWN_BLOCK);
 }
 
 static void keys_of_many_blocks_come_together(void **state)
@@ -218,7 +218,7 @@ static void touch_twice_in_one_call_counts_twice(void **state)
     kit_assert_draw(&kit, "NEAE");
     kit_assert_queue(&kit, "1 3");
     quire_block_info info;
-    assert_int_equal(quire_pool_block_info(kit.pool, 2, &info), QUIRE_OK);
+    assert_int_equal(quire_pool_get_block(kit.pool, 2, &info), QUIRE_OK);
     assert_int_equal(info.ref_cnt, 2);
 }
 

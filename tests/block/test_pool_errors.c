@@ -303,7 +303,7 @@ static void looking_changes_nothing(void **state)
     assert_int_equal(quire_pool_get_all_free_blocks(kit.pool, blocks, 2), 4);
     assert_int_equal(blocks[0] * 10 + blocks[1], 67);
     assert_int_equal(quire_pool_get_all_free_blocks(kit.pool, NULL, 0), 4);
-    assert_int_equal(quire_pool_block_info(kit.pool, 5, &info), QUIRE_OK);
+    assert_int_equal(quire_pool_get_block(kit.pool, 5, &info), QUIRE_OK);
     assert_int_equal(quire_pool_get_counts(kit.pool).num_keys, 4);
     kit_assert_unchanged(&kit);
 }

@@ -198,7 +198,7 @@ static void look_around(void *user, const quire_event *event)
     who->events++;
     assert_int_equal(quire_pool_check(who->pool), QUIRE_OK);
     assert_true(quire_pool_get_all_free_blocks(who->pool, free_blocks, 4) <= 3);
-    quire_usage usage = quire_pool_usage(who->pool);
+    quire_usage usage = quire_pool_get_usage(who->pool);
     assert_int_equal(usage.empty + usage.cached + usage.active + usage.null_blocks, 4);
     enum { PORTION = QR_AT_A_TIME(128, 2) }; /* blocks that one call takes before it tells */
     if (event->kind == QUIRE_EVENT_REMOVED)

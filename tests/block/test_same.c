@@ -82,8 +82,8 @@ static void assert_alike(quire_pool *const pools[WAYS], uint32_t num_blocks)
         for (quire_block b = 1; b < num_blocks; b++) {
             quire_block_info one;
             quire_block_info other;
-            quire_pool_block_info(pools[0], b, &one);
-            quire_pool_block_info(pools[i], b, &other);
+            quire_pool_get_block(pools[0], b, &one);
+            quire_pool_get_block(pools[i], b, &other);
             assert_int_equal(one.ref_cnt, other.ref_cnt);
             assert_int_equal(one.state, other.state);
             assert_int_equal(one.hash.data == NULL, other.hash.data == NULL);
@@ -208,7 +208,7 @@ static void take(world *w)
 
 static quire_block find_unused(const quire_pool *pool)
 {
-    return quire_pool_next_free(pool, QUIRE_NULL_BLOCK);
+    return quire_pool_get_next_free(pool, QUIRE_NULL_BLOCK);
 }
 
 /* With one block that is none, on either side: refused, and nothing has changed. */

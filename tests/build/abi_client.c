@@ -179,7 +179,7 @@ static void use_pool(void)
     params.hash_len = sizeof hash;
     params.num_hashes = 1;
     must(quire_pool_cache_full_blocks(pool, &params), "key");
-    printf("pool: %llu active\n", (unsigned long long)quire_pool_usage(pool).active);
+    printf("pool: %llu active\n", (unsigned long long)quire_pool_get_usage(pool).active);
     quire_pool_destroy(pool);
 }
 
@@ -208,7 +208,7 @@ static void run_steps(quire_sched *sched)
     const quire_token sampled[4] = {9, 9, 9, 9};
     quire_model_output output = QUIRE_MODEL_OUTPUT_INIT;
     output.sampled = sampled;
-    while (quire_sched_num_unfinished(sched) > 0) {
+    while (quire_sched_get_num_unfinished(sched) > 0) {
         must(quire_sched_schedule(sched, &step), "schedule");
         must(quire_sched_update(sched, step->step, &output, &outputs), "update");
         printf("step %llu: %u tokens, %u outputs, %u running\n", (unsigned long long)step->step,
@@ -225,7 +225,7 @@ static void use_monitor(quire_monitor *monitor)
     quire_name list[8];
     static quire_map_cell cells[QUIRE_MAP_CELLS];
     uint32_t n = quire_monitor_get_steps(monitor, 0, two, 2);
-    must(quire_monitor_last_step(monitor, last), "last step");
+    must(quire_monitor_get_last_step(monitor, last), "last step");
     printf("monitor: %u steps, first %llu, second %llu, last %llu of %u blocks\n", n,
            (unsigned long long)two[0].step, (unsigned long long)two[1].step,
            (unsigned long long)last->step, quire_monitor_get_info(monitor)->num_blocks);
@@ -285,19 +285,19 @@ static void use_sched(void)
     config.swap_setup_ns = 5;
     must(quire_hasher_create(&hashing, NULL, &config.hasher), "hasher");
     must(quire_sched_create(&config, NULL, &sched), "sched");
-    must(quire_reader_create(quire_sched_monitor(sched), NULL, &reader), "reader");
+    must(quire_reader_create(quire_sched_get_monitor(sched), NULL, &reader), "reader");
     params.id = (quire_bytes){"first", 5};
     params.prompt = prompt;
     params.num_prompt_tokens = 40;
     params.max_tokens = 3;
     must(quire_sched_add(sched, &params, &req), "add");
-    must(quire_sched_req_info(sched, req, info), "req_info");
+    must(quire_sched_get_req_info(sched, req, info), "req_info");
     must(quire_sched_get_params(sched, req, kept), "get_params");
     printf("request %.*s: %u tokens, at most %u\n", (int)info->id.len, (const char *)info->id.data,
            info->num_tokens, kept->max_tokens);
     run_steps(sched);
     printf("asked %d times, seen %u\n", num_asked, seen);
-    use_monitor(quire_sched_monitor(sched));
+    use_monitor(quire_sched_get_monitor(sched));
     read_events(reader);
     DONE(info), DONE(kept);
     quire_reader_destroy(reader);

@@ -13,7 +13,7 @@ static int use_pool()
         return 1;
     quire_block blocks[3];
     int status = quire_pool_get_new_blocks(pool, 3, blocks);
-    quire_usage usage = quire_pool_usage(pool);
+    quire_usage usage = quire_pool_get_usage(pool);
     quire_pool_destroy(pool);
     return status == QUIRE_OK && usage.active == 3 && usage.empty == 4 ? 0 : 2;
 }

@@ -139,7 +139,7 @@ void kit_open(cache_kit *kit, const quire_cache_config *config)
 {
     memset(kit, 0, sizeof *kit);
     assert_int_equal(quire_cache_create(config, NULL, &kit->cache), QUIRE_OK);
-    kit->pool = quire_cache_pool(kit->cache);
+    kit->pool = quire_cache_get_pool(kit->cache);
     kit->num_groups = quire_cache_get_counts(kit->cache).num_groups;
     kit->hash_block_size = quire_cache_get_counts(kit->cache).hash_block_size;
     assert_int_equal(kit->num_groups, config->num_groups);
@@ -315,7 +315,7 @@ const char *kit_blocks(const cache_kit *kit, quire_seq seq)
 static void say_block(writer *w, const cache_kit *kit, quire_block block)
 {
     quire_block_info info;
-    assert_int_equal(quire_pool_block_info(kit->pool, block, &info), QUIRE_OK);
+    assert_int_equal(quire_pool_get_block(kit->pool, block, &info), QUIRE_OK);
     say(w, "%c%u", info.state, (unsigned)info.ref_cnt);
     const unsigned char *hash = info.hash.data;
     if (hash != NULL)
@@ -330,7 +330,7 @@ void kit_snapshot(const cache_kit *kit, const kit_request *const *requests, uint
 {
     quire_block queue[KIT_MAX_BLOCKS];
     writer w = {text, 0, bytes};
-    uint32_t total = (uint32_t)quire_cache_usage(kit->cache).total;
+    uint32_t total = (uint32_t)quire_cache_get_usage(kit->cache).total;
     assert_true(total <= KIT_MAX_BLOCKS);
     for (quire_block b = 0; b < total; b++)
         say_block(&w, kit, b);

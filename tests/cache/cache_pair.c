@@ -32,7 +32,7 @@ const char *cache_pair_open(cache_pair *pair, const quire_cache_config *wanted, 
     int status = quire_cache_create(&config, NULL, &pair->real);
     if (status != QUIRE_OK)
         return quire_status_name(status);
-    pair->pool = quire_cache_pool(pair->real);
+    pair->pool = quire_cache_get_pool(pair->real);
     naive_cache_init(&pair->naive, wanted, quire_cache_get_counts(pair->real).hash_block_size,
                      &pair->naive_log);
     pair->num_requests = NAIVE_SEQS;
@@ -322,17 +322,18 @@ static void compare_pools(cache_pair *pair)
     for (quire_block b = 0; b < naive->num_blocks; b++) {
         quire_block_info a;
         quire_block_info c;
-        differ(pair, quire_pool_block_info(pair->pool, b, &a) == QUIRE_OK, "no block info");
-        (void)naive_pool_block_info(naive, b, &c);
+        differ(pair, quire_pool_get_block(pair->pool, b, &a) == QUIRE_OK, "no block info");
+        (void)naive_pool_get_block(naive, b, &c);
         differ(pair, same_info(&a, &c), "a block differs");
     }
-    quire_usage r = quire_cache_usage(pair->real);
+    quire_usage r = quire_cache_get_usage(pair->real);
     quire_usage n = naive_pool_usage(naive);
     differ(pair,
            r.total == n.total && r.empty == n.empty && r.cached == n.cached &&
                r.active == n.active && r.null_blocks == n.null_blocks,
-           "quire_cache_usage differs");
-    differ(pair, quire_usage_level(quire_cache_usage(pair->real)) == naive_pool_get_usage(naive),
+           "quire_cache_get_usage differs");
+    differ(pair,
+           quire_usage_level(quire_cache_get_usage(pair->real)) == naive_pool_get_usage(naive),
            "the level differs");
 }
 

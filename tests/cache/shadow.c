@@ -25,7 +25,7 @@ void shadow_open(shadow *s, const quire_cache_config *wanted, uint64_t seed)
     s->slots = calloc(s->num_slots + 1, SHADOW_BLOCK_SIZE * sizeof *s->slots);
     assert_true(s->pages != NULL && s->slots != NULL);
     assert_int_equal(quire_cache_create(&config, NULL, &s->cache), QUIRE_OK);
-    s->pool = quire_cache_pool(s->cache);
+    s->pool = quire_cache_get_pool(s->cache);
 }
 
 void shadow_close(shadow *s)
@@ -38,10 +38,10 @@ void shadow_close(shadow *s)
     assert_int_equal(quire_cache_take_copies(s->cache, &copies, &num_copies), QUIRE_OK);
     assert_int_equal(quire_cache_check(s->cache), QUIRE_OK);
     assert_int_equal(quire_cache_get_counts(s->cache).num_seqs, 0);
-    assert_int_equal(quire_cache_usage(s->cache).active, 0);
+    assert_int_equal(quire_cache_get_usage(s->cache).active, 0);
     for (quire_block b = 1; b < s->num_blocks; b++) {
         quire_block_info info;
-        assert_int_equal(quire_pool_block_info(s->pool, b, &info), QUIRE_OK);
+        assert_int_equal(quire_pool_get_block(s->pool, b, &info), QUIRE_OK);
         assert_int_equal(info.ref_cnt, 0);
     }
     quire_cache_destroy(s->cache);
@@ -119,7 +119,7 @@ static void verify_seq(shadow *s, const shadow_seq *q)
 
 bool shadow_has_blocks(const shadow *s, const shadow_seq *q)
 {
-    return quire_cache_location(s->cache, q->r.seq) == QUIRE_LOCATION_DEVICE;
+    return quire_cache_get_location(s->cache, q->r.seq) == QUIRE_LOCATION_DEVICE;
 }
 
 void shadow_verify(shadow *s)

@@ -202,7 +202,7 @@ static void encoder_tokens(void **state)
     assert_int_equal(kit_extend(&kit, &q, 5), QUIRE_OK);
     assert_string_equal(kit_blocks(&kit, q.r.seq), "1 2 6 | 3 4 5");
     kit_free(&kit, &q);
-    assert_int_equal(quire_cache_usage(kit.cache).active, 0);
+    assert_int_equal(quire_cache_get_usage(kit.cache).active, 0);
     kit_close(&kit);
 }
 
@@ -296,8 +296,8 @@ static void only_the_null_block(void **state)
     quire_pressure p;
     kit_request_init(&kit, &q, "aaaab");
     assert_int_equal(kit_try_prefill(&kit, &q), QUIRE_NO_SPACE);
-    assert_int_equal(quire_cache_usage(kit.cache).total, 1);
-    assert_int_equal(quire_cache_pressure(kit.cache, &p), QUIRE_OK);
+    assert_int_equal(quire_cache_get_usage(kit.cache).total, 1);
+    assert_int_equal(quire_cache_get_pressure(kit.cache, &p), QUIRE_OK);
     assert_true(p.level == 0 && p.should_admit == 1 && p.should_preempt == 0);
     assert_int_equal(quire_cache_reset_prefix_cache(kit.cache), QUIRE_OK);
     const quire_block blocks[] = {0, 0, 1};

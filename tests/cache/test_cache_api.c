@@ -248,13 +248,13 @@ static void visit_nothing(void *user, const quire_event *event)
 
 static void assert_nothing_to_see(quire_cache *cache)
 {
-    quire_usage usage = quire_cache_usage(cache);
+    quire_usage usage = quire_cache_get_usage(cache);
     assert_int_equal(usage.total, 0);
-    assert_true(quire_usage_level(quire_cache_usage(cache)) == 0);
+    assert_true(quire_usage_level(quire_cache_get_usage(cache)) == 0);
     assert_int_equal(quire_cache_get_counts(cache).num_groups, 0);
     assert_int_equal(quire_cache_get_counts(cache).num_seqs, 0);
     assert_int_equal(quire_cache_get_counts(cache).hash_block_size, 0);
-    assert_null(quire_cache_pool(cache));
+    assert_null(quire_cache_get_pool(cache));
     assert_int_equal(quire_cache_check(cache), QUIRE_E_ARGUMENT);
 }
 
@@ -283,7 +283,7 @@ static void assert_no_cache(quire_cache *cache)
     assert_int_equal(quire_cache_fork(cache, &r, &child), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_copy_on_write(cache, 1, 0, 1), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_take_copies(cache, &copies, &n), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_cache_pressure(cache, &pressure), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_cache_get_pressure(cache, &pressure), QUIRE_E_ARGUMENT);
     assert_true(n == 77 && spans[0].count == 7 && r.seq == 0 && child.seq == 0);
     assert_nothing_to_see(cache);
 }
@@ -358,7 +358,7 @@ static void null_arguments_change_nothing(void **state)
     assert_int_equal(quire_cache_fork(cache, &q.r, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_take_copies(cache, NULL, &n), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_take_copies(cache, &copies, NULL), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_cache_pressure(cache, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_cache_get_pressure(cache, NULL), QUIRE_E_ARGUMENT);
     kit_snapshot(&kit, all, 1, after, sizeof after);
     assert_string_equal(before, after);
     kit_close(&kit);

@@ -26,7 +26,7 @@ static quire_cache *sound_cache(void)
     assert_int_equal(quire_cache_create(
                          &config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &kit.cache),
                      QUIRE_OK);
-    kit.pool = quire_cache_pool(kit.cache);
+    kit.pool = quire_cache_get_pool(kit.cache);
     char text[KIT_MAX_TOKENS] = "aaaabbbbc";
     kit_request_init(&kit, &parent, text);
     kit_prefill(&kit, &parent);
@@ -249,7 +249,7 @@ static quire_cache *cache_with_moved(void)
     assert_int_equal(quire_cache_create(
                          &config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &kit.cache),
                      QUIRE_OK);
-    kit.pool = quire_cache_pool(kit.cache);
+    kit.pool = quire_cache_get_pool(kit.cache);
     kit_request *const both[] = {&parent, &child};
     for (uint32_t i = 0; i < 2; i++) {
         const quire_block_move *moves;

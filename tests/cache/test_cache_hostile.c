@@ -288,7 +288,7 @@ static void end_life(victim *v)
         num_sinks += sinks.count;
     }
     assert_int_equal(quire_cache_get_counts(v->kit.cache).num_seqs, 0);
-    assert_int_equal(quire_cache_usage(v->kit.cache).active, num_sinks);
+    assert_int_equal(quire_cache_get_usage(v->kit.cache).active, num_sinks);
     kit_close(&v->kit);
 }
 

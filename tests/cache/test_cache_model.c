@@ -319,7 +319,7 @@ static bool run_cache(run *r)
     if (r->pair.difference == NULL) {
         free_all(r);
         cache_pair_compare(&r->pair);
-        if (quire_cache_usage(r->pair.real).active != 0)
+        if (quire_cache_get_usage(r->pair.real).active != 0)
             r->pair.difference = "blocks are in use though all was freed";
     }
     bool same = r->pair.difference == NULL || report(r);

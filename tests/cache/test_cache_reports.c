@@ -229,7 +229,7 @@ static void assert_pressure(cache_kit *kit, uint32_t num_free, uint32_t admit, u
     quire_block taken[KIT_MAX_BLOCKS];
     quire_pressure p;
     uint32_t n = kit_fill(kit, num_free, taken);
-    assert_int_equal(quire_cache_pressure(kit->cache, &p), QUIRE_OK);
+    assert_int_equal(quire_cache_get_pressure(kit->cache, &p), QUIRE_OK);
     double level = 1.0 - (double)num_free / 100;
     assert_true(p.level > level - 1e-9 && p.level < level + 1e-9);
     assert_int_equal(p.should_admit, admit);
@@ -300,7 +300,7 @@ static void sinks_belong_to_their_group(void **state)
     assert_int_equal(sinks.count, 3);
     assert_true(sinks.ids[0] == 1 && sinks.ids[1] == 2 && sinks.ids[2] == 3);
     assert_int_equal(kit_num_free(&kit), 16);
-    assert_int_equal(quire_cache_usage(kit.cache).active, 3);
+    assert_int_equal(quire_cache_get_usage(kit.cache).active, 3);
     kit_close(&kit);
 }
 

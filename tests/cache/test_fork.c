@@ -149,7 +149,7 @@ static void snapshot(char *text)
     static quire_block queue[4096];
     for (quire_block b = 1; b < shade->num_blocks; b++) {
         quire_block_info info;
-        assert_int_equal(quire_pool_block_info(shade->pool, b, &info), QUIRE_OK);
+        assert_int_equal(quire_pool_get_block(shade->pool, b, &info), QUIRE_OK);
         used += (size_t)snprintf(text + used, SNAPSHOT - used, "%c%u%s ", info.state,
                                  (unsigned)info.ref_cnt, info.hash.data != NULL ? "k" : "");
     }
@@ -304,7 +304,7 @@ static quire_block block_at(const shadow_seq *q, uint32_t index)
 static uint32_t users(quire_block block)
 {
     quire_block_info info;
-    assert_int_equal(quire_pool_block_info(shade->pool, block, &info), QUIRE_OK);
+    assert_int_equal(quire_pool_get_block(shade->pool, block, &info), QUIRE_OK);
     return info.ref_cnt;
 }
 
@@ -323,7 +323,7 @@ static void fork_shares_and_copies_nothing(void **state)
     uint32_t num_copies = 7;
     assert_int_equal(quire_cache_take_copies(shade->cache, &copies, &num_copies), QUIRE_OK);
     assert_int_equal(num_copies, 0);
-    assert_int_equal(quire_cache_usage(shade->cache).active, 2); /* shared blocks count once */
+    assert_int_equal(quire_cache_get_usage(shade->cache).active, 2); /* shared blocks count once */
     shadow_free(shade, parent);
     assert_int_equal(users(block_at(child, 0)), 1);
     shadow_verify(shade);

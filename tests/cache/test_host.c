@@ -41,14 +41,14 @@ static void out_and_in(void **state)
     assert_int_equal(shadow_prefill(shade, q), QUIRE_OK);
     shadow_step(shade);
     assert_int_equal(quire_pool_get_num_free_blocks(shade->pool), 1017);
-    assert_int_equal(quire_cache_location(shade->cache, q->r.seq), QUIRE_LOCATION_DEVICE);
+    assert_int_equal(quire_cache_get_location(shade->cache, q->r.seq), QUIRE_LOCATION_DEVICE);
     quire_cache_totals t = totals_of(shade->cache);
     assert_true(t.num_seqs == 1 && t.num_table_blocks == 7 && t.num_free_host_blocks == 2048);
 
     assert_int_equal(shadow_move_out(shade, q), QUIRE_OK);
     assert_int_equal(shade->num_moves, 7);
     assert_int_equal(quire_pool_get_num_free_blocks(shade->pool), 1024);
-    assert_int_equal(quire_cache_location(shade->cache, q->r.seq), QUIRE_LOCATION_HOST);
+    assert_int_equal(quire_cache_get_location(shade->cache, q->r.seq), QUIRE_LOCATION_HOST);
     t = totals_of(shade->cache);
     assert_true(t.num_seqs == 0 && t.num_moved_out == 1 && t.num_table_blocks == 0);
     assert_true(t.num_host_blocks == 7 && t.num_free_host_blocks == 2041);
@@ -59,7 +59,7 @@ static void out_and_in(void **state)
     assert_int_equal(shadow_move_in(shade, q), QUIRE_OK);
     assert_int_equal(shade->num_moves, 14);
     assert_int_equal(quire_pool_get_num_free_blocks(shade->pool), 1017);
-    assert_int_equal(quire_cache_location(shade->cache, q->r.seq), QUIRE_LOCATION_DEVICE);
+    assert_int_equal(quire_cache_get_location(shade->cache, q->r.seq), QUIRE_LOCATION_DEVICE);
     t = totals_of(shade->cache);
     assert_true(t.num_seqs == 1 && t.num_moved_out == 0 && t.num_table_blocks == 7);
     assert_true(t.num_host_blocks == 0 && t.num_free_host_blocks == 2048);
@@ -176,7 +176,7 @@ static void refusals_of_move_in(void **state)
     assert_int_equal(quire_cache_can_move_in(shade->cache, &q->r), QUIRE_NO_SPACE);
     assert_int_equal(quire_cache_move_in(shade->cache, &q->r, &moves, &n), QUIRE_NO_SPACE);
     assert_true(moves == NULL && n == 7);
-    assert_int_equal(quire_cache_location(shade->cache, q->r.seq), QUIRE_LOCATION_HOST);
+    assert_int_equal(quire_cache_get_location(shade->cache, q->r.seq), QUIRE_LOCATION_HOST);
     assert_int_equal(quire_pool_free_blocks(shade->pool, taken, 3), QUIRE_OK);
     assert_int_equal(quire_cache_can_move_in(shade->cache, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_move_in(shade->cache, &q->r, NULL, &n), QUIRE_E_ARGUMENT);
@@ -213,7 +213,7 @@ static void a_moved_request_has_no_blocks(void **state)
     uint32_t n;
     quire_allocate_params one = {.size = sizeof(quire_allocate_params), .num_new_tokens = 1};
     quire_cache *cache = shade->cache;
-    assert_int_equal(quire_cache_location(cache, on_device), QUIRE_LOCATION_NONE);
+    assert_int_equal(quire_cache_get_location(cache, on_device), QUIRE_LOCATION_NONE);
     assert_int_equal(quire_cache_get_blocks(cache, q->r.seq, &span), QUIRE_E_UNKNOWN_SEQ);
     assert_int_equal(quire_cache_find_token(cache, q->r.seq, 0, 0, &place), QUIRE_E_UNKNOWN_SEQ);
     assert_int_equal(quire_cache_allocate_slots(cache, &q->r, &one, NULL), QUIRE_E_UNKNOWN_SEQ);

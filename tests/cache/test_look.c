@@ -258,14 +258,14 @@ static void totals_of_all_requests(void **state)
     quire_cache_totals t = QUIRE_CACHE_TOTALS_INIT;
     assert_int_equal(quire_cache_get_totals(kit.cache, &t), QUIRE_OK);
     assert_true(t.num_seqs == 2 && t.num_table_blocks == 6 && t.watermark_blocks == 5);
-    assert_int_equal(quire_cache_usage(kit.cache).active, 4);
+    assert_int_equal(quire_cache_get_usage(kit.cache).active, 4);
     assert_true(t.num_moved_out == 0 && t.num_host_blocks == 0 && t.num_free_host_blocks == 16);
     assert_int_equal(t.num_copies, 0);
     assert_int_equal(quire_cache_get_totals(kit.cache, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_get_totals(NULL, &t), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_cache_location(NULL, q[0].r.seq), QUIRE_LOCATION_NONE);
-    assert_int_equal(quire_cache_location(kit.cache, 0), QUIRE_LOCATION_NONE);
-    assert_int_equal(quire_cache_location(kit.cache, UINT64_MAX), QUIRE_LOCATION_NONE);
+    assert_int_equal(quire_cache_get_location(NULL, q[0].r.seq), QUIRE_LOCATION_NONE);
+    assert_int_equal(quire_cache_get_location(kit.cache, 0), QUIRE_LOCATION_NONE);
+    assert_int_equal(quire_cache_get_location(kit.cache, UINT64_MAX), QUIRE_LOCATION_NONE);
     kit_close(&kit);
 }
 

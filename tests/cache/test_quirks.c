@@ -369,7 +369,7 @@ static void sink_blocks_busy(void **state)
         kit_free(&kit, &q);
         assert_int_equal(quire_cache_reset_prefix_cache(kit.cache),
                          v.has_bug ? QUIRE_BUSY : QUIRE_OK);
-        assert_int_equal(quire_cache_usage(kit.cache).active, 2);
+        assert_int_equal(quire_cache_get_usage(kit.cache).active, 2);
         kit_request_init(&kit, &q, letters(9));
         assert_int_equal(kit_prefill(&kit, &q), v.has_bug ? 8 : 0);
         kit_close(&kit);

@@ -296,7 +296,7 @@ const char *sched_kit_told(sched_kit *kit)
 quire_req_status sched_kit_status(const sched_kit *kit, quire_req req)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    assert_int_equal(quire_sched_req_info(kit->sched, req, &info), QUIRE_OK);
+    assert_int_equal(quire_sched_get_req_info(kit->sched, req, &info), QUIRE_OK);
     return info.status;
 }
 

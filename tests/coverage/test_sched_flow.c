@@ -122,7 +122,7 @@ static void ended_twice_in_one_call(void **state)
     assert_int_equal(
         quire_sched_finish(kit.sched, reqs, COUNT(reqs), QUIRE_REQ_FINISHED_ABORTED, &n), QUIRE_OK);
     assert_int_equal(n, 3);
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 1);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 1);
     assert_int_equal(quire_sched_get_counts(kit.sched).num_running, 1);
     sched_kit_close(&kit);
 }
@@ -204,7 +204,7 @@ static void input_that_finds_no_place(void **state)
         sched_kit_step(&kit);
     assert_int_equal(sched_kit_output(&kit, s)->finish_reason, QUIRE_FINISH_LENGTH);
     assert_int_equal(quire_sched_find(kit.sched, (quire_bytes){"s", 1}), 0);
-    assert_int_equal(quire_sched_usage(kit.sched).active, 0);
+    assert_int_equal(quire_sched_get_usage(kit.sched).active, 0);
     sched_kit_close(&kit);
 }
 

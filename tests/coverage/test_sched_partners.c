@@ -108,7 +108,7 @@ static void transfers_of_anybody(void **state)
     sched_kit_step(&kit);
     assert_int_equal(sched_kit_status(&kit, loads), QUIRE_REQ_WAITING_FOR_REMOTE_KVS);
     finish(&kit, loads);
-    quire_usage usage = quire_sched_usage(kit.sched);
+    quire_usage usage = quire_sched_get_usage(kit.sched);
     assert_int_equal(usage.active, 2 + 1); /* its blocks stay until the load is over */
     quire_req all[] = {gone, runs, loads};
     sched_kit_schedule(&kit);
@@ -123,7 +123,7 @@ static void transfers_of_anybody(void **state)
                                            .finished_recving = all,
                                            .num_finished_recving = 3});
     assert_int_equal(sched_kit_status(&kit, runs), QUIRE_REQ_RUNNING);
-    assert_int_equal(quire_sched_usage(kit.sched).active, 2);
+    assert_int_equal(quire_sched_get_usage(kit.sched).active, 2);
     sched_kit_close(&kit);
 }
 
@@ -138,15 +138,15 @@ static void blocks_that_are_still_being_sent(void **state)
     quire_req a = sched_kit_add(&kit, "a", "aaaa", 1);
     sched_kit_step(&kit);
     assert_int_equal(sched_kit_status(&kit, a), QUIRE_REQ_FINISHED_LENGTH);
-    assert_int_equal(quire_sched_usage(kit.sched).active, 1);
+    assert_int_equal(quire_sched_get_usage(kit.sched).active, 1);
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     sched_kit_schedule(&kit);
     sched_kit_update(&kit, kit.step->step,
                      &(quire_model_output){.size = sizeof(quire_model_output),
                                            .finished_sending = &a,
                                            .num_finished_sending = 1});
-    assert_int_equal(quire_sched_req_info(kit.sched, a, &info), QUIRE_E_UNKNOWN_REQ);
-    assert_int_equal(quire_sched_usage(kit.sched).active, 0);
+    assert_int_equal(quire_sched_get_req_info(kit.sched, a, &info), QUIRE_E_UNKNOWN_REQ);
+    assert_int_equal(quire_sched_get_usage(kit.sched).active, 0);
     sched_kit_close(&kit);
 }
 
@@ -170,10 +170,10 @@ static void blocks_that_are_loaded_and_sent(void **state)
             {.size = sizeof outputs[0], .finished_sending = &a, .num_finished_sending = 1}};
         sched_kit_schedule(&kit);
         sched_kit_update(&kit, kit.step->step, &outputs[first]);
-        assert_int_equal(quire_sched_usage(kit.sched).active, 1);
+        assert_int_equal(quire_sched_get_usage(kit.sched).active, 1);
         sched_kit_schedule(&kit);
         sched_kit_update(&kit, kit.step->step, &outputs[1 - first]);
-        assert_int_equal(quire_sched_usage(kit.sched).active, 0);
+        assert_int_equal(quire_sched_get_usage(kit.sched).active, 0);
         assert_int_equal(quire_sched_find(kit.sched, (quire_bytes){"a", 1}), 0);
         sched_kit_close(&kit);
     }
@@ -313,7 +313,7 @@ static void grammar_without_functions(void **state)
     uint32_t num_drafts = 2;
     assert_int_equal(quire_sched_update_drafts(kit.sched, &a, 1, drafts, 2, &num_drafts), QUIRE_OK);
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    assert_int_equal(quire_sched_req_info(kit.sched, a, &info), QUIRE_OK);
+    assert_int_equal(quire_sched_get_req_info(kit.sched, a, &info), QUIRE_OK);
     assert_int_equal(info.num_spec_tokens, 2);
     sched_kit_close(&kit);
 }
@@ -357,7 +357,7 @@ static void grammar_that_judges(void **state)
     for (kit.num_valid = 1; kit.num_valid <= 3; kit.num_valid += 2) {
         assert_int_equal(quire_sched_update_drafts(kit.sched, &a, 1, drafts, 2, &num_drafts),
                          QUIRE_OK);
-        assert_int_equal(quire_sched_req_info(kit.sched, a, &info), QUIRE_OK);
+        assert_int_equal(quire_sched_get_req_info(kit.sched, a, &info), QUIRE_OK);
         assert_int_equal(info.num_spec_tokens, kit.num_valid == 1 ? 1 : 2);
     }
     kit.accepts = 0;
@@ -385,7 +385,7 @@ static void drafts_for_nobody(void **state)
     assert_int_equal(quire_sched_update_drafts(kit.sched, reqs, 3, drafts, 2, num_drafts),
                      QUIRE_OK);
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    assert_int_equal(quire_sched_req_info(kit.sched, in_prompt, &info), QUIRE_OK);
+    assert_int_equal(quire_sched_get_req_info(kit.sched, in_prompt, &info), QUIRE_OK);
     assert_int_equal(info.num_spec_tokens, 0);
     num_drafts[2] = 3;
     assert_int_equal(quire_sched_update_drafts(kit.sched, reqs, 3, drafts, 3, num_drafts),

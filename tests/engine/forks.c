@@ -167,7 +167,7 @@ static int fork_request(engine *e, quire_req parent, engine_request *r,
     if (status == QUIRE_FULL || status == QUIRE_E_TOO_LONG || status == QUIRE_E_DISABLED)
         return 0;
     if (status == QUIRE_OK)
-        status = quire_sched_req_info(e->sched, r->req, &info);
+        status = quire_sched_get_req_info(e->sched, r->req, &info);
     if (status != QUIRE_OK)
         return engine_fail(e, "fork", status);
     r->state = ENGINE_LIVE;
@@ -201,7 +201,7 @@ static int branch_off(engine *e)
     if (n == 0 || r->state == ENGINE_LIVE || is_in_flight(e, r))
         return 0;
     quire_req req = reqs[engine_draw(&e->random, n)];
-    if (quire_sched_req_info(e->sched, req, &info) != QUIRE_OK)
+    if (quire_sched_get_req_info(e->sched, req, &info) != QUIRE_OK)
         return engine_fail(e, "branch", QUIRE_E_UNKNOWN_REQ);
     if (info.num_tokens + 8 > e->setup->max_model_len / 2)
         return 0;
@@ -232,7 +232,7 @@ static int turn_samples(engine *e, fork_task *t)
     if (first->state == ENGINE_NEW)
         (void)engine_add(e, first);
     bool can_fork = first->state == ENGINE_LIVE &&
-                    quire_sched_req_info(e->sched, first->req, &info) == QUIRE_OK &&
+                    quire_sched_get_req_info(e->sched, first->req, &info) == QUIRE_OK &&
                     info.num_tokens == t->num_prompt;
     for (uint32_t i = 1; i < t->width; i++) {
         engine_request *r = &t->samples[i];
@@ -444,7 +444,7 @@ static bool has_token(const engine *e, const fork_task *t, const fork_beam *b)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     return b->r.state == ENGINE_LIVE &&
-           quire_sched_req_info(e->sched, b->r.req, &info) == QUIRE_OK &&
+           quire_sched_get_req_info(e->sched, b->r.req, &info) == QUIRE_OK &&
            info.num_tokens == t->num_prompt + t->step + 1;
 }
 

@@ -22,7 +22,7 @@ static int take_status(engine *e, const char *what, int status, bool *is_made)
 static bool is_in_slots(const engine *e, quire_req req)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    return quire_sched_req_info(e->sched, req, &info) == QUIRE_OK &&
+    return quire_sched_get_req_info(e->sched, req, &info) == QUIRE_OK &&
            info.location == QUIRE_LOCATION_HOST;
 }
 
@@ -59,7 +59,7 @@ static int resume_some(engine *e)
         uint32_t n = quire_sched_get_queue(e->sched, which, reqs, ENGINE_MAX_REQUESTS);
         for (uint32_t i = 0; i < n; i++) {
             quire_req_info info = QUIRE_REQ_INFO_INIT;
-            int status = quire_sched_req_info(e->sched, reqs[i], &info);
+            int status = quire_sched_get_req_info(e->sched, reqs[i], &info);
             if (status == QUIRE_OK && info.is_offloaded && engine_chance(&e->random, 20)) {
                 status = quire_sched_resume(e->sched, reqs[i]);
                 e->counts->resumes++;

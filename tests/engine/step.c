@@ -74,7 +74,7 @@ static void choose_drafts(engine *e, const engine_request *r, uint32_t known, ui
 static int recall_tokens(engine *e, engine_request *r)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    int status = quire_sched_req_info(e->sched, r->req, &info);
+    int status = quire_sched_get_req_info(e->sched, r->req, &info);
     if (status == QUIRE_OK)
         status = quire_sched_get_tokens(e->sched, r->req, 0, info.num_tokens, r->tokens);
     if (status != QUIRE_OK)
@@ -85,7 +85,7 @@ static int recall_tokens(engine *e, engine_request *r)
 
 static int make_part(engine *e, const quire_step *step, uint32_t i, engine_part *part)
 {
-    engine_request *r = quire_sched_user(e->sched, step->reqs[i]);
+    engine_request *r = quire_sched_get_user(e->sched, step->reqs[i]);
     bool is_running = step->kinds[i] == QUIRE_STEP_RUNNING;
     if (!is_running && recall_tokens(e, r) != 0)
         return 1;
@@ -137,8 +137,9 @@ static void count_preempted(engine *e, const quire_step *step)
     e->counts->preemptions += step->num_preempted;
     for (uint32_t i = 0; e->setup->num_swap_blocks == 0 && i < step->num_preempted; i++) {
         quire_req_info info = QUIRE_REQ_INFO_INIT;
-        e->counts->saved += quire_sched_req_info(e->sched, step->preempted[i], &info) == QUIRE_OK &&
-                            info.location == QUIRE_LOCATION_HOST;
+        e->counts->saved +=
+            quire_sched_get_req_info(e->sched, step->preempted[i], &info) == QUIRE_OK &&
+            info.location == QUIRE_LOCATION_HOST;
     }
 }
 
@@ -318,7 +319,7 @@ int engine_add(engine *e, engine_request *r)
                                    .priority = r->priority,
                                    .arrival_time = r->id,
                                    .user = r};
-    if (quire_sched_num_unfinished(e->sched) >= e->setup->max_num_seqs + 10)
+    if (quire_sched_get_num_unfinished(e->sched) >= e->setup->max_num_seqs + 10)
         return 1;
     int status = quire_sched_add(e->sched, &params, &r->req);
     if (status != QUIRE_OK)
@@ -355,7 +356,7 @@ static int change_schedulers(engine *e)
 
 static int disturb(engine *e)
 {
-    if (quire_sched_num_unfinished(e->sched) == 0)
+    if (quire_sched_get_num_unfinished(e->sched) == 0)
         return 0; /* what is being copied comes to an end */
     if (e->setup->is_saving && e->offload == NULL && engine_draw(&e->random, 30) == 0 &&
         change_schedulers(e) != 0)
@@ -363,7 +364,7 @@ static int disturb(engine *e)
     if (e->setup->is_aborting && engine_draw(&e->random, 40) == 0) {
         quire_req req = engine_any_request(e);
         if (req != 0) {
-            engine_request *r = quire_sched_user(e->sched, req);
+            engine_request *r = quire_sched_get_user(e->sched, req);
             int status = quire_sched_finish(e->sched, &req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL);
             if (status != QUIRE_OK)
                 return engine_fail(e, "abort", status);
@@ -423,6 +424,6 @@ static bool has_copies(const engine *e)
 
 bool engine_is_idle(const engine *e)
 {
-    return quire_sched_num_unfinished(e->sched) == 0 && !e->flights[0].is_there &&
+    return quire_sched_get_num_unfinished(e->sched) == 0 && !e->flights[0].is_there &&
            !e->flights[1].is_there && engine_forks_are_done(e) && !has_copies(e);
 }

@@ -43,7 +43,7 @@ void engine_open(engine *e, const engine_options *options)
     config.max_loras = 2;
     config.monitor = &e->monitor_config;
     assert_int_equal(quire_sched_create(&config, NULL, &e->sched), QUIRE_OK);
-    e->monitor = quire_sched_monitor(e->sched);
+    e->monitor = quire_sched_get_monitor(e->sched);
     assert_non_null(e->monitor);
 }
 
@@ -93,7 +93,7 @@ void engine_idle(engine *e)
 
 void engine_step(engine *e)
 {
-    if (quire_sched_num_unfinished(e->sched) < 2 * ENGINE_SEQS)
+    if (quire_sched_get_num_unfinished(e->sched) < 2 * ENGINE_SEQS)
         for (uint32_t n = unit_random_below(&e->random, 3); n > 0; n--)
             add_request(e);
     engine_idle(e);
@@ -153,11 +153,11 @@ static void make_different(key_list *list)
 
 static void list_pool(const engine *e, key_list *list)
 {
-    const quire_pool *pool = quire_cache_pool(quire_sched_cache(e->sched));
-    uint64_t total = quire_pool_usage(pool).total;
+    const quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(e->sched));
+    uint64_t total = quire_pool_get_usage(pool).total;
     for (quire_block block = 1; block < total; block++) {
         quire_block_info info;
-        assert_int_equal(quire_pool_block_info(pool, block, &info), QUIRE_OK);
+        assert_int_equal(quire_pool_get_block(pool, block, &info), QUIRE_OK);
         if (info.hash.data != NULL)
             add_key(list, info.group_id, quire_hash_external(info.hash));
     }

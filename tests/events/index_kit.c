@@ -58,10 +58,10 @@ static void take_block(void *user, const quire_wire_hash *hash, uint32_t group, 
 
 static void take_pool(const index_kit *kit, const quire_pool *pool, kit_keys *keys)
 {
-    uint64_t num_blocks = quire_pool_usage(pool).total;
+    uint64_t num_blocks = quire_pool_get_usage(pool).total;
     for (quire_block block = 1; block < num_blocks; block++) {
         quire_block_info info;
-        if (quire_pool_block_info(pool, block, &info) != QUIRE_OK)
+        if (quire_pool_get_block(pool, block, &info) != QUIRE_OK)
             abort();
         if (info.hash.data == NULL)
             continue;

@@ -61,7 +61,7 @@ static void tiers_of_one_medium_are_one(void **state)
     config.monitor = &monitor;
     config.connector = &connector;
     kit_open(&kit, &config);
-    quire_monitor *m = quire_sched_monitor(kit.sched);
+    quire_monitor *m = quire_sched_get_monitor(kit.sched);
     for (uint32_t tier = 1; tier <= 3; tier++)
         assert_int_equal(quire_monitor_watch_blocks(m, tier, &blocks), QUIRE_OK);
     qr_batches_config batches_config = {.monitor = m};

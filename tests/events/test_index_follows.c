@@ -272,7 +272,7 @@ static void follow(follower *f, quire_sched *sched)
         read_all(f);
     if (!f->is_whole)
         return;
-    const quire_pool *pool = quire_cache_pool(quire_sched_cache(sched));
+    const quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(sched));
     FOLLOW_CHECK(index_kit_is_pool(&f->kit, f->index, WORKER, pool));
     FOLLOW_CHECK(quire_index_get_stats(f->index)->num_unknown == 0);
     FOLLOW_CHECK(quire_index_get_stats(f->index)->num_dropped == 0);
@@ -295,7 +295,7 @@ static void open_follower(follower *f, quire_sched *sched)
     choose_kit(f);
     quire_index_config config = QUIRE_INDEX_CONFIG_INIT;
     config.count_copies = f->kit.counts_copies;
-    f->monitor = quire_sched_monitor(sched);
+    f->monitor = quire_sched_get_monitor(sched);
     qr_feed_wire_init(&f->feed, !f->kit.is_numbers);
     int err = QUIRE_OK;
     if (f->way == WAY_BATCHES) {

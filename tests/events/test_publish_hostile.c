@@ -106,13 +106,13 @@ static void make_steps(scene *s, uint32_t num_steps)
 {
     quire_monitor_step before = QUIRE_MONITOR_STEP_INIT;
     quire_monitor_step after = QUIRE_MONITOR_STEP_INIT;
-    assert_int_equal(quire_monitor_last_step(s->e.monitor, &before), QUIRE_OK);
+    assert_int_equal(quire_monitor_get_last_step(s->e.monitor, &before), QUIRE_OK);
     for (uint32_t i = 0; i < num_steps; i++) {
         engine_step(&s->e);
         while (i % 100 == 0 && listener_take(&s->good, 0))
             ;
     }
-    assert_int_equal(quire_monitor_last_step(s->e.monitor, &after), QUIRE_OK);
+    assert_int_equal(quire_monitor_get_last_step(s->e.monitor, &after), QUIRE_OK);
     assert_int_equal(after.step, before.step + num_steps);
 }
 

@@ -99,7 +99,7 @@ static void start_seed(quire_sched *sched)
     config.max_workers = NUM_RANKS;
     config.count_copies = 1;
     assert_int_equal(quire_index_create(&config, &world.index), QUIRE_OK);
-    assert_int_equal(quire_reader_create(quire_sched_monitor(sched), NULL, &world.reader),
+    assert_int_equal(quire_reader_create(quire_sched_get_monitor(sched), NULL, &world.reader),
                      QUIRE_OK);
     qr_feed_wire_init(&world.feed, !world.recording.is_numbers);
     world.kit = (index_kit){.is_numbers = world.recording.is_numbers, .counts_copies = true};
@@ -241,7 +241,7 @@ int __wrap_quire_sched_update(quire_sched *sched, uint64_t step, const quire_mod
     world.time = (double)step;
     int status = __real_quire_sched_update(sched, step, output, outputs);
     take_events();
-    const quire_pool *pool = quire_cache_pool(quire_sched_cache(sched));
+    const quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(sched));
     assert_true(index_kit_is_pool(&world.kit, world.index, world_rank(), pool));
     assert_int_equal(quire_index_get_stats(world.index)->num_unknown, 0);
     return status;

@@ -32,11 +32,11 @@ static uint32_t number_of(int argc, char **argv, const char *name)
 
 static void print_index(const engine *e)
 {
-    const quire_pool *pool = quire_cache_pool(quire_sched_cache(e->sched));
-    uint64_t total = quire_pool_usage(pool).total;
+    const quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(e->sched));
+    uint64_t total = quire_pool_get_usage(pool).total;
     for (quire_block block = 1; block < total; block++) {
         quire_block_info info;
-        if (quire_pool_block_info(pool, block, &info) == QUIRE_OK && info.hash.data != NULL)
+        if (quire_pool_get_block(pool, block, &info) == QUIRE_OK && info.hash.data != NULL)
             printf("%u %llu\n", info.group_id, (unsigned long long)quire_hash_external(info.hash));
     }
     printf(".\n");

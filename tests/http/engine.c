@@ -38,7 +38,7 @@ void engine_open(engine *e, uint64_t seed, bool has_monitor, uint32_t num_swap_b
     config.recompute_token_ns = 10;
     config.monitor = has_monitor ? &monitor : NULL;
     assert_int_equal(quire_sched_create(&config, NULL, &e->sched), QUIRE_OK);
-    e->monitor = quire_sched_monitor(e->sched);
+    e->monitor = quire_sched_get_monitor(e->sched);
     assert_true((e->monitor != NULL) == has_monitor);
 }
 
@@ -119,7 +119,7 @@ void engine_run(engine *e, uint64_t num_steps)
 
 void engine_drain(engine *e)
 {
-    while (quire_monitor_num_unfinished(e->monitor) > 0)
+    while (quire_monitor_get_num_unfinished(e->monitor) > 0)
         step_once(e);
 }
 

@@ -475,7 +475,7 @@ static void health_is_steps_that_are_made(void **state)
     assert_int_equal(json_number(body(&w), "step"), 50);
     assert_int_equal(json_number(body(&w), "quiet_s"), 30);
     assert_int_equal(json_number(body(&w), "unfinished"),
-                     quire_monitor_num_unfinished(w.engine.monitor));
+                     quire_monitor_get_num_unfinished(w.engine.monitor));
     assert_true(json_number(body(&w), "unfinished") > 0);
 
     engine_run(&w.engine, 1);

@@ -101,7 +101,7 @@ static bool pool_caches(quire_pool *pool, quire_block block)
 static bool pool_works(void *handle)
 {
     quire_pool *pool = handle;
-    quire_usage usage = quire_pool_usage(pool);
+    quire_usage usage = quire_pool_get_usage(pool);
     if (usage.total == 0 || usage.null_blocks != 1 || usage.empty != usage.total - 1)
         return false;
     quire_block block;
@@ -292,7 +292,7 @@ static bool cache_works(void *handle)
 {
     static const unsigned char hashes[CACHE_HASHES * CACHE_DIGEST];
     quire_cache *cache = handle;
-    quire_usage before = quire_cache_usage(cache);
+    quire_usage before = quire_cache_get_usage(cache);
     quire_cache_request r = {
         .num_tokens = 1, .hashes = hashes, .num_hashes = CACHE_HASHES, .user = NULL};
     const quire_allocate_params one = {
@@ -309,7 +309,7 @@ static bool cache_works(void *handle)
         return false;
     return quire_cache_check(cache) == QUIRE_OK && quire_cache_free(cache, &r) == QUIRE_OK &&
            quire_cache_get_counts(cache).num_seqs == 0 && quire_cache_check(cache) == QUIRE_OK &&
-           quire_cache_usage(cache).active == before.active;
+           quire_cache_get_usage(cache).active == before.active;
 }
 
 /* ---- scheduler ---------------------------------------------------------- */
@@ -378,7 +378,7 @@ static bool sched_works(void *handle)
     static const quire_token prompt[2] = {1, 2};
     quire_sched *sched = handle;
     quire_req req;
-    uint64_t before = quire_sched_usage(sched).active;
+    uint64_t before = quire_sched_get_usage(sched).active;
     for (uint32_t i = 0; i < 2; i++) {
         const quire_request_params params = {.size = sizeof(quire_request_params),
                                              .id = {&"ab"[i], 1},
@@ -393,7 +393,7 @@ static bool sched_works(void *handle)
     return sched_runs(sched) && quire_sched_check(sched) == QUIRE_OK &&
            quire_sched_finish_all(sched, QUIRE_REQ_FINISHED_ABORTED, NULL) == QUIRE_OK &&
            quire_sched_get_counts(sched).num_running == 0 && quire_sched_check(sched) == QUIRE_OK &&
-           quire_sched_usage(sched).active == before;
+           quire_sched_get_usage(sched).active == before;
 }
 
 /* ---- all of them -------------------------------------------------------- */

@@ -380,7 +380,7 @@ double naive_pool_get_usage(const naive_pool *pool)
     return usable > 0 ? 1.0 - (double)pool->num_free / usable : 0;
 }
 
-int naive_pool_block_info(const naive_pool *pool, quire_block block, quire_block_info *info)
+int naive_pool_get_block(const naive_pool *pool, quire_block block, quire_block_info *info)
 {
     if (pool == NULL || info == NULL)
         return QUIRE_E_ARGUMENT;
@@ -408,7 +408,7 @@ uint32_t naive_pool_get_all_free_blocks(const naive_pool *pool, quire_block *blo
     return pool->num_free;
 }
 
-quire_block naive_pool_next_free(const naive_pool *pool, quire_block block)
+quire_block naive_pool_get_next_free(const naive_pool *pool, quire_block block)
 {
     if (pool == NULL || pool->num_free == 0)
         return QUIRE_NULL_BLOCK;

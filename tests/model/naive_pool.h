@@ -67,8 +67,8 @@ int naive_pool_reset_prefix_cache(naive_pool *pool);
 quire_usage naive_pool_usage(const naive_pool *pool);
 uint32_t naive_pool_get_num_free_blocks(const naive_pool *pool);
 double naive_pool_get_usage(const naive_pool *pool);
-int naive_pool_block_info(const naive_pool *pool, quire_block block, quire_block_info *info);
-quire_block naive_pool_next_free(const naive_pool *pool, quire_block block);
+int naive_pool_get_block(const naive_pool *pool, quire_block block, quire_block_info *info);
+quire_block naive_pool_get_next_free(const naive_pool *pool, quire_block block);
 uint32_t naive_pool_get_all_free_blocks(const naive_pool *pool, quire_block *blocks,
                                         uint32_t capacity);
 uint32_t naive_pool_num_keys(const naive_pool *pool);

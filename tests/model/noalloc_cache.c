@@ -153,7 +153,7 @@ static void take_all(noalloc_cache *c)
     count(c, quire_cache_take_new_block_ids(c->cache, &ids));
     count(c, quire_cache_take_prefix_stats(c->cache, &stats));
     count(c, quire_cache_take_events(c->cache, on_event, c, &lost));
-    count(c, quire_cache_pressure(c->cache, &pressure));
+    count(c, quire_cache_get_pressure(c->cache, &pressure));
     count(c, quire_cache_check(c->cache));
 }
 
@@ -164,8 +164,8 @@ static void look(noalloc_cache *c, const noalloc_request *q)
     count(c, quire_cache_get_blocks(c->cache, q->r.seq, spans));
     if (q->r.seq != 0)
         count(c, quire_cache_get_num_common_prefix_blocks(c->cache, q->r.seq, common));
-    (void)quire_cache_usage(c->cache);
-    (void)quire_usage_level(quire_cache_usage(c->cache));
+    (void)quire_cache_get_usage(c->cache);
+    (void)quire_usage_level(quire_cache_get_usage(c->cache));
 }
 
 static void reset(noalloc_cache *c)

@@ -124,7 +124,7 @@ static void seldom(noalloc_sched *e)
     uint32_t n = quire_sched_get_queue(e->sched, below(e, 3), reqs, NOALLOC_LIVE);
     uint32_t dice = below(e, 40);
     for (uint32_t i = 0; i < n; i++) {
-        count(e, quire_sched_req_info(e->sched, reqs[i], &info));
+        count(e, quire_sched_get_req_info(e->sched, reqs[i], &info));
         count(e, quire_sched_get_tokens(e->sched, reqs[i], 0, info.num_tokens, tokens));
         count(e, quire_sched_get_blocks(e->sched, reqs[i], spans));
         if (info.status == QUIRE_REQ_WAITING_FOR_STREAMING)

@@ -47,7 +47,7 @@ void ON_POOL(const operation *op, POOL *pool, op_result *result)
                                     op->num_groups, out, out != NULL ? &result->count : NULL);
         break;
     case OP_INFO:
-        result->status = CALL(block_info)(pool, op->num, out != NULL ? &info : NULL);
+        result->status = CALL(get_block)(pool, op->num, out != NULL ? &info : NULL);
         if (result->status == QUIRE_OK)
             info_to_result(&info, result);
         break;
@@ -55,7 +55,7 @@ void ON_POOL(const operation *op, POOL *pool, op_result *result)
         result->count = CALL(get_all_free_blocks)(pool, out, op->num);
         break;
     case OP_NEXT_FREE:
-        result->count = CALL(next_free)(pool, op->num);
+        result->count = CALL(get_next_free)(pool, op->num);
         break;
     case OP_DRAW:
         result->status = CALL(draw)(pool, op->first, op->num, out != NULL ? result->text : NULL);

@@ -53,14 +53,14 @@ static bool same_info(const quire_block_info *a, const quire_block_info *b)
 
 static const char *same_numbers(const pair *both)
 {
-    quire_usage real = quire_pool_usage(both->real);
+    quire_usage real = quire_pool_get_usage(both->real);
     quire_usage naive = naive_pool_usage(&both->naive);
     if (real.total != naive.total || real.empty != naive.empty || real.cached != naive.cached ||
         real.active != naive.active || real.null_blocks != naive.null_blocks)
-        return "quire_pool_usage differs";
+        return "quire_pool_get_usage differs";
     if (quire_pool_get_num_free_blocks(both->real) != both->naive.num_free)
         return "quire_pool_get_num_free_blocks differs";
-    double usage = quire_usage_level(quire_pool_usage(both->real));
+    double usage = quire_usage_level(quire_pool_get_usage(both->real));
     double expected = naive_pool_get_usage(&both->naive);
     if (memcmp(&usage, &expected, sizeof usage) != 0)
         return "the level differs";
@@ -78,9 +78,9 @@ const char *pair_same_state(const pair *both)
     for (quire_block b = 0; b < both->naive.num_blocks; b++) {
         quire_block_info real;
         quire_block_info naive;
-        if (quire_pool_block_info(both->real, b, &real) != QUIRE_OK ||
-            naive_pool_block_info(&both->naive, b, &naive) != QUIRE_OK || !same_info(&real, &naive))
-            return "quire_pool_block_info differs";
+        if (quire_pool_get_block(both->real, b, &real) != QUIRE_OK ||
+            naive_pool_get_block(&both->naive, b, &naive) != QUIRE_OK || !same_info(&real, &naive))
+            return "quire_pool_get_block differs";
     }
     return same_numbers(both);
 }
@@ -121,9 +121,9 @@ void pair_print(const pair *both, const operation *op, const char *difference)
     print_queue("naive", both->naive.queue, both->naive.num_free);
     for (quire_block b = 0; b < both->naive.num_blocks; b++) {
         quire_block_info info;
-        if (quire_pool_block_info(both->real, b, &info) == QUIRE_OK)
+        if (quire_pool_get_block(both->real, b, &info) == QUIRE_OK)
             print_block("real ", b, &info);
-        if (naive_pool_block_info(&both->naive, b, &info) == QUIRE_OK)
+        if (naive_pool_get_block(&both->naive, b, &info) == QUIRE_OK)
             print_block("naive", b, &info);
     }
     printf("  quire_pool_check: %s\n", quire_status_name(quire_pool_check(both->real)));

@@ -250,7 +250,7 @@ static void seldom(engine *e)
     quire_block_info info;
     quire_block victim = 1 + below(e, NUM_BLOCKS - 1);
     must(e, quire_pool_evict_blocks(e->pool, &victim, 1));
-    must(e, quire_pool_block_info(e->pool, victim, &info));
+    must(e, quire_pool_get_block(e->pool, victim, &info));
     must(e, quire_pool_draw(e->pool, 0, NUM_BLOCKS, drawing));
     must(e, quire_pool_check(e->pool));
     must(e, quire_table_swap_row(e->table, 0, 1));

@@ -113,7 +113,7 @@ static void expect_pool(const qr_maps *maps, const quire_pool *pool)
 {
     quire_block_map map = QUIRE_BLOCK_MAP_INIT;
     uint32_t tier;
-    uint32_t total = (uint32_t)quire_pool_usage(pool).total;
+    uint32_t total = (uint32_t)quire_pool_get_usage(pool).total;
     char *letters = malloc((size_t)total + 1);
     assert_non_null(letters);
     assert_int_equal(quire_pool_draw(pool, 0, total, letters), QUIRE_OK);
@@ -316,7 +316,7 @@ static uint32_t give_host(void *user, quire_tier_usage *tiers, uint32_t capacity
     assert_true(capacity >= 2);
     tiers[0] = (quire_tier_usage){.name = "host", .medium = "CPU"};
     if (host != NULL)
-        tiers[0].blocks = quire_pool_usage(host);
+        tiers[0].blocks = quire_pool_get_usage(host);
     tiers[1] = (quire_tier_usage){.name = "file", .medium = "DISK"};
     return 2;
 }
@@ -374,7 +374,7 @@ static void maps_agree_with_their_step(void **state)
     uint32_t agreed[2] = {0};
     host = NULL;
     open_mapped(&kit, &monitor, &connector, 2);
-    quire_monitor *m = quire_sched_monitor(kit.sched);
+    quire_monitor *m = quire_sched_get_monitor(kit.sched);
     open_pool(&w, HOST_BLOCKS);
     host = w.pool;
     assert_int_equal(quire_monitor_get_info(m)->map_ms, 1);
@@ -417,7 +417,7 @@ static void the_last_map_is_of_an_idle_pool(void **state)
     quire_block_map map = QUIRE_BLOCK_MAP_INIT;
     sched_kit kit;
     open_mapped(&kit, &monitor, NULL, 0);
-    quire_monitor *m = quire_sched_monitor(kit.sched);
+    quire_monitor *m = quire_sched_get_monitor(kit.sched);
     clock_ns += (uint64_t)2000 * MS;
     kit_add(&kit, "a", 16);
     kit_run(&kit, 1);
@@ -426,7 +426,7 @@ static void the_last_map_is_of_an_idle_pool(void **state)
         assert_int_not_equal(told_tiers[0].blocks.active, 0);
     }
     quire_tier_usage now[QUIRE_MAX_TIERS];
-    while (quire_monitor_num_unfinished(m) > 0)
+    while (quire_monitor_get_num_unfinished(m) > 0)
         kit_run(&kit, 1); /* within the period: nothing is drawn but at the end */
     assert_int_equal(quire_monitor_get_map(m, 0, &map, cells, QUIRE_MAP_CELLS), QUIRE_OK);
     uint64_t last_step = map.last_step;
@@ -451,7 +451,7 @@ static void maps_are_off_unless_asked_for(void **state)
     pool_world w = {.random = 1};
     open_pool(&w, 4);
     open_mapped(&kit, &monitor, NULL, 0);
-    quire_monitor *m = quire_sched_monitor(kit.sched);
+    quire_monitor *m = quire_sched_get_monitor(kit.sched);
     kit_run(&kit, 1);
     assert_int_equal(quire_monitor_get_map(m, 0, &map, cells, QUIRE_MAP_CELLS), QUIRE_E_DISABLED);
     assert_int_equal(quire_monitor_watch_pool(m, "host", w.pool, NULL), QUIRE_E_DISABLED);
@@ -459,7 +459,7 @@ static void maps_are_off_unless_asked_for(void **state)
     kit_close(&kit);
     monitor.map_ms = 3600000;
     open_mapped(&kit, &monitor, NULL, 0);
-    m = quire_sched_monitor(kit.sched);
+    m = quire_sched_get_monitor(kit.sched);
     assert_int_equal(quire_monitor_get_map(m, 0, &map, cells, QUIRE_MAP_CELLS), QUIRE_MISS);
     assert_int_equal(quire_monitor_get_map(m, 1, &map, cells, QUIRE_MAP_CELLS), QUIRE_MISS);
     assert_int_equal(quire_monitor_get_map(m, 2, &map, cells, QUIRE_MAP_CELLS), QUIRE_E_RANGE);
@@ -541,7 +541,7 @@ static void other_threads_see_whole_maps(void **state)
     quire_monitor_config monitor = monitor_with_maps(1);
     sched_kit kit;
     open_mapped(&kit, &monitor, NULL, 2);
-    watcher w = {.monitor = quire_sched_monitor(kit.sched)};
+    watcher w = {.monitor = quire_sched_get_monitor(kit.sched)};
     pthread_t thread;
     bool is_whole = is_whole_in_a_step(KIT_BLOCKS); /* the hostile build draws no map in one step */
     assert_int_equal(pthread_create(&thread, NULL, watch, &w), 0);

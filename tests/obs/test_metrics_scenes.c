@@ -46,8 +46,8 @@ static void close_scene(scene *s)
 static double read_value(scene *s, const char *name, const char *part)
 {
     size_t written;
-    assert_int_equal(quire_monitor_write_metrics(quire_sched_monitor(s->kit.sched), NULL, s->text,
-                                                 MAX_TEXT, &written),
+    assert_int_equal(quire_monitor_write_metrics(quire_sched_get_monitor(s->kit.sched), NULL,
+                                                 s->text, MAX_TEXT, &written),
                      QUIRE_OK);
     text_parse(&s->parsed, s->text, false);
     double value = text_value(&s->parsed, name, part);
@@ -108,10 +108,10 @@ static void one_that_outgrows_the_pool_counts_once(void **state)
     open_scene(s);
     s->kit.params.max_tokens = 30;
     kit_add(&s->kit, "a", 14);
-    while (quire_sched_num_unfinished(s->kit.sched) > 0) {
+    while (quire_sched_get_num_unfinished(s->kit.sched) > 0) {
         s->now_ns += 1000;
         kit_step(&s->kit);
-        if (quire_sched_num_unfinished(s->kit.sched) > 0)
+        if (quire_sched_get_num_unfinished(s->kit.sched) > 0)
             kit_answer(&s->kit, s->kit.step->step, 1);
     }
     quire_req other = kit_add(&s->kit, "b", 2);

@@ -260,7 +260,7 @@ static void read_text(bench *b, metrics_text *parsed, bool is_open)
 {
     size_t written;
     quire_metrics_format format = {.size = sizeof format, .is_openmetrics = is_open};
-    assert_int_equal(quire_monitor_write_metrics(quire_sched_monitor(b->kit.sched), &format,
+    assert_int_equal(quire_monitor_write_metrics(quire_sched_get_monitor(b->kit.sched), &format,
                                                  b->text, MAX_TEXT, &written),
                      QUIRE_OK);
     assert_int_equal(strlen(b->text), written);
@@ -304,7 +304,7 @@ static void compare_spans(const metrics_text *t, const account *a)
 
 static void compare_levels(const bench *b, const metrics_text *t)
 {
-    quire_usage usage = quire_sched_usage(b->kit.sched);
+    quire_usage usage = quire_sched_get_usage(b->kit.sched);
     quire_req reqs[KIT_REQUESTS];
     assert_value(t, "quire_blocks", "state=\"empty\",tier=\"gpu\"", usage.empty);
     assert_value(t, "quire_blocks", "state=\"cached\",tier=\"gpu\"", usage.cached);
@@ -395,7 +395,7 @@ static void stats_stay_the_callers(void **state)
     assert_null(kit.outputs->stats); /* log_stats is off */
     char *text = malloc(MAX_TEXT);
     size_t written;
-    const quire_monitor *m = quire_sched_monitor(kit.sched);
+    const quire_monitor *m = quire_sched_get_monitor(kit.sched);
     assert_int_equal(quire_monitor_write_metrics(m, NULL, text, MAX_TEXT, &written), QUIRE_OK);
     assert_non_null(
         strstr(text, "vllm:prefix_cache_queries_total{model_name=\"\",engine=\"0\"} 9\n"));
@@ -411,7 +411,7 @@ static void arguments_are_checked(void **state)
     quire_sched_config c = kit_config(&kit);
     c.monitor = &monitor;
     kit_open(&kit, &c);
-    const quire_monitor *m = quire_sched_monitor(kit.sched);
+    const quire_monitor *m = quire_sched_get_monitor(kit.sched);
     quire_metrics_format format = {.size = sizeof format};
     char text[64];
     size_t need = 0;
@@ -486,7 +486,7 @@ static void others_may_read_meanwhile(void **state)
     static bench b;
     pthread_t thread;
     open_bench(&b, false, 0);
-    watcher w = {.monitor = quire_sched_monitor(b.kit.sched)};
+    watcher w = {.monitor = quire_sched_get_monitor(b.kit.sched)};
     assert_int_equal(pthread_create(&thread, NULL, watch, &w), 0);
     for (uint32_t i = 0; i < STEPS; i++)
         step(&b, false);

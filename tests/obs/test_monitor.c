@@ -32,7 +32,7 @@ static void open_watch(watch *w, quire_switch token_ids, uint32_t event_bytes)
     quire_sched_config c = kit_config(&w->kit);
     c.monitor = &w->config;
     kit_open(&w->kit, &c);
-    assert_int_equal(quire_reader_create(quire_sched_monitor(w->kit.sched), NULL, &w->reader),
+    assert_int_equal(quire_reader_create(quire_sched_get_monitor(w->kit.sched), NULL, &w->reader),
                      QUIRE_OK);
 }
 
@@ -83,10 +83,10 @@ static int follow(watch *w)
 
 static bool is_picture_right(const watch *w)
 {
-    const quire_pool *pool = quire_cache_pool(quire_sched_cache(w->kit.sched));
+    const quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(w->kit.sched));
     static const unsigned char NOTHING[32];
     quire_block_info info;
-    for (quire_block b = 0; quire_pool_block_info(pool, b, &info) == QUIRE_OK; b++) {
+    for (quire_block b = 0; quire_pool_get_block(pool, b, &info) == QUIRE_OK; b++) {
         const void *key = info.hash.len > 0 ? info.hash.data : NOTHING;
         if (memcmp(w->picture[b], key, 32) != 0)
             return false;
@@ -140,7 +140,7 @@ static void tokens_and_salts_stay_here_unless_asked_for(void **state)
     assert_int_equal(w.event.num_tokens, 0);
     assert_null(w.event.tokens);
     assert_int_equal(w.event.num_keys, 0);
-    const quire_monitor_info *info = quire_monitor_get_info(quire_sched_monitor(w.kit.sched));
+    const quire_monitor_info *info = quire_monitor_get_info(quire_sched_get_monitor(w.kit.sched));
     assert_int_equal(info->has_token_ids, 0);
     assert_int_equal(info->has_content, 0); /* it was not restored */
     assert_int_equal(info->num_groups, 1);
@@ -163,7 +163,7 @@ static void too_many_keys_are_a_loss(void **state)
     c.encoder_compute_budget = 64;
     c.encoder_cache_size = 64;
     kit_open(&w.kit, &c);
-    assert_int_equal(quire_reader_create(quire_sched_monitor(w.kit.sched), NULL, &w.reader),
+    assert_int_equal(quire_reader_create(quire_sched_get_monitor(w.kit.sched), NULL, &w.reader),
                      QUIRE_OK);
     for (uint32_t i = 0; i < MANY; i++)
         inputs[i] = (quire_mm_input){
@@ -185,7 +185,7 @@ static void make_traffic(watch *w, uint32_t *next, uint32_t num_steps)
     for (uint32_t i = 0; i < num_steps; i++) {
         char id[16];
         snprintf(id, sizeof id, "r%u", *next);
-        if (quire_sched_num_unfinished(w->kit.sched) < KIT_RUNNING) {
+        if (quire_sched_get_num_unfinished(w->kit.sched) < KIT_RUNNING) {
             w->kit.params.max_tokens = 3 + *next % 4;
             kit_add(&w->kit, id, 5 + *next % 23);
             ++*next;
@@ -214,7 +214,7 @@ static void a_walk_makes_a_lost_picture_whole(void **state)
     watch w;
     uint32_t next = 0;
     open_watch(&w, QUIRE_ON, 1);
-    quire_monitor *m = quire_sched_monitor(w.kit.sched);
+    quire_monitor *m = quire_sched_get_monitor(w.kit.sched);
     for (uint32_t round = 1; round <= 20; round++) {
         make_traffic(&w, &next, 400);
         assert_int_equal(follow(&w), QUIRE_LOST);
@@ -254,9 +254,9 @@ static void steps_are_kept_in_order(void **state)
     watch w;
     uint32_t next = 0;
     open_watch(&w, QUIRE_DEFAULT, 0);
-    quire_monitor *m = quire_sched_monitor(w.kit.sched);
+    quire_monitor *m = quire_sched_get_monitor(w.kit.sched);
     quire_monitor_step steps[5000] = {QUIRE_MONITOR_STEP_INIT};
-    assert_int_equal(quire_monitor_last_step(m, steps), QUIRE_MISS);
+    assert_int_equal(quire_monitor_get_last_step(m, steps), QUIRE_MISS);
     assert_int_equal(quire_monitor_get_steps(m, 0, steps, 10), 0);
     make_traffic(&w, &next, 100);
     assert_int_equal(quire_monitor_get_steps(m, 0, steps, 5000), 100);
@@ -278,7 +278,7 @@ static void steps_are_kept_in_order(void **state)
     assert_int_equal(quire_monitor_get_steps(m, 10, steps, 5000), 4095);
     assert_int_equal(steps[0].step, 10000 - 4094);
     assert_int_equal(steps[4094].step, 10000);
-    assert_int_equal(quire_monitor_last_step(m, steps), QUIRE_OK);
+    assert_int_equal(quire_monitor_get_last_step(m, steps), QUIRE_OK);
     assert_int_equal(steps[0].step, 10000);
     close_watch(&w);
 }
@@ -290,7 +290,7 @@ static void bad_arguments_are_refused(void **state)
     open_watch(&w, QUIRE_DEFAULT, 0);
     quire_monitor_step step = QUIRE_MONITOR_STEP_INIT;
     quire_reader *reader;
-    assert_int_equal(quire_monitor_last_step(NULL, &step), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_monitor_get_last_step(NULL, &step), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_monitor_get_steps(NULL, 0, &step, 1), 0);
     assert_int_equal(quire_reader_create(NULL, NULL, &reader), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_reader_next(NULL, &w.event), QUIRE_E_ARGUMENT);

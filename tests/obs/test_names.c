@@ -43,7 +43,7 @@ static void steps_have_names(void **state)
     monitor.num_steps = 4;
     sched_kit kit;
     open_named(&kit, &monitor, QUIRE_POLICY_FCFS);
-    quire_monitor *m = quire_sched_monitor(kit.sched);
+    quire_monitor *m = quire_sched_get_monitor(kit.sched);
     quire_step_names names = QUIRE_STEP_NAMES_INIT;
     quire_name list[2 * MOST];
     assert_int_equal(quire_monitor_get_info(m)->num_names, MOST);
@@ -79,7 +79,7 @@ static void waiting_names_are_in_order(void **state)
     monitor.num_names = MOST;
     sched_kit kit;
     open_named(&kit, &monitor, QUIRE_POLICY_PRIORITY);
-    quire_monitor *m = quire_sched_monitor(kit.sched);
+    quire_monitor *m = quire_sched_get_monitor(kit.sched);
     memset(id, 'A', sizeof id); /* the first by its id */
     id[sizeof id - 1] = 0;
     kit_add(&kit, id, 4);
@@ -117,9 +117,9 @@ static void names_are_off_unless_asked_for(void **state)
     sched_kit kit;
     open_named(&kit, &monitor, QUIRE_POLICY_FCFS);
     kit_run(&kit, 1);
-    assert_int_equal(
-        quire_monitor_get_names(quire_sched_monitor(kit.sched), kit.step->step, &names, list, 2),
-        QUIRE_E_DISABLED);
+    assert_int_equal(quire_monitor_get_names(quire_sched_get_monitor(kit.sched), kit.step->step,
+                                             &names, list, 2),
+                     QUIRE_E_DISABLED);
     kit_close(&kit);
     quire_sched_config config = kit_config(&kit);
     quire_sched *sched;
@@ -145,7 +145,7 @@ static void *watch(void *user)
         quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
         quire_step_names names = QUIRE_STEP_NAMES_INIT;
         quire_name list[2 * MOST];
-        if (quire_monitor_last_step(w->monitor, &last) != QUIRE_OK ||
+        if (quire_monitor_get_last_step(w->monitor, &last) != QUIRE_OK ||
             quire_monitor_get_names(w->monitor, last.step, &names, list, 2 * MOST) != QUIRE_OK)
             continue;
         w->num_seen++;
@@ -167,7 +167,7 @@ static void other_threads_see_whole_records(void **state)
     monitor.num_steps = 2;
     sched_kit kit;
     open_named(&kit, &monitor, QUIRE_POLICY_FCFS);
-    watcher w = {.monitor = quire_sched_monitor(kit.sched)};
+    watcher w = {.monitor = quire_sched_get_monitor(kit.sched)};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, watch, &w), 0);
     for (uint32_t round = 0; round < 3000 || (w.num_seen < 100 && round < 1000000); round++) {

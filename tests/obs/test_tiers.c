@@ -141,7 +141,7 @@ static void a_connectors_tiers_are_seen(void **state)
     config.on_snapshot = take_snapshot;
     calls = 0;
     kit_open(&kit, &config);
-    quire_monitor *m = quire_sched_monitor(kit.sched);
+    quire_monitor *m = quire_sched_get_monitor(kit.sched);
     quire_tier_usage seen[QUIRE_MAX_TIERS];
     assert_int_equal(calls, 1); /* before the first step, tiers are known */
     assert_int_equal(quire_monitor_get_tiers(m, seen, QUIRE_MAX_TIERS), 3);
@@ -157,7 +157,7 @@ static void a_connectors_tiers_are_seen(void **state)
     assert_int_equal(told.num_tiers, 3);
     assert_int_equal(told_tiers[1].stored_blocks, 12);
     quire_monitor_step step = QUIRE_MONITOR_STEP_INIT;
-    assert_int_equal(quire_monitor_last_step(m, &step), QUIRE_OK);
+    assert_int_equal(quire_monitor_get_last_step(m, &step), QUIRE_OK);
     assert_int_equal(step.num_tiers, 2);
     quire_tier_step expected = {.total = 9,
                                 .empty = 3,
@@ -193,7 +193,7 @@ static void pins_are_a_part_of_the_pool(void **state)
     quire_sched_finish(kit.sched, &req, 1, QUIRE_REQ_FINISHED_STOPPED, NULL);
     kit_run(&kit, 1);
     quire_tier_usage seen[QUIRE_MAX_TIERS];
-    quire_monitor *m = quire_sched_monitor(kit.sched);
+    quire_monitor *m = quire_sched_get_monitor(kit.sched);
     quire_monitor_step step = QUIRE_MONITOR_STEP_INIT;
     assert_int_equal(quire_monitor_get_tiers(m, seen, QUIRE_MAX_TIERS), 1);
     assert_string_equal(seen[0].name, "gpu");
@@ -201,7 +201,7 @@ static void pins_are_a_part_of_the_pool(void **state)
     assert_int_equal(seen[0].blocks.active, PROMPT / KIT_BLOCK);
     assert_true(seen[0].stored_bytes == QUIRE_UNKNOWN_BYTES);
     assert_true(seen[0].loaded_bytes == QUIRE_UNKNOWN_BYTES);
-    assert_int_equal(quire_monitor_last_step(m, &step), QUIRE_OK);
+    assert_int_equal(quire_monitor_get_last_step(m, &step), QUIRE_OK);
     assert_int_equal(step.num_pinned, 1);
     assert_int_equal(step.num_pinned_blocks, PROMPT / KIT_BLOCK);
     assert_int_equal(step.num_tiers, 0);
@@ -247,7 +247,7 @@ static void events_of_another_pool_are_told(void **state)
     config.monitor = &monitor;
     config.connector = &connector;
     kit_open(&kit, &config);
-    pool_monitor = quire_sched_monitor(kit.sched);
+    pool_monitor = quire_sched_get_monitor(kit.sched);
     quire_pool_config pool_config = QUIRE_POOL_CONFIG_INIT;
     pool_config.num_blocks = 9;
     pool_config.hash_bytes = 32;
@@ -322,7 +322,7 @@ static void events_of_a_tier_that_is_no_pool_are_told(void **state)
     config.monitor = &monitor;
     config.connector = &connector;
     kit_open(&kit, &config);
-    quire_monitor *m = quire_sched_monitor(kit.sched);
+    quire_monitor *m = quire_sched_get_monitor(kit.sched);
     quire_watched_blocks shelf = {.size = sizeof(quire_watched_blocks),
                                   .user = shelf_has,
                                   .num_blocks = 4,

@@ -316,7 +316,7 @@ static bool is_sink(const cache_model *m, quire_block block)
 static void cache_add_blocks(text *t, cache_model *m)
 {
     quire_block free_blocks[CACHE_MAX_BLOCKS];
-    const quire_pool *pool = quire_cache_pool(m->cache);
+    const quire_pool *pool = quire_cache_get_pool(m->cache);
     uint32_t count = quire_pool_get_all_free_blocks(pool, free_blocks, CACHE_MAX_BLOCKS);
     text_add(t, "|");
     text_add_ids(t, free_blocks, count);
@@ -324,7 +324,7 @@ static void cache_add_blocks(text *t, cache_model *m)
     bool is_first = true;
     for (quire_block b = 1; b < m->config.num_blocks; b++) {
         quire_block_info info;
-        assert_int_equal(quire_pool_block_info(pool, b, &info), QUIRE_OK);
+        assert_int_equal(quire_pool_get_block(pool, b, &info), QUIRE_OK);
         if ((info.ref_cnt == 0 && info.hash.data == NULL) || is_sink(m, b))
             continue;
         text_add(t, is_first ? "%" PRIu32 ":%" PRIu32 : " %" PRIu32 ":%" PRIu32, b, info.ref_cnt);
@@ -339,8 +339,8 @@ static void cache_add_blocks(text *t, cache_model *m)
 void cache_add_state(text *t, cache_model *m, bool all)
 {
     uint64_t bits;
-    double usage = quire_usage_level(quire_cache_usage(m->cache));
-    const quire_pool *pool = quire_cache_pool(m->cache);
+    double usage = quire_usage_level(quire_cache_get_usage(m->cache));
+    const quire_pool *pool = quire_cache_get_pool(m->cache);
     memcpy(&bits, &usage, sizeof bits);
     text_add(t, "|%" PRIu32 " %016" PRIx64 " %" PRIu32, quire_pool_get_num_free_blocks(pool), bits,
              quire_pool_get_counts(pool).num_keys);

@@ -228,11 +228,11 @@ static int block_call(cache_run *c, char op)
         recording_expect(&c->m.r, c->num_touched + count <= 2 * CACHE_MAX_BLOCKS, "blocks fit");
         memcpy(c->touched + c->num_touched, blocks, count * sizeof blocks[0]);
         c->num_touched += count;
-        return quire_pool_touch(quire_cache_pool(c->m.cache), blocks, count);
+        return quire_pool_touch(quire_cache_get_pool(c->m.cache), blocks, count);
     }
     int status = QUIRE_OK;
     for (uint32_t i = 0; i < count && status == QUIRE_OK; i++)
-        status = quire_pool_free_blocks(quire_cache_pool(c->m.cache), &blocks[i], 1);
+        status = quire_pool_free_blocks(quire_cache_get_pool(c->m.cache), &blocks[i], 1);
     c->num_touched = 0;
     return status;
 }
@@ -361,11 +361,12 @@ static void end_case(cache_run *c)
     for (uint32_t i = 0; i < CACHE_MAX_REQUESTS; i++)
         assert_int_equal(quire_cache_free(c->m.cache, &c->m.requests[i].q), QUIRE_OK);
     for (uint32_t i = 0; i < c->num_touched; i++)
-        assert_int_equal(quire_pool_free_blocks(quire_cache_pool(c->m.cache), &c->touched[i], 1),
-                         QUIRE_OK);
+        assert_int_equal(
+            quire_pool_free_blocks(quire_cache_get_pool(c->m.cache), &c->touched[i], 1), QUIRE_OK);
     recording_expect(&c->m.r, quire_cache_get_counts(c->m.cache).num_seqs == 0,
                      "no sequence is left");
-    recording_expect(&c->m.r, quire_cache_usage(c->m.cache).active == cache_num_sink_blocks(&c->m),
+    recording_expect(&c->m.r,
+                     quire_cache_get_usage(c->m.cache).active == cache_num_sink_blocks(&c->m),
                      "nothing is leaked");
     recording_expect(&c->m.r, quire_cache_check(c->m.cache) == QUIRE_OK, "cache is sound");
     cache_check_log(&c->m);

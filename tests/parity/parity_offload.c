@@ -359,7 +359,7 @@ static void operate(sched_model *m, const char *word)
 static void add_pool(sched_model *m, const char *name, const quire_pool *pool)
 {
     static quire_block blocks[MAX_CPU_BLOCKS];
-    uint32_t num_blocks = (uint32_t)quire_pool_usage(pool).total;
+    uint32_t num_blocks = (uint32_t)quire_pool_get_usage(pool).total;
     uint32_t count = quire_pool_get_all_free_blocks(pool, blocks, MAX_CPU_BLOCKS);
     bool is_first = true;
     text_add(&m->r.answer, "|%s=", name);
@@ -367,7 +367,7 @@ static void add_pool(sched_model *m, const char *name, const quire_pool *pool)
     text_add(&m->r.answer, "/");
     for (quire_block block = 1; block < num_blocks; block++) {
         quire_block_info info;
-        sched_expect_ok(m, "status of block_info", quire_pool_block_info(pool, block, &info));
+        sched_expect_ok(m, "status of block_info", quire_pool_get_block(pool, block, &info));
         if (info.ref_cnt == 0)
             continue;
         text_add(&m->r.answer, "%s%" PRIu32 ".%" PRIu32, is_first ? "" : ",", block, info.ref_cnt);
@@ -378,13 +378,13 @@ static void add_pool(sched_model *m, const char *name, const quire_pool *pool)
 
 static void add_state(sched_model *m, bool is_last)
 {
-    const quire_pool *cpu = quire_cache_pool(vllm_offload_cache(offload));
+    const quire_pool *cpu = quire_cache_get_pool(vllm_offload_cache(offload));
     sched_add_state(m, is_last);
     text_add(&m->r.answer, "|pending=%d.%" PRIu32, vllm_offload_has_pending(offload),
              quire_pool_get_num_free_blocks(cpu));
     if (!is_last && m->num_operations % STATE_EVERY != 0)
         return;
-    add_pool(m, "gpu", quire_cache_pool(quire_sched_cache(m->sched)));
+    add_pool(m, "gpu", quire_cache_get_pool(quire_sched_get_cache(m->sched)));
     add_pool(m, "cpu", cpu);
     sched_expect_ok(m, "status of check", quire_cache_check(vllm_offload_cache(offload)));
 }

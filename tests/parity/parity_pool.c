@@ -132,13 +132,14 @@ static void add_state(pool_case *c)
     text *t = &c->r.answer;
     uint32_t count = quire_pool_get_all_free_blocks(c->pool, free_blocks, MAX_BLOCKS);
     text_add(t, "|%" PRIu32 " %.9f %" PRIu32 "|", quire_pool_get_num_free_blocks(c->pool),
-             quire_usage_level(quire_pool_usage(c->pool)), quire_pool_get_counts(c->pool).num_keys);
+             quire_usage_level(quire_pool_get_usage(c->pool)),
+             quire_pool_get_counts(c->pool).num_keys);
     text_add_ids(t, free_blocks, count);
     text_add(t, "|");
     bool is_first = true;
     for (uint32_t b = 1; b < c->num_blocks; b++) {
         quire_block_info info;
-        assert_int_equal(quire_pool_block_info(c->pool, b, &info), QUIRE_OK);
+        assert_int_equal(quire_pool_get_block(c->pool, b, &info), QUIRE_OK);
         if (info.ref_cnt == 0 && info.hash.data == NULL)
             continue;
         text_add(t, is_first ? "%" PRIu32 ":%" PRIu32 : " %" PRIu32 ":%" PRIu32, b, info.ref_cnt);

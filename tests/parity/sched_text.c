@@ -51,7 +51,7 @@ static void add_summed(sched_model *m, quire_req req, uint32_t first, uint32_t c
 static quire_req_info info_of(sched_model *m, quire_req req)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    sched_expect_ok(m, "status of req_info", quire_sched_req_info(m->sched, req, &info));
+    sched_expect_ok(m, "status of req_info", quire_sched_get_req_info(m->sched, req, &info));
     return info;
 }
 
@@ -331,12 +331,13 @@ static bool add_request(sched_model *m, const sched_request *request, bool is_fi
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     quire_block_span blocks[SCHED_MAX_GROUPS] = {{0}};
     quire_bytes id = {request->id, strlen(request->id)};
-    if (quire_sched_req_info(m->sched, request->req, &info) != QUIRE_OK) {
+    if (quire_sched_get_req_info(m->sched, request->req, &info) != QUIRE_OK) {
         recording_expect(&m->r, quire_sched_find(m->sched, id) == 0, "id ends with its request");
         return false;
     }
     recording_expect(&m->r, quire_sched_find(m->sched, id) == request->req, "id finds its request");
-    recording_expect(&m->r, quire_sched_user(m->sched, request->req) == request, "user is kept");
+    recording_expect(&m->r, quire_sched_get_user(m->sched, request->req) == request,
+                     "user is kept");
     sched_expect_ok(m, "status of get_blocks",
                     quire_sched_get_blocks(m->sched, request->req, blocks));
     text_add(&m->r.answer,
@@ -364,7 +365,7 @@ static void add_requests(sched_model *m)
 static void add_free_blocks(sched_model *m)
 {
     quire_block blocks[SCHED_MAX_BLOCKS];
-    const quire_pool *pool = quire_cache_pool(quire_sched_cache(m->sched));
+    const quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(m->sched));
     uint32_t count = quire_pool_get_all_free_blocks(pool, blocks, SCHED_MAX_BLOCKS);
     text_add(&m->r.answer, "|free=");
     text_add_ids(&m->r.answer, blocks, count);
@@ -378,7 +379,7 @@ void sched_add_state(sched_model *m, bool is_last)
     add_queue(m, "running", 0);
     add_queue(m, "waiting", 1);
     add_queue(m, "skipped", 2);
-    text_add(&m->r.answer, "|unfinished=%" PRIu32 ".%d", quire_sched_num_unfinished(m->sched),
+    text_add(&m->r.answer, "|unfinished=%" PRIu32 ".%d", quire_sched_get_num_unfinished(m->sched),
              quire_sched_get_counts(m->sched).has_finished != 0);
     m->num_operations++;
     if (is_last || m->num_operations % STATE_EVERY == 0)

@@ -126,7 +126,7 @@ static int on_matched(void *user, quire_req req, uint32_t num_local, uint32_t *n
     uint32_t skipped = num_local / o->hash_size;
     *num_external = *is_async = 0;
     o->match_req = 0;
-    if (quire_sched_req_info(o->sched, req, &info) != QUIRE_OK ||
+    if (quire_sched_get_req_info(o->sched, req, &info) != QUIRE_OK ||
         quire_sched_get_hashes(o->sched, req, UINT32_MAX, &hashes, &num_hashes) != QUIRE_OK ||
         num_hashes <= skipped || info.num_tokens <= num_local + 1)
         return QUIRE_OK;
@@ -282,9 +282,9 @@ static void choose_lazy(vllm_offload *o)
     quire_block_info info;
     uint32_t limit = o->num_free;
     if (o->cursor != QUIRE_NULL_BLOCK &&
-        quire_pool_block_info(o->gpu, o->cursor, &info) == QUIRE_OK && info.ref_cnt > 0)
+        quire_pool_get_block(o->gpu, o->cursor, &info) == QUIRE_OK && info.ref_cnt > 0)
         o->cursor = QUIRE_NULL_BLOCK;
-    quire_block node = quire_pool_next_free(o->gpu, o->cursor);
+    quire_block node = quire_pool_get_next_free(o->gpu, o->cursor);
     for (uint32_t covered = 0;
          node != QUIRE_NULL_BLOCK && covered < o->target_free && o->chosen.count < limit;
          covered++) {
@@ -293,7 +293,7 @@ static void choose_lazy(vllm_offload *o)
         quire_pool_find_same(o->cpu, o->gpu, &node, 1, &found);
         if (found == QUIRE_NULL_BLOCK && !o->is_chosen[node])
             choose(o, node);
-        node = quire_pool_next_free(o->gpu, node);
+        node = quire_pool_get_next_free(o->gpu, node);
     }
     take_chosen(o);
 }
@@ -333,7 +333,7 @@ static bool scan_group(vllm_offload *o, request *r, uint32_t g, int64_t confirme
 static void scan_request(vllm_offload *o, request *r)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    if (quire_sched_req_info(o->sched, r->req, &info) != QUIRE_OK)
+    if (quire_sched_get_req_info(o->sched, r->req, &info) != QUIRE_OK)
         return;
     int64_t confirmed = (int64_t)info.num_computed_tokens - info.num_output_placeholders;
     for (uint32_t g = 0; g < o->num_groups; g++)
@@ -528,8 +528,8 @@ vllm_offload *vllm_offload_create(const quire_sched_config *sched, quire_sched *
     }
     set_groups(o, sched);
     o->sched = bound;
-    o->gpu = quire_cache_pool(quire_sched_cache(bound));
-    o->cpu = quire_cache_pool(o->cpu_cache);
+    o->gpu = quire_cache_get_pool(quire_sched_get_cache(bound));
+    o->cpu = quire_cache_get_pool(o->cpu_cache);
     o->hash_size = quire_cache_get_counts(o->cpu_cache).hash_block_size;
     o->is_lazy = is_lazy;
     o->num_workers = num_workers;

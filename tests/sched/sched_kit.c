@@ -84,7 +84,7 @@ void kit_run(sched_kit *kit, quire_token token)
 quire_req_info kit_info(const sched_kit *kit, quire_req req)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    assert_int_equal(quire_sched_req_info(kit->sched, req, &info), QUIRE_OK);
+    assert_int_equal(quire_sched_get_req_info(kit->sched, req, &info), QUIRE_OK);
     return info;
 }
 

@@ -25,7 +25,7 @@ static void no_scheduler_is_an_argument_error(void **state)
     assert_int_equal(quire_sched_continue(NULL, 1, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_finish(NULL, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, NULL),
                      QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_sched_req_info(NULL, 1, &info), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_get_req_info(NULL, 1, &info), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_get_tokens(NULL, 1, 0, 0, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_get_blocks(NULL, 1, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_schedule(NULL, &step), QUIRE_E_ARGUMENT);
@@ -39,13 +39,13 @@ static void no_scheduler_is_an_argument_error(void **state)
     assert_int_equal(quire_sched_get_counts(NULL).pause, QUIRE_UNPAUSED);
     assert_int_equal(quire_sched_get_counts(NULL).num_running, 0);
     assert_int_equal(quire_sched_get_counts(NULL).num_waiting, 0);
-    assert_int_equal(quire_sched_num_unfinished(NULL), 0);
+    assert_int_equal(quire_sched_get_num_unfinished(NULL), 0);
     assert_int_equal(quire_sched_get_counts(NULL).has_finished, 0);
     assert_int_equal(quire_sched_get_queue(NULL, 0, &req, 1), 0);
     assert_int_equal(quire_sched_find(NULL, (quire_bytes){"a", 1}), 0);
-    assert_int_equal(quire_sched_usage(NULL).total, 0);
-    assert_null(quire_sched_user(NULL, 1));
-    assert_null(quire_sched_cache(NULL));
+    assert_int_equal(quire_sched_get_usage(NULL).total, 0);
+    assert_null(quire_sched_get_user(NULL, 1));
+    assert_null(quire_sched_get_cache(NULL));
     quire_sched_destroy(NULL);
 }
 
@@ -61,7 +61,7 @@ static void null_where_something_must_be(void **state)
                                      {.size = sizeof missing[0], .num_invalid_blocks = 1}};
     assert_int_equal(quire_sched_add(kit.sched, NULL, &req), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_add(kit.sched, kit_params(&kit, "b", 3), NULL), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_sched_req_info(kit.sched, req, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_get_req_info(kit.sched, req, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_get_tokens(kit.sched, req, 0, 1, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_get_tokens(kit.sched, req, 0, 0, NULL), QUIRE_OK);
     assert_int_equal(quire_sched_schedule(kit.sched, NULL), QUIRE_E_ARGUMENT);
@@ -96,11 +96,11 @@ static void requests_that_are_not_there(void **state)
     uint32_t count = 9;
     for (size_t i = 0; i < COUNT(strangers); i++) {
         quire_req req = strangers[i];
-        assert_int_equal(quire_sched_req_info(kit.sched, req, &info), QUIRE_E_UNKNOWN_REQ);
+        assert_int_equal(quire_sched_get_req_info(kit.sched, req, &info), QUIRE_E_UNKNOWN_REQ);
         assert_int_equal(quire_sched_get_tokens(kit.sched, req, 0, 1, &token), QUIRE_E_UNKNOWN_REQ);
         assert_int_equal(quire_sched_get_blocks(kit.sched, req, &span), QUIRE_E_UNKNOWN_REQ);
         assert_int_equal(quire_sched_continue(kit.sched, req, NULL), QUIRE_E_UNKNOWN_REQ);
-        assert_null(quire_sched_user(kit.sched, req));
+        assert_null(quire_sched_get_user(kit.sched, req));
     }
     assert_int_equal(quire_sched_finish(kit.sched, strangers, (uint32_t)COUNT(strangers),
                                         QUIRE_REQ_FINISHED_ABORTED, &count),
@@ -342,7 +342,7 @@ static void what_a_request_says_of_itself(void **state)
     assert_int_equal(info.lora_id, 9);
     assert_int_equal(info.seq, 0);
     assert_memory_equal(info.id.data, "a", 1);
-    assert_ptr_equal(quire_sched_user(kit.sched, req), &mine);
+    assert_ptr_equal(quire_sched_get_user(kit.sched, req), &mine);
     assert_int_equal(quire_sched_get_blocks(kit.sched, req, &span), QUIRE_OK);
     assert_int_equal(span.count, 0);
     kit_run(&kit, 3);
@@ -355,7 +355,7 @@ static void what_a_request_says_of_itself(void **state)
     assert_int_equal(quire_sched_get_blocks(kit.sched, req, &span), QUIRE_OK);
     assert_int_equal(span.count, 2);
     assert_true(kit_info(&kit, req).seq != 0);
-    assert_int_equal(quire_sched_usage(kit.sched).active, 2);
+    assert_int_equal(quire_sched_get_usage(kit.sched).active, 2);
     kit_close(&kit);
 }
 
@@ -397,14 +397,14 @@ static void pauses(void **state)
     quire_req req = kit_add(&kit, "a", 3);
     kit_run(&kit, 1);
     kit_add(&kit, "b", 3);
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 2);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 2);
     assert_int_equal(quire_sched_set_pause(kit.sched, QUIRE_PAUSED_NEW), QUIRE_OK);
     assert_int_equal(quire_sched_get_counts(kit.sched).pause, QUIRE_PAUSED_NEW);
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 1);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 1);
     kit_run(&kit, 1);
     assert_string_equal(kit_shown_step(&kit), "a:1");
     assert_int_equal(quire_sched_set_pause(kit.sched, QUIRE_PAUSED_ALL), QUIRE_OK);
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 0);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 0);
     kit_run(&kit, 1);
     assert_int_equal(kit.step->num_reqs, 0);
     assert_int_equal(kit_info(&kit, req).num_tokens, 5);
@@ -425,8 +425,8 @@ static void resets(void **state)
     assert_int_equal(quire_sched_reset_prefix_cache(kit.sched, 1, 0), QUIRE_OK);
     assert_int_equal(kit_info(&kit, req).status, QUIRE_REQ_PREEMPTED);
     assert_int_equal(kit_info(&kit, req).num_preemptions, 1);
-    assert_int_equal(quire_sched_usage(kit.sched).active, 0);
-    assert_int_equal(quire_sched_usage(kit.sched).cached, 0);
+    assert_int_equal(quire_sched_get_usage(kit.sched).active, 0);
+    assert_int_equal(quire_sched_get_usage(kit.sched).cached, 0);
     kit_run(&kit, 1);
     assert_int_equal(kit.step->kinds[0], QUIRE_STEP_RESUMED);
     assert_string_equal(kit_shown_step(&kit), "a:10");
@@ -452,7 +452,7 @@ static void sessions_go_on(void **state)
     kit_run(&kit, 1);
     assert_int_equal(kit.outputs->outputs[0].finish_reason, QUIRE_FINISH_LENGTH);
     assert_int_equal(kit_info(&kit, req).status, QUIRE_REQ_WAITING_FOR_STREAMING);
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 0);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 0);
     assert_int_equal(quire_sched_get_counts(kit.sched).num_waiting, 1);
     quire_request_params p = *kit_params(&kit, "s", 4);
     p.num_prompt_tokens = 0;
@@ -491,10 +491,10 @@ static void sessions_listed_twice(void **state)
     const quire_req twice[] = {req, req};
     assert_int_equal(quire_sched_finish(kit.sched, twice, 2, QUIRE_REQ_FINISHED_ABORTED, NULL),
                      QUIRE_OK);
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 0);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 0);
     kit.params.is_resumable = 0;
     kit_add(&kit, "t", 5);
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 1);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 1);
     kit_close(&kit);
 }
 

@@ -27,7 +27,7 @@ static void ends_from_outside(void **state)
                      QUIRE_OK);
     assert_int_equal(count, 2);
     assert_int_equal(quire_sched_get_counts(kit.sched).num_running, 0);
-    assert_int_equal(quire_sched_usage(kit.sched).active, 0);
+    assert_int_equal(quire_sched_get_usage(kit.sched).active, 0);
     kit_step(&kit);
     assert_int_equal(kit.step->num_finished, 2);
     assert_int_equal(kit.step->finished[0], reqs[0]);
@@ -54,7 +54,7 @@ static void finishes_none_of_an_empty_list(void **state)
     assert_int_equal(quire_sched_finish_all(NULL, QUIRE_REQ_FINISHED_ABORTED, NULL),
                      QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_finish_all(kit.sched, QUIRE_REQ_RUNNING, NULL), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 2);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 2);
     assert_int_equal(quire_sched_finish_all(kit.sched, QUIRE_REQ_FINISHED_STOPPED, &count),
                      QUIRE_OK);
     assert_int_equal(count, 2);
@@ -150,7 +150,7 @@ static void a_reset_that_is_refused(void **state)
     assert_int_equal(num_connector_resets, 1);
     connector_answer = 0;
     quire_block held = 3;
-    quire_pool *pool = quire_cache_pool(quire_sched_cache(kit.sched));
+    quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(kit.sched));
     assert_int_equal(quire_pool_hold(pool, &held, 1), QUIRE_OK);
     assert_int_equal(quire_sched_reset_prefix_cache(kit.sched, 1, 1), QUIRE_BUSY);
     assert_int_equal(quire_pool_let_go(pool, &held, 1, 1), QUIRE_OK);
@@ -163,7 +163,7 @@ static void a_reset_that_is_refused(void **state)
     assert_int_equal(num_connector_resets, 2);
     assert_int_equal(kit_info(&kit, a).status, QUIRE_REQ_PREEMPTED);
     assert_int_equal(quire_pool_get_counts(pool).num_keys, 0);
-    assert_int_equal(quire_sched_usage(kit.sched).active, 0);
+    assert_int_equal(quire_sched_get_usage(kit.sched).active, 0);
     kit_close(&kit);
 
     open_reset(NULL, 0, 0);
@@ -183,8 +183,8 @@ static void reset_in_parts(void **state)
     kit_close(&kit);
     open_reset(NULL, QR_QUIRK(RESET_IN_PARTS), 0);
     assert_int_equal(quire_sched_reset_prefix_cache(kit.sched, 1, 1), QUIRE_BUSY);
-    assert_int_equal(quire_pool_get_counts(quire_cache_pool(quire_sched_cache(kit.sched))).num_keys,
-                     0);
+    assert_int_equal(
+        quire_pool_get_counts(quire_cache_get_pool(quire_sched_get_cache(kit.sched))).num_keys, 0);
     kit_close(&kit);
 }
 
@@ -213,7 +213,7 @@ static void a_swapped_prompt_is_not_cut(void **state)
     kit_state before = kit_save(w.kit.sched);
     assert_int_equal(quire_sched_cut_prompt(w.kit.sched, w.b, 3, 0), QUIRE_E_ARGUMENT);
     kit_same(w.kit.sched, before);
-    for (uint32_t i = 0; quire_sched_num_unfinished(w.kit.sched) > 0; i++) {
+    for (uint32_t i = 0; quire_sched_get_num_unfinished(w.kit.sched) > 0; i++) {
         assert_true(i < 100);
         kit_run(&w.kit, 1);
     }

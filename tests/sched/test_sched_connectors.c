@@ -20,7 +20,7 @@ static void tell(const char *what, quire_req req, uint32_t input)
 
 static int has_item(void *user, quire_req req, uint32_t input)
 {
-    const char *names = quire_sched_user(kit.sched, req);
+    const char *names = quire_sched_get_user(kit.sched, req);
     assert_ptr_equal(user, &kit);
     tell("has", req, input);
     return strchr(there, names[input]) != NULL;
@@ -192,7 +192,7 @@ static int cut_prompt(void *user, quire_req req, uint32_t num_local, uint32_t *n
 static void note_output(void *user)
 {
     assert_ptr_equal(user, &kit);
-    snprintf(told, sizeof told, "output, %u there", quire_sched_num_unfinished(kit.sched));
+    snprintf(told, sizeof told, "output, %u there", quire_sched_get_num_unfinished(kit.sched));
 }
 
 static const quire_connector cutter = {.size = sizeof(quire_connector),
@@ -360,8 +360,8 @@ static void failed_loads_end_their_requests_where_asked(void **state)
         quire_block_span blocks;
         quire_req_info info = kit_info(&kit, a);
         assert_int_equal(info.status, QUIRE_REQ_WAITING_FOR_REMOTE_KVS);
-        assert_int_equal(quire_cache_get_blocks(quire_sched_cache(kit.sched), info.seq, &blocks),
-                         QUIRE_OK);
+        assert_int_equal(
+            quire_cache_get_blocks(quire_sched_get_cache(kit.sched), info.seq, &blocks), QUIRE_OK);
         quire_block failed = blocks.ids[1];
         const quire_model_output output = {.size = sizeof(quire_model_output),
                                            .invalid_blocks = &failed,
@@ -375,7 +375,7 @@ static void failed_loads_end_their_requests_where_asked(void **state)
             assert_int_equal(kit.outputs->outputs[0].finish_reason, QUIRE_FINISH_ERROR);
         kit_step(&kit);
         assert_string_equal(kit_shown_step(&kit), ends ? "" : "a:12");
-        assert_int_equal(quire_sched_num_unfinished(kit.sched), 1 - ends);
+        assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 1 - ends);
         kit_close(&kit);
     }
 }
@@ -420,7 +420,7 @@ static void requests_do_not_wait_for_each_others_places(void **state)
     assert_int_equal(kit_info(&kit, b).status, QUIRE_REQ_PREEMPTED);
     for (uint32_t i = 0; i < 8; i++)
         kit_run(&kit, 7);
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 0);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 0);
     kit_close(&kit);
 }
 

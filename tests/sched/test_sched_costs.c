@@ -122,7 +122,7 @@ static double list_cost(uint32_t num_requests)
     quire_req_info before = {.size = sizeof(quire_req_info), .priority = INT32_MIN};
     for (uint32_t i = 0; i < num_requests; i++) {
         quire_req_info info = QUIRE_REQ_INFO_INIT;
-        assert_int_equal(quire_sched_req_info(w.sched, reqs[i], &info), QUIRE_OK);
+        assert_int_equal(quire_sched_get_req_info(w.sched, reqs[i], &info), QUIRE_OK);
         assert_true(info.priority >= before.priority);
         before = info;
     }
@@ -168,7 +168,7 @@ static double pin_cost(uint32_t num_pins)
     for (uint32_t i = 0; i < num_pins; i++) {
         quire_req req = add(&w, i, BLOCK + 1);
         assert_int_equal(quire_sched_pin(w.sched, req, (uint64_t)1 << 40), QUIRE_OK);
-        while (quire_sched_num_unfinished(w.sched) > 0)
+        while (quire_sched_get_num_unfinished(w.sched) > 0)
             run(&w, 1);
     }
     double best = 1e18;
@@ -223,7 +223,7 @@ static double fail_cost(uint32_t num_requests, quire_profile profile)
     const quire_step *step;
     const quire_outputs *outputs;
     assert_int_equal(quire_sched_schedule(w.sched, &step), QUIRE_OK);
-    assert_int_equal(quire_cache_get_counts(quire_sched_cache(w.sched)).num_seqs, num_requests);
+    assert_int_equal(quire_cache_get_counts(quire_sched_get_cache(w.sched)).num_seqs, num_requests);
     static quire_block blocks[5 * LARGE];
     for (uint32_t i = 1; i < c.cache->num_blocks; i++)
         blocks[i - 1] = i;

@@ -94,7 +94,7 @@ static void update(bench *b, uint64_t step, quire_token token)
 static uint32_t num_tokens_of(const bench *b, quire_req req)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    assert_int_equal(quire_sched_req_info(b->sched, req, &info), QUIRE_OK);
+    assert_int_equal(quire_sched_get_req_info(b->sched, req, &info), QUIRE_OK);
     return info.num_tokens;
 }
 
@@ -149,8 +149,8 @@ static void what_outgrows_the_pool_ends(void **state)
     }
     assert_int_equal(reason, QUIRE_FINISH_LENGTH);
     assert_int_equal(num_tokens, 3); /* positions 18 and 19 had room, the last needs none */
-    assert_int_equal(quire_sched_num_unfinished(b.sched), 0);
-    assert_int_equal(quire_sched_usage(b.sched).active, 0);
+    assert_int_equal(quire_sched_get_num_unfinished(b.sched), 0);
+    assert_int_equal(quire_sched_get_usage(b.sched).active, 0);
     close_bench(&b);
 }
 
@@ -174,7 +174,7 @@ static void with_the_quirk_it_is_preempted_for_ever(void **state)
         update(&b, b.step->step, 7);
     }
     assert_true(preempted > 0);
-    assert_int_equal(quire_sched_num_unfinished(b.sched), 1);
+    assert_int_equal(quire_sched_get_num_unfinished(b.sched), 1);
     close_bench(&b);
 }
 
@@ -196,7 +196,7 @@ static void min_tokens_do_not_hide_the_length(void **state)
             schedule(&b);
             update(&b, b.step->step, 7);
         }
-        assert_int_equal(quire_sched_num_unfinished(b.sched), quirk);
+        assert_int_equal(quire_sched_get_num_unfinished(b.sched), quirk);
         close_bench(&b);
     }
 }
@@ -263,7 +263,7 @@ static void a_session_takes_nothing_from_before_its_input(void **state)
         update(&b, first, 2); /* stops; the input follows */
         uint32_t before = num_tokens_of(&b, req);
         quire_req_info info = QUIRE_REQ_INFO_INIT;
-        assert_int_equal(quire_sched_req_info(b.sched, req, &info), QUIRE_OK);
+        assert_int_equal(quire_sched_get_req_info(b.sched, req, &info), QUIRE_OK);
         assert_int_equal(info.num_output_placeholders, quirk);
         update(&b, second, 9); /* was computed behind the token that is dropped */
         assert_int_equal(num_tokens_of(&b, req), before + (uint32_t)quirk);
@@ -312,7 +312,7 @@ static void stale_rejects_do_not_count(void **state)
                                   .num_sampled = &num_sampled};
         assert_int_equal(quire_sched_update(b.sched, in_flight, &out, &b.outputs), QUIRE_OK);
         quire_req_info info = QUIRE_REQ_INFO_INIT;
-        assert_int_equal(quire_sched_req_info(b.sched, req, &info), QUIRE_OK);
+        assert_int_equal(quire_sched_get_req_info(b.sched, req, &info), QUIRE_OK);
         assert_int_equal(info.num_computed_tokens, quirk ? 7 : 9);
         close_bench(&b);
     }

@@ -190,7 +190,7 @@ static void a_forgotten_step_is_computed_again(void **state)
     assert_int_equal(kit.outputs->outputs[0].finish_reason, QUIRE_FINISH_LENGTH);
     kit_run(&kit, 13);
     assert_int_equal(kit.outputs->outputs[0].finish_reason, QUIRE_FINISH_LENGTH);
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 0);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 0);
     kit_close(&kit);
 }
 

@@ -29,7 +29,7 @@ static quire_sched_config config_of(void)
 static double level(void)
 {
     assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);
-    return quire_usage_level(quire_cache_usage(quire_sched_cache(kit.sched)));
+    return quire_usage_level(quire_cache_get_usage(quire_sched_get_cache(kit.sched)));
 }
 
 /* ---- pressure --------------------------------------------------------------- */
@@ -71,9 +71,9 @@ static void preempts_above_the_other(void **state)
     assert_string_equal(kit_shown_queue(&kit, 1), "b");
     assert_int_equal(last_preempted.reason, QUIRE_REASON_PRESSURE);
     assert_true(level() <= 0.5);
-    for (uint32_t i = 0; i < 80 && quire_sched_num_unfinished(kit.sched) > 0; i++)
+    for (uint32_t i = 0; i < 80 && quire_sched_get_num_unfinished(kit.sched) > 0; i++)
         kit_run(&kit, 1);
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 0);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 0);
     kit_close(&kit);
 }
 
@@ -88,11 +88,11 @@ static void one_runs_at_any_level(void **state)
     kit_open(&kit, &config);
     kit_add(&kit, "a", 40);
     kit_add(&kit, "b", 40);
-    for (uint32_t i = 0; i < 60 && quire_sched_num_unfinished(kit.sched) > 0; i++) {
+    for (uint32_t i = 0; i < 60 && quire_sched_get_num_unfinished(kit.sched) > 0; i++) {
         kit_run(&kit, 1);
         assert_true(quire_sched_get_counts(kit.sched).num_running <= 1);
     }
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 0);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 0);
     kit_close(&kit);
 }
 

@@ -134,7 +134,7 @@ static void see_state(world_side *side)
         see_reqs(side, reqs, n);
         for (uint32_t i = 0; i < n; i++) {
             quire_req_info info = QUIRE_REQ_INFO_INIT;
-            assert_int_equal(quire_sched_req_info(side->sched, reqs[i], &info), QUIRE_OK);
+            assert_int_equal(quire_sched_get_req_info(side->sched, reqs[i], &info), QUIRE_OK);
             see(side, info.seq);
             see(side, (uint64_t)info.status << 32 | info.num_tokens);
             see(side, (uint64_t)info.num_computed_tokens << 32 | info.num_output_placeholders);
@@ -144,16 +144,17 @@ static void see_state(world_side *side)
             assert_true(quire_sched_find(side->sched, info.id) == reqs[i]);
         }
     }
-    quire_usage usage = quire_sched_usage(side->sched);
+    quire_usage usage = quire_sched_get_usage(side->sched);
     see_bytes(side, (quire_bytes){&usage, sizeof usage});
-    see(side, quire_sched_num_unfinished(side->sched) |
+    see(side, quire_sched_get_num_unfinished(side->sched) |
                   quire_sched_get_counts(side->sched).has_finished << 16);
     quire_pressure pressure;
-    assert_int_equal(quire_cache_pressure(quire_sched_cache(side->sched), &pressure), QUIRE_OK);
+    assert_int_equal(quire_cache_get_pressure(quire_sched_get_cache(side->sched), &pressure),
+                     QUIRE_OK);
     see(side, pressure.should_admit);
     uint64_t lost = 0;
     if (side->world->now % 8 == 0 && side->world->config.cache->event_log_bytes > 0)
-        quire_cache_take_events(quire_sched_cache(side->sched), see_event, side, &lost);
+        quire_cache_take_events(quire_sched_get_cache(side->sched), see_event, side, &lost);
     see(side, lost);
 }
 

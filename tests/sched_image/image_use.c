@@ -27,10 +27,10 @@ static void read_request(quire_sched *s, quire_req req)
     quire_block_span spans[WORLD_MAX_GROUPS] = {{NULL, 0}};
     const void *hashes;
     uint32_t num_hashes = 0;
-    if (quire_sched_req_info(s, req, &info) != QUIRE_OK)
+    if (quire_sched_get_req_info(s, req, &info) != QUIRE_OK)
         return;
     read_bytes(info.id.data, info.id.len);
-    sink += (uint64_t)(uintptr_t)quire_sched_user(s, req) + quire_sched_find(s, info.id);
+    sink += (uint64_t)(uintptr_t)quire_sched_get_user(s, req) + quire_sched_find(s, info.id);
     if (info.num_tokens <= COUNT(tokens) &&
         quire_sched_get_tokens(s, req, 0, info.num_tokens, tokens) == QUIRE_OK)
         read_bytes(tokens, info.num_tokens * sizeof *tokens);
@@ -62,8 +62,8 @@ static void read_event(void *user, const quire_event *event)
 
 static void read_cache(quire_sched *s)
 {
-    quire_cache *cache = quire_sched_cache(s);
-    quire_usage usage = quire_sched_usage(s);
+    quire_cache *cache = quire_sched_get_cache(s);
+    quire_usage usage = quire_sched_get_usage(s);
     quire_pressure pressure;
     quire_prefix_stats stats;
     quire_block_span span = {NULL, 0};
@@ -71,7 +71,7 @@ static void read_cache(quire_sched *s)
     uint32_t num_copies = 0;
     uint64_t lost;
     read_bytes(&usage, sizeof usage);
-    quire_cache_pressure(cache, &pressure);
+    quire_cache_get_pressure(cache, &pressure);
     quire_cache_take_events(cache, read_event, NULL, &lost);
     quire_cache_take_prefix_stats(cache, &stats);
     if (quire_cache_take_copies(cache, &copies, &num_copies) == QUIRE_OK)
@@ -82,13 +82,13 @@ static void read_cache(quire_sched *s)
         if ((span = inner_sinks(cache, g)).count > 0)
             read_bytes(span.ids, span.count * sizeof *span.ids);
     sink += quire_cache_get_counts(cache).num_seqs +
-            (uint64_t)(quire_usage_level(quire_cache_usage(cache)) * 1000);
+            (uint64_t)(quire_usage_level(quire_cache_get_usage(cache)) * 1000);
 }
 
 static void read_numbers(const quire_sched *s)
 {
     sink += quire_sched_get_counts(s).num_running + quire_sched_get_counts(s).num_waiting +
-            quire_sched_num_unfinished(s) + quire_sched_get_counts(s).has_finished +
+            quire_sched_get_num_unfinished(s) + quire_sched_get_counts(s).has_finished +
             (uint64_t)quire_sched_get_counts(s).pause;
 }
 

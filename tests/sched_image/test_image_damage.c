@@ -399,12 +399,12 @@ static void restore_in_uses_the_callers_memory(void **state)
 /* Forks a running request, and lets it write into a block that both have: false when it cannot. */
 static bool fork_and_write(quire_sched *sched, quire_cache_request *child)
 {
-    quire_cache *cache = quire_sched_cache(sched);
+    quire_cache *cache = quire_sched_get_cache(sched);
     quire_cache_request parent = {0};
     quire_req req;
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     assert_true(quire_sched_get_queue(sched, 0, &req, 1) > 0);
-    assert_int_equal(quire_sched_req_info(sched, req, &info), QUIRE_OK);
+    assert_int_equal(quire_sched_get_req_info(sched, req, &info), QUIRE_OK);
     parent.seq = info.seq;
     return quire_cache_fork(cache, &parent, child) == QUIRE_OK &&
            quire_cache_copy_on_write(cache, info.seq, 0, info.num_computed_tokens) == QUIRE_OK;
@@ -431,14 +431,15 @@ static void forks_stand_in_the_way_and_copies_do_not(void **state)
     unsigned char *image = open_forked(&bytes, &child);
     quire_sched *sched = w.sides[0].sched;
     assert_int_equal(quire_sched_save(sched, image, bytes, &bytes), QUIRE_BUSY);
-    assert_int_equal(quire_cache_free(quire_sched_cache(sched), &child), QUIRE_OK);
+    assert_int_equal(quire_cache_free(quire_sched_get_cache(sched), &child), QUIRE_OK);
     free(image);
     image = world_save(&w, 0, &bytes);
     assert_int_equal(world_restore(&w, image, bytes), QUIRE_OK);
     const quire_block_copy *copies[2];
     uint32_t num_copies[2];
     for (uint32_t i = 0; i < 2; i++)
-        quire_cache_take_copies(quire_sched_cache(w.sides[i].sched), &copies[i], &num_copies[i]);
+        quire_cache_take_copies(quire_sched_get_cache(w.sides[i].sched), &copies[i],
+                                &num_copies[i]);
     assert_true(num_copies[0] > 0);
     assert_int_equal(num_copies[0], num_copies[1]);
     assert_memory_equal(copies[0], copies[1], num_copies[0] * sizeof *copies[0]);

@@ -333,7 +333,7 @@ static PyObject *cache_take_copies(PyObject *object, PyObject *Py_UNUSED(ignored
 static PyObject *cache_usage(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     PY_OPEN(quire_cache, cache);
-    quire_usage usage = quire_cache_usage(cache);
+    quire_usage usage = quire_cache_get_usage(cache);
     return py_fields_dict(py_usage_fields, &usage);
 }
 

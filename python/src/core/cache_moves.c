@@ -129,7 +129,8 @@ PyObject *py_cache_location(PyObject *object, PyObject *argument)
 {
     quire_seq seq = PyLong_AsUnsignedLongLong(argument);
     PY_OPEN(quire_cache, cache);
-    return PyUnicode_FromString(py_name_text(py_locations, (int)quire_cache_location(cache, seq)));
+    return PyUnicode_FromString(
+        py_name_text(py_locations, (int)quire_cache_get_location(cache, seq)));
 }
 
 PyObject *py_cache_find_token(PyObject *object, PyObject *args)
@@ -207,7 +208,7 @@ static const py_field pressure_fields[] = {PY_FIELD(quire_pressure, level, PY_FI
 PyObject *py_pressure_dict(PyObject *object, quire_cache *cache)
 {
     quire_pressure pressure;
-    PY_CALL(quire_cache_pressure(cache, &pressure));
+    PY_CALL(quire_cache_get_pressure(cache, &pressure));
     return py_fields_dict(pressure_fields, &pressure);
 }
 
@@ -235,5 +236,5 @@ PyObject *py_cache_evict_cached(PyObject *object, PyObject *argument)
 {
     uint32_t num_blocks = py_u32(argument);
     PY_OPEN(quire_cache, cache);
-    return py_evict_cached(object, quire_cache_pool(cache), num_blocks);
+    return py_evict_cached(object, quire_cache_get_pool(cache), num_blocks);
 }

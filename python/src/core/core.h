@@ -272,7 +272,7 @@ const quire_plan *py_plan_get(const py_state *state, PyObject *object);
  * PyMem_Free whatever the answer. */
 int py_cache_config_take(const py_state *state, PyObject *keywords, quire_cache_config *config,
                          quire_group_config **groups);
-/* quire_cache_pressure as a dict; how many blocks of num_blocks were evicted. For methods. */
+/* quire_cache_get_pressure as a dict; how many blocks of num_blocks were evicted. For methods. */
 PyObject *py_pressure_dict(PyObject *object, quire_cache *cache);
 PyObject *py_evict_cached(PyObject *object, quire_pool *pool, uint32_t num_blocks);
 /* What the cache did since the last call, as a list of dicts. */

@@ -216,7 +216,7 @@ static PyObject *pool_lookup(PyObject *object, PyObject *args, PyObject *kwargs)
 static PyObject *pool_usage(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     PY_OPEN(quire_pool, pool);
-    quire_usage usage = quire_pool_usage(pool);
+    quire_usage usage = quire_pool_get_usage(pool);
     return py_fields_dict(py_usage_fields, &usage);
 }
 
@@ -225,7 +225,7 @@ static PyObject *pool_block(PyObject *object, PyObject *argument)
     quire_block_info info;
     quire_block block = py_u32(argument);
     PY_OPEN(quire_pool, pool);
-    PY_CALL(quire_pool_block_info(pool, block, &info));
+    PY_CALL(quire_pool_get_block(pool, block, &info));
     PyObject *hash = info.hash.data != NULL
                          ? PyBytes_FromStringAndSize(info.hash.data, (Py_ssize_t)info.hash.len)
                          : Py_NewRef(Py_None);
@@ -279,7 +279,7 @@ static PyObject *pool_take_events(PyObject *object, PyObject *Py_UNUSED(ignored)
 
 static double level_of(const quire_pool *pool)
 {
-    return quire_usage_level(quire_pool_usage(pool));
+    return quire_usage_level(quire_pool_get_usage(pool));
 }
 
 static uint32_t count_keys(const quire_pool *pool)

@@ -140,7 +140,7 @@ static int make_sched(sched_object *self, quire_sched_config *config, PyObject *
     self->flights = PyMem_Calloc(self->max_batches, sizeof *self->flights);
     if (self->flights == NULL)
         return PY_REFUSE_MEMORY();
-    self->num_groups = quire_cache_get_counts(quire_sched_cache(sched)).num_groups;
+    self->num_groups = quire_cache_get_counts(quire_sched_get_cache(sched)).num_groups;
     return 0;
 }
 
@@ -235,7 +235,7 @@ static PyObject *sched_info(PyObject *object, PyObject *argument)
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     quire_req req = PyLong_AsUnsignedLongLong(argument);
     PY_OPEN(quire_sched, sched);
-    PY_CALL(quire_sched_req_info(sched, req, &info));
+    PY_CALL(quire_sched_get_req_info(sched, req, &info));
     PyObject *id = PyBytes_FromStringAndSize(info.id.data, (Py_ssize_t)info.id.len);
     PyObject *dict = id != NULL ? py_fields_dict(req_fields, &info) : NULL;
     if (dict == NULL || py_put(dict, "id", id) < 0) {
@@ -256,7 +256,7 @@ static PyObject *sched_tokens(PyObject *object, PyObject *args)
         return NULL;
     unsigned long num = num_source != Py_None ? PyLong_AsUnsignedLong(num_source) : 0;
     PY_OPEN(quire_sched, sched);
-    PY_CALL(quire_sched_req_info(sched, req, &info));
+    PY_CALL(quire_sched_get_req_info(sched, req, &info));
     if (num_source == Py_None)
         num = first < info.num_tokens ? info.num_tokens - first : 0;
     if (first > info.num_tokens || num > info.num_tokens - first)
@@ -316,7 +316,7 @@ PY_METHOD(sched_check, quire_sched, quire_sched_check)
 static PyObject *sched_usage(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     PY_OPEN(quire_sched, sched);
-    quire_usage usage = quire_sched_usage(sched);
+    quire_usage usage = quire_sched_get_usage(sched);
     return py_fields_dict(py_usage_fields, &usage);
 }
 
@@ -343,7 +343,7 @@ static PyObject *sched_save(PyObject *object, PyObject *Py_UNUSED(ignored))
 static PyObject *sched_take_events(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     PY_OPEN(quire_sched, sched);
-    return py_take_events(object, quire_sched_cache(sched));
+    return py_take_events(object, quire_sched_get_cache(sched));
 }
 
 /* ---- attributes ------------------------------------------------------------ */

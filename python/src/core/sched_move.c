@@ -90,5 +90,5 @@ PyObject *py_sched_set_swap_costs(PyObject *object, PyObject *args)
 PyObject *py_sched_pressure(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     PY_OPEN(quire_sched, sched);
-    return py_pressure_dict(object, quire_sched_cache(sched));
+    return py_pressure_dict(object, quire_sched_get_cache(sched));
 }

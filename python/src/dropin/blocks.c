@@ -15,7 +15,7 @@ enum { GROUP_BYTES = 4 };
 
 static quire_pool *pool_of(PyObject *self)
 {
-    return quire_cache_pool(quire_sched_cache(((vllm_core *)self)->sched));
+    return quire_cache_get_pool(quire_sched_get_cache(((vllm_core *)self)->sched));
 }
 
 /* A block_hash of vLLM's: the hash, then its group in four bytes. */
@@ -40,7 +40,7 @@ PyObject *vllm_core_block(PyObject *self, PyObject *args)
     quire_block_info info;
     if (!PyArg_ParseTuple(args, "I", &id))
         return NULL;
-    int status = quire_pool_block_info(pool_of(self), id, &info);
+    int status = quire_pool_get_block(pool_of(self), id, &info);
     if (status != QUIRE_OK)
         return vllm_raise(status, "block");
     PyObject *hash = hash_with_group(&info);
@@ -52,7 +52,7 @@ PyObject *vllm_core_next_free(PyObject *self, PyObject *args)
     unsigned int id;
     if (!PyArg_ParseTuple(args, "I", &id))
         return NULL;
-    return PyLong_FromUnsignedLong(quire_pool_next_free(pool_of(self), id));
+    return PyLong_FromUnsignedLong(quire_pool_get_next_free(pool_of(self), id));
 }
 
 PyObject *vllm_core_num_free(PyObject *self, PyObject *Py_UNUSED(unused))

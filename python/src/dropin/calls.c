@@ -49,7 +49,7 @@ int vllm_slot_sync(vllm_core *core, vllm_slot *slot)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (!core->is_updating || slot->generated == NULL || slot->num_taken > 0 ||
-        quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK)
+        quire_sched_get_req_info(core->sched, slot->req, &info) != QUIRE_OK)
         return 0;
     Py_ssize_t missing = (Py_ssize_t)info.num_tokens - PyList_Size(slot->all_tokens);
     return missing > 0 ? vllm_slot_take(slot, missing) : 0;

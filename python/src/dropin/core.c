@@ -105,7 +105,7 @@ int vllm_slot_finish(vllm_core *core, vllm_slot *slot, long status, uint32_t cli
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (note_finished(core, slot->id, client) < 0)
         return -1;
-    if (quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK)
+    if (quire_sched_get_req_info(core->sched, slot->req, &info) != QUIRE_OK)
         return slot_end(core, slot, status);
     slot->final_status = (uint8_t)status;
     return 0;
@@ -115,7 +115,7 @@ int vllm_slot_end_kept(vllm_core *core, quire_req req)
 {
     vllm_slot *slot = vllm_slot_of(core, req);
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    if (slot == NULL || quire_sched_req_info(core->sched, req, &info) == QUIRE_OK)
+    if (slot == NULL || quire_sched_get_req_info(core->sched, req, &info) == QUIRE_OK)
         return 0;
     return slot_end(core, slot, slot->final_status);
 }
@@ -131,7 +131,7 @@ static PyObject *core_finish(PyObject *self, PyObject *args)
     vllm_slot *slot = vllm_slot_of(core, req);
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (slot == NULL || slot->final_status != 0 ||
-        quire_sched_req_info(core->sched, req, &info) != QUIRE_OK)
+        quire_sched_get_req_info(core->sched, req, &info) != QUIRE_OK)
         Py_RETURN_FALSE;
     int answer = quire_sched_finish(core->sched, &req, 1, (quire_req_status)status, NULL);
     if (vllm_raise_kept(core) < 0)
@@ -154,7 +154,7 @@ static PyObject *core_info(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "K", &req))
         return NULL;
     vllm_slot *slot = vllm_slot_of(core, req);
-    int status = quire_sched_req_info(core->sched, req, &info);
+    int status = quire_sched_get_req_info(core->sched, req, &info);
     if (slot == NULL || status != QUIRE_OK)
         return vllm_raise(status == QUIRE_OK ? QUIRE_E_UNKNOWN_REQ : status, "request");
     return Py_BuildValue("(iIIIIi)", (int)info.status, info.num_computed_tokens,
@@ -218,7 +218,8 @@ static PyObject *core_counts(PyObject *self, PyObject *Py_UNUSED(unused))
     vllm_core *core = (vllm_core *)self;
     return Py_BuildValue("(IIIi)", quire_sched_get_counts(core->sched).num_running,
                          quire_sched_get_counts(core->sched).num_waiting,
-                         quire_sched_num_unfinished(core->sched), PySet_Size(core->finished) > 0);
+                         quire_sched_get_num_unfinished(core->sched),
+                         PySet_Size(core->finished) > 0);
 }
 
 static PyObject *core_set_pause(PyObject *self, PyObject *args)
@@ -237,7 +238,7 @@ static void slots_look(vllm_core *core)
     for (uint32_t i = 0; i < core->max_requests; i++) {
         vllm_slot *slot = &core->slots[i];
         if (slot->request == NULL ||
-            quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK)
+            quire_sched_get_req_info(core->sched, slot->req, &info) != QUIRE_OK)
             continue;
         slot->num_computed = info.num_computed_tokens;
         slot->num_preemptions = info.num_preemptions;
@@ -281,7 +282,7 @@ static PyObject *core_stats(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     vllm_core *core = (vllm_core *)self;
     quire_prefix_stats stats = {0};
-    quire_cache *cache = quire_sched_cache(core->sched);
+    quire_cache *cache = quire_sched_get_cache(core->sched);
     int status = quire_cache_take_prefix_stats(cache, &stats);
     if (status != QUIRE_OK)
         return vllm_raise(status, "make_stats");
@@ -291,7 +292,7 @@ static PyObject *core_stats(PyObject *self, PyObject *Py_UNUSED(unused))
     return Py_BuildValue("(IIIdN)", quire_sched_get_counts(core->sched).num_running,
                          quire_sched_get_queue(core->sched, 1, NULL, 0),
                          quire_sched_get_queue(core->sched, 2, NULL, 0),
-                         quire_usage_level(quire_cache_usage(cache)), prefix);
+                         quire_usage_level(quire_cache_get_usage(cache)), prefix);
 }
 
 /* ---- making and ending --------------------------------------------------- */

@@ -41,7 +41,7 @@ PyObject *vllm_core_follow(PyObject *self, PyObject *args)
         return PyErr_NoMemory();
     config.on_end = note_life;
     config.user = lives;
-    quire_pool *pool = quire_cache_pool(quire_sched_cache(core->sched));
+    quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(core->sched));
     int status = quire_residency_create(&config, pool, NULL, &lives->residency);
     if (status != QUIRE_OK) {
         PyMem_Free(lives);

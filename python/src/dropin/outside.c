@@ -105,7 +105,7 @@ int vllm_slot_cut(vllm_core *core, vllm_slot *slot)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     Py_ssize_t left = PyList_Size(slot->all_tokens);
-    if (quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK ||
+    if (quire_sched_get_req_info(core->sched, slot->req, &info) != QUIRE_OK ||
         left >= (Py_ssize_t)info.num_tokens)
         return 0;
     uint32_t num_prompt;

@@ -249,7 +249,7 @@ PyObject *vllm_core_add(PyObject *self, PyObject *args)
 static int take_input(vllm_core *core, vllm_slot *slot, PyObject *rules, int was_waiting)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    if (!was_waiting || quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK)
+    if (!was_waiting || quire_sched_get_req_info(core->sched, slot->req, &info) != QUIRE_OK)
         return 0;
     slot->num_prompt = info.num_prompt_tokens;
     slot->has_events = (uint8_t)core->log_stats;
@@ -267,7 +267,7 @@ PyObject *vllm_core_go_on(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "KOO!", &number, &request, &PyDict_Type, &rules))
         return NULL;
     vllm_slot *slot = vllm_slot_of(core, number);
-    if (slot == NULL || quire_sched_req_info(core->sched, number, &info) != QUIRE_OK)
+    if (slot == NULL || quire_sched_get_req_info(core->sched, number, &info) != QUIRE_OK)
         return vllm_raise(QUIRE_E_UNKNOWN_REQ, "request");
     int was_waiting = info.status == QUIRE_REQ_WAITING_FOR_STREAMING;
     request_input input = {.params = QUIRE_REQUEST_PARAMS_INIT};

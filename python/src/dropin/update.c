@@ -332,7 +332,7 @@ static const long finished_statuses[] = {[QUIRE_FINISH_STOP] = QUIRE_REQ_FINISHE
 static int session_turn(vllm_core *core, vllm_slot *slot)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    if (quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK ||
+    if (quire_sched_get_req_info(core->sched, slot->req, &info) != QUIRE_OK ||
         info.status >= QUIRE_REQ_FINISHED_STOPPED)
         return 0;
     if (info.status == QUIRE_REQ_WAITING_FOR_STREAMING)

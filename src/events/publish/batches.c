@@ -88,7 +88,7 @@ static int create_parts(qr_batches *b, const qr_batches_config *config)
 static bool is_new(const quire_monitor *monitor)
 {
     quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
-    return quire_monitor_last_step(monitor, &last) == QUIRE_MISS &&
+    return quire_monitor_get_last_step(monitor, &last) == QUIRE_MISS &&
            quire_monitor_get_info(monitor)->has_content == 0;
 }
 

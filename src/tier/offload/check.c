@@ -150,7 +150,7 @@ static bool are_counts_right(const quire_pool *pool, const uint32_t *refs, uint3
 {
     for (quire_block block = 1; block < n; block++) {
         quire_block_info info;
-        if (quire_pool_block_info(pool, block, &info) != QUIRE_OK || info.ref_cnt < refs[block] ||
+        if (quire_pool_get_block(pool, block, &info) != QUIRE_OK || info.ref_cnt < refs[block] ||
             (info.ref_cnt > refs[block] && !has_more))
             return false;
     }

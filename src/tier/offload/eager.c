@@ -11,7 +11,7 @@ static bool is_anothers(const quire_offload *o, const quire_block_span *own, uin
     quire_block_info info;
     if (at < own->count && own->ids[at] == gpu)
         return false;
-    return quire_pool_block_info(o->gpu, gpu, &info) == QUIRE_OK && info.ref_cnt > 0;
+    return quire_pool_get_block(o->gpu, gpu, &info) == QUIRE_OK && info.ref_cnt > 0;
 }
 
 /* How many of count blocks are computed. A request that was preempted may have fewer tokens than
@@ -91,7 +91,7 @@ static bool read_request(const quire_offload *o, const qr_offload_req *r, quire_
                          int64_t *confirmed)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    if (quire_sched_req_info(o->sched, r->req, &info) != QUIRE_OK ||
+    if (quire_sched_get_req_info(o->sched, r->req, &info) != QUIRE_OK ||
         quire_sched_get_blocks(o->sched, r->req, own) != QUIRE_OK)
         return false;
     *confirmed = (int64_t)info.num_computed_tokens - info.num_output_placeholders;
@@ -161,7 +161,7 @@ static uint32_t count_with_key(const quire_offload *o, const quire_block *blocks
 {
     quire_block_info info;
     uint32_t i = 0;
-    while (i < n && quire_pool_block_info(o->gpu, blocks[i], &info) == QUIRE_OK &&
+    while (i < n && quire_pool_get_block(o->gpu, blocks[i], &info) == QUIRE_OK &&
            info.hash.data != NULL)
         i++;
     return i;

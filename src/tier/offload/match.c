@@ -109,7 +109,7 @@ static uint32_t recall_blocks(quire_offload *o, quire_req req, const unsigned ch
     /* blocks with a user keep their keys, and a hash stands for all before it: the last tells */
     const unsigned char *last = hashes + (skipped + n - 1) * hash_len;
     quire_block_info info;
-    bool is_there = quire_pool_block_info(o->cpu, m->blocks[n - 1], &info) == QUIRE_OK &&
+    bool is_there = quire_pool_get_block(o->cpu, m->blocks[n - 1], &info) == QUIRE_OK &&
                     info.group_id == 0 && info.hash.len == hash_len &&
                     memcmp(info.hash.data, last, hash_len) == 0;
     return is_there ? n : 0;
@@ -172,7 +172,7 @@ int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *nu
     uint32_t num_hashes = 0;
     *num_external = 0;
     *is_async = 0;
-    bool is_known = quire_sched_req_info(o->sched, req, &info) == QUIRE_OK;
+    bool is_known = quire_sched_get_req_info(o->sched, req, &info) == QUIRE_OK;
     bool can_load = o->has_mark && o->num_late == 0 && !o->is_closed;
     if (is_known && can_load && is_match_good(o, req, num_local, &info)) {
         o->match.step = o->step;

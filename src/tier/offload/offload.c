@@ -200,7 +200,7 @@ static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu
     int err = quire_cache_create(&config, &memory, &o->cpu_cache);
     if (err != QUIRE_OK)
         return err;
-    o->cpu = quire_cache_pool(o->cpu_cache);
+    o->cpu = quire_cache_get_pool(o->cpu_cache);
     o->hash_size = quire_cache_get_counts(o->cpu_cache).hash_block_size;
     clear_parts(o);
     if (plan->config.device != NULL)
@@ -303,23 +303,23 @@ const quire_connector *quire_offload_connector(quire_offload *offload)
 
 int quire_offload_bind(quire_offload *offload, quire_sched *sched)
 {
-    quire_cache *cache = quire_sched_cache(sched);
+    quire_cache *cache = quire_sched_get_cache(sched);
     if (!is_offload(offload) || cache == NULL)
         return QUIRE_E_ARGUMENT;
     if (is_in_child(offload))
         return QUIRE_E_SYSTEM;
     bool is_same = quire_cache_get_counts(cache).num_groups == offload->num_groups &&
-                   quire_cache_usage(cache).total == offload->num_gpu &&
+                   quire_cache_get_usage(cache).total == offload->num_gpu &&
                    quire_cache_get_counts(cache).hash_block_size == offload->hash_size;
     if (!is_same)
         return qr_refuse("the scheduler has other groups, blocks or hashes than the config of the "
                          "offload");
     offload->sched = sched;
     offload->gpu_cache = cache;
-    offload->gpu = quire_cache_pool(cache);
+    offload->gpu = quire_cache_get_pool(cache);
     quire_same none; /* before the CPU pool has keys: copies then take less time */
     (void)quire_pool_take_same(offload->cpu, offload->gpu, NULL, 0, NULL, NULL, &none);
-    quire_monitor *monitor = quire_sched_monitor(sched);
+    quire_monitor *monitor = quire_sched_get_monitor(sched);
     uint32_t *tier = offload->has_events ? &offload->monitor_tier : NULL;
     bool is_watched = quire_monitor_watch_pool(monitor, "host", offload->cpu, tier) == QUIRE_OK;
     if (is_watched && offload->has_events) {
@@ -442,7 +442,7 @@ int quire_offload_get_stats(const quire_offload *offload, quire_offload_stats *s
     if (!is_offload(offload))
         return QUIRE_E_ARGUMENT;
     const qr_offload_counters *c = &offload->counters;
-    quire_offload_stats own = {.cpu = quire_pool_usage(offload->cpu),
+    quire_offload_stats own = {.cpu = quire_pool_get_usage(offload->cpu),
                                .stored_blocks = qr_count_get(&c->stored_blocks),
                                .loaded_blocks = qr_count_get(&c->loaded_blocks),
                                .failed_loads = qr_count_get(&c->failed_loads),

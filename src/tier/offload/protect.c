@@ -202,7 +202,7 @@ static void expect(quire_offload *o, quire_req req, uint32_t place)
     r->place = place;
     o->expected[o->num_expected++] = quire_req_index(req);
     r->num_expected = UINT32_MAX;
-    if (quire_sched_req_info(o->sched, req, &info) != QUIRE_OK || info.num_computed_tokens > 0)
+    if (quire_sched_get_req_info(o->sched, req, &info) != QUIRE_OK || info.num_computed_tokens > 0)
         return; /* it has its blocks */
     uint32_t num_hit = find_expected(o, req, info.num_tokens, spans);
     r->num_expected = num_hit;

@@ -38,10 +38,10 @@ static void choose_lazy(quire_offload *o, qr_store_round *round)
     uint32_t half = o->num_cpu / 2; /* those on their way come back: all together must fit */
     uint32_t most = o->num_flight < half ? half - o->num_flight : 0;
     most = most < o->target_free ? most : o->target_free;
-    quire_block node = quire_pool_next_free(o->gpu, QUIRE_NULL_BLOCK);
+    quire_block node = quire_pool_get_next_free(o->gpu, QUIRE_NULL_BLOCK);
     bool has_room_left = true;
     while (node != QUIRE_NULL_BLOCK && has_room_left && o->num_walked < most) {
-        quire_block next = quire_pool_next_free(o->gpu, node);
+        quire_block next = quire_pool_get_next_free(o->gpu, node);
         if (!was_seen(o, node, &last))
             gpu[n++] = node;
         o->walked[o->num_walked++] = node;

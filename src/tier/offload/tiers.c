@@ -26,7 +26,7 @@ uint32_t qr_offload_get_tiers(void *user, quire_tier_usage *tiers, uint32_t capa
     uint32_t n = 0;
     if (capacity == 0)
         return 0;
-    quire_usage usage = quire_pool_usage(o->cpu);
+    quire_usage usage = quire_pool_get_usage(o->cpu);
     if (o->promote != NULL && !o->is_closed)
         n = qr_promote_get_tiers(o->promote, tiers + 1, capacity - 1);
     tiers[0] = (quire_tier_usage){.name = "host",

@@ -231,7 +231,7 @@ qr_promote *qr_promote_create_in(void *memory, const quire_offload_config *confi
     if (quire_cache_get_counts(cpu).hash_block_size != promote->hash_size)
         return NULL;
     carve_all(promote, &arena);
-    promote->pool = quire_cache_pool(cpu);
+    promote->pool = quire_cache_get_pool(cpu);
     qr_share_init(&promote->share, config, promote->pool);
     qr_buckets_init(&promote->index, promote->num_moves, secret);
     qr_promote_moves_init(promote);

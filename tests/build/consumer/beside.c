@@ -50,7 +50,7 @@ int main(void)
     if (status == QUIRE_OK)
         status = quire_sched_create(&config, NULL, &sched);
     if (status == QUIRE_OK)
-        status = watch(quire_sched_monitor(sched));
+        status = watch(quire_sched_get_monitor(sched));
     quire_sched_destroy(sched);
     quire_hasher_destroy(hasher);
     return status == QUIRE_OK ? 0 : 1;

@@ -31,7 +31,7 @@ typedef struct starving {
 
 static uint32_t number_of(const starving *s, quire_req req)
 {
-    return (uint32_t)(uintptr_t)quire_sched_user(s->kit.sched, req);
+    return (uint32_t)(uintptr_t)quire_sched_get_user(s->kit.sched, req);
 }
 
 static int match(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
@@ -193,7 +193,7 @@ static void turns_begin_again_when_all_have_given_way(void **state)
     quire_block taken[3];
     quire_sched_config config = begin_starving(&s, seed, 1);
     kit_open(&s.kit, &config);
-    quire_pool *pool = quire_cache_pool(quire_sched_cache(s.kit.sched));
+    quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(s.kit.sched));
     assert_int_equal(quire_pool_get_new_blocks(pool, COUNT(taken), taken), QUIRE_OK);
     s.kit.params.skip_reading_prefix = 1;
     quire_req reqs[] = {add_one(&s, 0, 44, 20), add_one(&s, 1, 44, 20)};
@@ -240,7 +240,7 @@ static void a_head_that_does_not_fit_hides_no_loaded_request(void **state)
             run_one(&s, 7);
             assert_int_equal(s.kit.step->num_reqs, 0);
         }
-        assert_int_equal(quire_sched_num_unfinished(s.kit.sched), 2 * is_vllm);
+        assert_int_equal(quire_sched_get_num_unfinished(s.kit.sched), 2 * is_vllm);
         kit_close(&s.kit);
     }
 }

@@ -15,7 +15,7 @@ static void open_kit(sched_kit *kit, const quire_sched_config *config)
 static uint32_t run_to_the_end(sched_kit *kit)
 {
     uint32_t steps = 0;
-    for (; quire_sched_num_unfinished(kit->sched) > 0 && steps < MOST_STEPS; steps++)
+    for (; quire_sched_get_num_unfinished(kit->sched) > 0 && steps < MOST_STEPS; steps++)
         kit_run(kit, 7);
     assert_true(steps < MOST_STEPS);
     return steps;
@@ -25,7 +25,7 @@ static uint32_t run_to_the_end(sched_kit *kit)
 static uint32_t run_some(sched_kit *kit, uint32_t most)
 {
     uint32_t num_tokens = 0;
-    for (uint32_t i = 0; i < most && quire_sched_num_unfinished(kit->sched) > 0; i++) {
+    for (uint32_t i = 0; i < most && quire_sched_get_num_unfinished(kit->sched) > 0; i++) {
         kit_run(kit, 7);
         for (uint32_t k = 0; k < kit->outputs->num_outputs; k++)
             num_tokens += kit->outputs->outputs[k].num_new_tokens;
@@ -106,7 +106,7 @@ static void a_whole_prompt_waits_in_the_vllm_profile(void **state)
     kit_add(&kit, "a", KIT_LEN - 2);
     kit_add(&kit, "b", KIT_LEN - 1);
     assert_int_equal(run_some(&kit, 5), 2); /* of a */
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 1);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 1);
     kit_close(&kit);
 }
 
@@ -180,7 +180,7 @@ static void an_input_that_no_longer_fits_ends_the_session(void **state)
     assert_int_equal(quire_sched_continue(kit.sched, a, more), QUIRE_OK);
     assert_int_equal(quire_sched_get_counts(kit.sched).num_waiting, 1);
     assert_int_equal(run_some(&kit, 6), 6); /* and then there is no room */
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 0);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 0);
     kit_close(&kit);
 }
 
@@ -191,7 +191,7 @@ static int eight_tokens(void *user, quire_req req, uint32_t num_local, uint32_t 
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     const sched_kit *kit = user;
-    assert_int_equal(quire_sched_req_info(kit->sched, req, &info), QUIRE_OK);
+    assert_int_equal(quire_sched_get_req_info(kit->sched, req, &info), QUIRE_OK);
     *num_external = info.id.len > 1 && num_local < 8 ? 8 - num_local : 0;
     *is_async = 1;
     return QUIRE_OK;
@@ -354,7 +354,7 @@ static void a_cut_forgets_images(void **state)
     quire_req req = kit_add(&kit, "a", 14);
     assert_int_equal(quire_sched_cut_prompt(kit.sched, req, 6, 0), QUIRE_OK);
     assert_int_equal(run_some(&kit, MOST_STEPS), 12);
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 0);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 0);
     kit_close(&kit);
 }
 
@@ -376,11 +376,11 @@ static void a_preempted_request_passes_the_watermark(void **state)
     quire_req b = kit_add(&kit, "b", 16);
     uint32_t num_tokens = run_some(&kit, 30);
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    assert_int_equal(quire_sched_req_info(kit.sched, a, &info), QUIRE_E_UNKNOWN_REQ);
+    assert_int_equal(quire_sched_get_req_info(kit.sched, a, &info), QUIRE_E_UNKNOWN_REQ);
     assert_true(kit_info(&kit, b).num_preemptions > 0);
     num_tokens += run_some(&kit, MOST_STEPS);
     assert_int_equal(num_tokens, 28 + 32);
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 0);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 0);
     kit_close(&kit);
 }
 
@@ -424,13 +424,13 @@ static void a_request_that_outgrew_the_pool_ends_while_it_waits(void **state)
     kit.params.max_tokens = 5;
     kit_add(&kit, "b", 16);
     assert_int_equal(run_some(&kit, 5), 5); /* b goes past */
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 1);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 1);
     kit_run(&kit, 7);
     assert_int_equal(kit.outputs->num_outputs, 1);
     assert_int_equal(kit.outputs->outputs[0].req, a);
     assert_int_equal(kit.outputs->outputs[0].finish_reason, QUIRE_FINISH_LENGTH);
     assert_int_equal(kit.outputs->outputs[0].num_new_tokens, 0);
-    assert_int_equal(quire_sched_num_unfinished(kit.sched), 0);
+    assert_int_equal(quire_sched_get_num_unfinished(kit.sched), 0);
     kit_close(&kit);
 }
 

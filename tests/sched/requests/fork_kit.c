@@ -49,7 +49,7 @@ void end(sched_kit *kit, quire_req req)
 void close_empty(sched_kit *kit)
 {
     quire_sched_finish_all(kit->sched, QUIRE_REQ_FINISHED_ABORTED, NULL);
-    assert_int_equal(quire_sched_usage(kit->sched).active, 0);
+    assert_int_equal(quire_sched_get_usage(kit->sched).active, 0);
     assert_int_equal(kit->sched->texts.store.num_free, kit->sched->texts.store.num_pages);
     kit_close(kit);
 }

@@ -70,8 +70,9 @@ static void the_step_lists_the_child_and_the_copy(void **state)
     assert_int_equal(now.ids[1], step->copies[0].to);
     const quire_block_copy *pending;
     uint32_t num_pending = 9;
-    assert_int_equal(quire_cache_take_copies(quire_sched_cache(kit.sched), &pending, &num_pending),
-                     QUIRE_OK);
+    assert_int_equal(
+        quire_cache_take_copies(quire_sched_get_cache(kit.sched), &pending, &num_pending),
+        QUIRE_OK);
     assert_int_equal(num_pending, 0);
     answer_apart(&kit, 20);
     quire_token last;
@@ -95,15 +96,15 @@ static void four_beams_share_their_prompt(void **state)
     quire_req beams[4] = {open_parent(&kit, &config)};
     for (uint32_t i = 1; i < 4; i++)
         beams[i] = fork_of(&kit, beams[0], (const char *[]){"", "x", "y", "z"}[i]);
-    assert_int_equal(quire_sched_usage(kit.sched).active, 2);
+    assert_int_equal(quire_sched_get_usage(kit.sched).active, 2);
     kit_step(&kit);
     assert_int_equal(kit.step->num_copies, 3);
     answer_apart(&kit, 30);
-    assert_int_equal(quire_sched_usage(kit.sched).active, 5);
+    assert_int_equal(quire_sched_get_usage(kit.sched).active, 5);
     end(&kit, beams[1]); /* the middle first, then the parent */
     end(&kit, beams[2]);
     end(&kit, beams[0]);
-    assert_int_equal(quire_sched_usage(kit.sched).active, 2);
+    assert_int_equal(quire_sched_get_usage(kit.sched).active, 2);
     kit_run(&kit, 5);
     assert_int_equal(kit.step->num_copies, 0);
     quire_req next = fork_of(&kit, beams[3], "next");
@@ -321,7 +322,7 @@ static void params_of_the_child_count(void **state)
     assert_int_equal(info.priority, -3);
     assert_true(info.arrival_time == 12);
     assert_int_equal(info.client_index, 4);
-    assert_ptr_equal(quire_sched_user(kit.sched, child), &mark);
+    assert_ptr_equal(quire_sched_get_user(kit.sched, child), &mark);
     p.id = (quire_bytes){"d", 1};
     quire_req other;
     assert_int_equal(try_fork(&kit, a, &p, &other), QUIRE_OK);

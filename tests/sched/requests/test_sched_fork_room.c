@@ -19,7 +19,7 @@ static void a_copy_without_room_preempts(void **state)
     kit_open(&kit, &config);
     quire_req a = kit_add(&kit, "a", 14);
     kit_run(&kit, 3);
-    assert_int_equal(quire_sched_usage(kit.sched).active, 4);
+    assert_int_equal(quire_sched_get_usage(kit.sched).active, 4);
     quire_req child = fork_of(&kit, a, "c");
     kit_step(&kit);
     assert_int_equal(kit.step->num_preempted, 1);
@@ -121,7 +121,7 @@ static void images_keep_children_and_copies(void **state)
     quire_req a = open_parent(&kit, &config);
     quire_req child = fork_of(&kit, a, "c");
     /* A copy that is pending between steps: the caller's own doing. */
-    assert_int_equal(quire_cache_copy_on_write(quire_sched_cache(kit.sched),
+    assert_int_equal(quire_cache_copy_on_write(quire_sched_get_cache(kit.sched),
                                                kit_info(&kit, child).seq, TOKENS, 1),
                      QUIRE_OK);
     quire_sched *second = restore(&config, kit.sched);

@@ -89,7 +89,7 @@ static void ends_with_its_request(void **state)
     assert_int_equal(quire_sched_add(kit.sched, &w, &req), QUIRE_OK);
     kit_run(&kit, 1);
     quire_block last[32];
-    quire_pool *pool = quire_cache_pool(quire_sched_cache(kit.sched));
+    quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(kit.sched));
     uint32_t n = quire_pool_get_all_free_blocks(pool, last, 32);
     const quire_block kept[] = {4, 3, 2, 1};
     assert_memory_equal(last + n - 4, kept, sizeof kept);
@@ -121,13 +121,13 @@ static void a_hit_that_grows_is_seen(void **state)
     quire_block_span blocks;
     quire_block all[32];
     assert_int_equal(
-        quire_cache_get_blocks(quire_sched_cache(kit.sched), kit_info(&kit, a).seq, &blocks),
+        quire_cache_get_blocks(quire_sched_get_cache(kit.sched), kit_info(&kit, a).seq, &blocks),
         QUIRE_OK);
     quire_block prefix[PREFIX / KIT_BLOCK];
     memcpy(prefix, blocks.ids, sizeof prefix);
     finish(&kit, a);
     finish(&kit, x);
-    quire_pool *pool = quire_cache_pool(quire_sched_cache(kit.sched));
+    quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(kit.sched));
     uint32_t n = quire_pool_get_all_free_blocks(pool, all, 32);
     for (uint32_t i = n - (uint32_t)COUNT(prefix); i < n; i++) { /* in any order */
         bool is_kept = false;
@@ -301,7 +301,8 @@ static void crowd_add(crowd *c)
 
 static uint64_t crowd_taken(const crowd *c)
 {
-    return quire_pool_get_counts(quire_cache_pool(quire_sched_cache(c->kit.sched))).num_allocated;
+    return quire_pool_get_counts(quire_cache_get_pool(quire_sched_get_cache(c->kit.sched)))
+        .num_allocated;
 }
 
 /* A preempted request comes back: each block that was taken meanwhile has cost it one at most. */
@@ -359,7 +360,7 @@ static void run_crowd(uint64_t seed, uint32_t lookahead, crowd *sum)
     kit_open(&c.kit, &config);
     uint32_t left = CROWD;
     uint32_t num_steps = 0;
-    for (; num_steps < CROWD_STEPS && (left > 0 || quire_sched_num_unfinished(c.kit.sched) > 0);
+    for (; num_steps < CROWD_STEPS && (left > 0 || quire_sched_get_num_unfinished(c.kit.sched) > 0);
          num_steps++) {
         for (uint32_t n = unit_random_below(&c.random, 4); left > 0 && n > 0; n--, left--)
             crowd_add(&c);

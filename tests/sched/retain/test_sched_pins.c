@@ -29,7 +29,7 @@ static const char *id_of(sched_kit *kit, quire_req req, char *text)
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     text[0] = '-';
     text[1] = 0;
-    if (req != 0 && quire_sched_req_info(kit->sched, req, &info) == QUIRE_OK) {
+    if (req != 0 && quire_sched_get_req_info(kit->sched, req, &info) == QUIRE_OK) {
         memcpy(text, info.id.data, info.id.len);
         text[info.id.len] = 0;
     }
@@ -80,7 +80,7 @@ static void run_pinned(sched_kit *kit, const char *id, uint64_t ttl)
 static uint64_t active(const sched_kit *kit)
 {
     assert_int_equal(quire_sched_check(kit->sched), QUIRE_OK);
-    return quire_sched_usage(kit->sched).active;
+    return quire_sched_get_usage(kit->sched).active;
 }
 
 static void kept_until_its_time_is_over(void **state)
@@ -322,7 +322,7 @@ static void saved_and_restored(void **state)
     void *image = malloc(bytes);
     assert_non_null(image);
     quire_block held = 1;
-    quire_pool *pool = quire_cache_pool(quire_sched_cache(kit.sched));
+    quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(kit.sched));
     assert_int_equal(quire_pool_hold(pool, &held, 1), QUIRE_OK); /* a copy is on its way */
     assert_int_equal(quire_sched_save(kit.sched, image, bytes, &bytes), QUIRE_BUSY);
     assert_int_equal(quire_pool_let_go(pool, &held, 1, 0), QUIRE_OK);
@@ -340,7 +340,7 @@ static void saved_and_restored(void **state)
     assert_int_equal(quire_sched_schedule(again, &step), QUIRE_OK);
     assert_int_equal(last_snapshot.num_pinned, 0);
     assert_int_equal(quire_sched_check(again), QUIRE_OK);
-    assert_int_equal(quire_sched_usage(again).active, 0);
+    assert_int_equal(quire_sched_get_usage(again).active, 0);
     quire_sched_destroy(again);
     free(image);
     kit_close(&kit);

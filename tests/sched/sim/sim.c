@@ -29,7 +29,7 @@ static void print_left(const sim *s)
     for (uint32_t i = 0; s->is_ending && s->requests != NULL && i < s->mix.max_requests; i++) {
         const sim_request *r = &s->requests[i];
         quire_req_info info = QUIRE_REQ_INFO_INIT;
-        if (!r->is_there || quire_sched_req_info(s->sched, r->req, &info) != QUIRE_OK)
+        if (!r->is_there || quire_sched_get_req_info(s->sched, r->req, &info) != QUIRE_OK)
             continue;
         printf("    request %llu: status %d, %u of %u tokens computed, prompt %u, %u images%s%s\n",
                (unsigned long long)r->number, (int)info.status, info.num_computed_tokens,
@@ -137,7 +137,7 @@ static void note_outgrown(sim *s)
         quire_req_info info = QUIRE_REQ_INFO_INIT;
         if (!r->is_there || r->has_ended)
             continue;
-        int err = quire_sched_req_info(s->sched, r->req, &info);
+        int err = quire_sched_get_req_info(s->sched, r->req, &info);
         if (err == QUIRE_OK && info.status < QUIRE_REQ_FINISHED_STOPPED)
             continue;
         uint32_t ahead = (s->mix.batches + 2) * (s->mix.num_spec + 1);
@@ -211,7 +211,7 @@ static uint32_t count_left(const sim *s, bool with_idle)
         const sim_request *r = &s->requests[i];
         quire_req_info info = QUIRE_REQ_INFO_INIT;
         bool is_idle = r->is_there && !r->has_ended && r->is_session &&
-                       quire_sched_req_info(s->sched, r->req, &info) == QUIRE_OK &&
+                       quire_sched_get_req_info(s->sched, r->req, &info) == QUIRE_OK &&
                        info.status == QUIRE_REQ_WAITING_FOR_STREAMING;
         left += r->is_there && (with_idle || !is_idle);
     }

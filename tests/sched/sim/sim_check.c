@@ -134,7 +134,7 @@ static void check_level(sim *s, const quire_step *step)
     for (uint32_t i = 0; i < step->num_reqs; i++)
         for (uint32_t g = 0; g < m->num_groups; g++)
             grown += (step->num_tokens[i] + m->num_spec) / m->sizes[g] + 2 + m->num_spec;
-    double level = quire_usage_level(quire_cache_usage(quire_sched_cache(s->sched)));
+    double level = quire_usage_level(quire_cache_get_usage(quire_sched_get_cache(s->sched)));
     double most = m->preempt_above + (double)grown / (m->num_blocks - 1);
     SIM_CHECK(s, level <= most + 1e-9, "the level is above the upper mark", (uint64_t)(level * 1e6),
               (uint64_t)(most * 1e6));
@@ -149,7 +149,7 @@ void sim_check_step(sim *s, const quire_step *step)
         sim_request *r = sim_find(s, step->reqs[i]);
         if (r == NULL)
             return;
-        int err = quire_sched_req_info(s->sched, r->req, &info);
+        int err = quire_sched_get_req_info(s->sched, r->req, &info);
         SIM_CHECK(s, err == QUIRE_OK && info.status == QUIRE_REQ_RUNNING,
                   "a request in the step does not run", r->number, info.status);
         for (uint32_t k = 0; k < i; k++)
@@ -162,7 +162,7 @@ void sim_check_step(sim *s, const quire_step *step)
     SIM_CHECK(s, total <= s->mix.budget, "over the budget", total, s->mix.budget);
     for (uint32_t i = 0; i < step->num_preempted; i++) {
         quire_req_info info = QUIRE_REQ_INFO_INIT;
-        quire_sched_req_info(s->sched, step->preempted[i], &info);
+        quire_sched_get_req_info(s->sched, step->preempted[i], &info);
         sim_request *r = s->by_index[quire_req_index(step->preempted[i])];
         bool is_back = r != NULL && r->is_moved; /* it may be admitted in the same step */
         SIM_CHECK(s, info.status == QUIRE_REQ_PREEMPTED || is_back, "preempted, and yet not",
@@ -193,7 +193,7 @@ static void check_request(sim *s, const sim_request *r)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     quire_token tokens[SIM_LEN];
-    int err = quire_sched_req_info(s->sched, r->req, &info);
+    int err = quire_sched_get_req_info(s->sched, r->req, &info);
     SIM_CHECK(s, err == QUIRE_OK, "a request is gone", r->number, err);
     if (s->has_failed || r->has_ended)
         return;
@@ -247,7 +247,7 @@ static void check_queue(sim *s, uint32_t which)
         sim_request *r = sim_find(s, now[i]);
         if (r == NULL)
             return;
-        quire_sched_req_info(s->sched, now[i], &info);
+        quire_sched_get_req_info(s->sched, now[i], &info);
         if (!s->sched->table.waiters[quire_req_index(now[i])].is_swapped)
             info.num_swapped_tokens = 0; /* saved by the connector: it has no claim on slots */
         SIM_CHECK(s, is_in_order(s, &last, &info), "not in order", r->number, i);
@@ -280,8 +280,8 @@ void sim_check_end(sim *s)
               sched->cache->pool->num_held, 0);
     SIM_CHECK(s, quire_sched_check(sched) == QUIRE_OK, "the walker, at the end", 0, 0);
     uint32_t num_sinks = s->mix.num_blocks - 1 - s->mix.most_blocks;
-    SIM_CHECK(s, quire_sched_usage(sched).active == num_sinks, "blocks were not given back",
-              quire_sched_usage(sched).active, num_sinks);
+    SIM_CHECK(s, quire_sched_get_usage(sched).active == num_sinks, "blocks were not given back",
+              quire_sched_get_usage(sched).active, num_sinks);
     SIM_CHECK(s, sched->table.num_live == 0, "slots were not given back", sched->table.num_live, 0);
     SIM_CHECK(s, sched->texts.store.num_free == sched->texts.store.num_pages,
               "pages were not given back", sched->texts.store.num_free,
@@ -292,6 +292,6 @@ void sim_check_end(sim *s)
         s,
         quire_sched_get_counts(sched).num_running + quire_sched_get_counts(sched).num_waiting == 0,
         "queues", 0, 0);
-    SIM_CHECK(s, quire_sched_num_unfinished(sched) == 0, "unfinished ones",
-              quire_sched_num_unfinished(sched), 0);
+    SIM_CHECK(s, quire_sched_get_num_unfinished(sched) == 0, "unfinished ones",
+              quire_sched_get_num_unfinished(sched), 0);
 }

@@ -140,8 +140,8 @@ static void check_child(sim *s, const sim_request *parent, const sim_request *r,
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     quire_req_info of_parent = QUIRE_REQ_INFO_INIT;
-    quire_sched_req_info(s->sched, r->req, &info);
-    quire_sched_req_info(s->sched, parent->req, &of_parent);
+    quire_sched_get_req_info(s->sched, r->req, &info);
+    quire_sched_get_req_info(s->sched, parent->req, &of_parent);
     bool runs = info.status == QUIRE_REQ_RUNNING;
     SIM_CHECK(s, !runs || begin != MUST_WAIT, "a child that must wait runs", r->number, 0);
     SIM_CHECK(s, runs || begin != MUST_RUN, "a child that must run waits", r->number, info.status);
@@ -187,7 +187,7 @@ void sim_fork(sim *s)
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     char id[24];
     if (r == NULL || parent == NULL || !parent->is_there ||
-        quire_sched_req_info(s->sched, parent->req, &info) != QUIRE_OK)
+        quire_sched_get_req_info(s->sched, parent->req, &info) != QUIRE_OK)
         return;
     draw_child(s, parent, r);
     quire_request_params p = params_of(s, r, id);

@@ -29,7 +29,7 @@ static void offload(sim *s, sim_request *r, const quire_req_info *before)
     SIM_CHECK(s, err == expected || has_no_slots, "offload", err, expected);
     if (err != QUIRE_OK || s->has_failed)
         return;
-    quire_sched_req_info(s->sched, r->req, &info);
+    quire_sched_get_req_info(s->sched, r->req, &info);
     SIM_CHECK(s, info.is_offloaded && info.seq == 0 && info.location != QUIRE_LOCATION_DEVICE,
               "offloaded, and has blocks", info.seq, info.location);
     if (before->status == QUIRE_REQ_RUNNING)
@@ -49,7 +49,7 @@ static void preempt(sim *s, sim_request *r, const quire_req_info *before)
     SIM_CHECK(s, err == expected || cannot, "preempt", err, expected);
     if (err != QUIRE_OK || s->has_failed)
         return;
-    quire_sched_req_info(s->sched, r->req, &info);
+    quire_sched_get_req_info(s->sched, r->req, &info);
     bool is_kept = info.location == QUIRE_LOCATION_HOST;
     SIM_CHECK(s,
               info.seq == 0 &&
@@ -67,7 +67,7 @@ void sim_move(sim *s)
     for (uint32_t i = 0; i < s->mix.max_requests && !s->has_failed; i++) {
         sim_request *r = &s->requests[i];
         quire_req_info info = QUIRE_REQ_INFO_INIT;
-        if (!r->is_there || quire_sched_req_info(s->sched, r->req, &info) != QUIRE_OK)
+        if (!r->is_there || quire_sched_get_req_info(s->sched, r->req, &info) != QUIRE_OK)
             continue;
         if (info.is_offloaded && (s->is_ending || sim_chance(s, 40))) {
             int err = SIM_CALL(s, quire_sched_resume(s->sched, r->req));

@@ -93,7 +93,7 @@ uint32_t sim_request_preempted(void *user, quire_req req, const quire_block_span
     sim *s = user;
     const sim_request *r = request_of(s, req);
     quire_block_span own[SIM_GROUPS];
-    quire_pool *pool = quire_cache_pool(quire_sched_cache(s->sched));
+    quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(s->sched));
     SIM_CHECK(s, num_tokens > 0 && num_tokens < r->num_told + 1, "more than its tokens are saved",
               num_tokens, r->num_told);
     (void)quire_sched_get_blocks(s->sched, req, own);
@@ -111,7 +111,7 @@ uint32_t sim_request_preempted(void *user, quire_req req, const quire_block_span
 
 void sim_let_go(sim *s, bool all)
 {
-    quire_pool *pool = quire_cache_pool(quire_sched_cache(s->sched));
+    quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(s->sched));
     uint32_t left = 0;
     for (uint32_t i = 0; i < s->num_held; i++) {
         if (!all && !sim_chance(s, 40)) {

@@ -144,7 +144,7 @@ void sim_forget(sim *s, sim_request *r)
     if (r->load.is_on || r->sending.is_on)
         return; /* its blocks are still in use */
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    SIM_CHECK(s, quire_sched_req_info(s->sched, r->req, &info) == QUIRE_E_UNKNOWN_REQ,
+    SIM_CHECK(s, quire_sched_get_req_info(s->sched, r->req, &info) == QUIRE_E_UNKNOWN_REQ,
               "a request that ended is still there", r->number, 0);
     s->by_index[quire_req_index(r->req)] = NULL;
     r->is_there = false;
@@ -166,7 +166,7 @@ void sim_void_in_flight(sim *s, sim_request *r)
 static bool has_room_for_input(sim *s, const sim_request *r)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    int err = quire_sched_req_info(s->sched, r->req, &info);
+    int err = quire_sched_get_req_info(s->sched, r->req, &info);
     bool is_there = err == QUIRE_OK && info.status < QUIRE_REQ_FINISHED_STOPPED;
     uint32_t num_tokens = r->num_told - 1 + r->input_lens[0];
     uint32_t num_encoder = sim_num_encoder_tokens(s, r);
@@ -238,7 +238,7 @@ static void note_preempted(sim *s, bool compares)
         sim_request *r = &s->requests[i];
         quire_req_info info = QUIRE_REQ_INFO_INIT;
         if (!r->is_there || r->has_ended ||
-            quire_sched_req_info(s->sched, r->req, &info) != QUIRE_OK)
+            quire_sched_get_req_info(s->sched, r->req, &info) != QUIRE_OK)
             continue;
         if (compares && info.num_preemptions > r->num_preemptions)
             sim_void_in_flight(s, r);
@@ -257,7 +257,7 @@ static void propose_drafts(sim *s, const sim_batch *batch)
         const sim_entry *entry = &batch->entries[i];
         quire_req_info info = QUIRE_REQ_INFO_INIT;
         if (entry->num_sampled == 0 || entry->is_void ||
-            quire_sched_req_info(s->sched, entry->req, &info) != QUIRE_OK ||
+            quire_sched_get_req_info(s->sched, entry->req, &info) != QUIRE_OK ||
             info.status != QUIRE_REQ_RUNNING)
             continue;
         counts[n] = sim_below(s, s->mix.num_spec + 1);

@@ -280,7 +280,7 @@ void sim_take_in_input(sim *s, sim_request *r)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     sim_void_in_flight(s, r);
-    int err = quire_sched_req_info(s->sched, r->req, &info);
+    int err = quire_sched_get_req_info(s->sched, r->req, &info);
     SIM_CHECK(s, err == QUIRE_OK, "a session that is gone", r->number, err);
     uint32_t n = r->input_lens[0];
     uint32_t kept = info.num_prompt_tokens - n;
@@ -309,7 +309,7 @@ void sim_take_in_input(sim *s, sim_request *r)
 static bool waits_for_input(const sim *s, const sim_request *r)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    return quire_sched_req_info(s->sched, r->req, &info) == QUIRE_OK &&
+    return quire_sched_get_req_info(s->sched, r->req, &info) == QUIRE_OK &&
            info.status == QUIRE_REQ_WAITING_FOR_STREAMING;
 }
 
@@ -399,7 +399,7 @@ void sim_cut_prompt(sim *s, sim_request *r)
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     uint32_t n = sim_below(s, r->num_prompt + 2);
     uint32_t max_tokens = sim_chance(s, 50) ? sim_between(s, 1, 4) : 0;
-    int known = quire_sched_req_info(s->sched, r->req, &info);
+    int known = quire_sched_get_req_info(s->sched, r->req, &info);
     bool is_fresh = known == QUIRE_OK && info.status < QUIRE_REQ_FINISHED_STOPPED &&
                     info.seq == 0 && info.num_computed_tokens == 0 &&
                     info.num_tokens == info.num_prompt_tokens && info.num_swapped_tokens == 0 &&

@@ -184,7 +184,7 @@ static void run_workers(world *w)
 static void learn_tokens(world *w, world_request *r)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    assert_int_equal(quire_sched_req_info(w->sched, r->req, &info), QUIRE_OK);
+    assert_int_equal(quire_sched_get_req_info(w->sched, r->req, &info), QUIRE_OK);
     r->num_tokens = info.num_tokens;
     assert_int_equal(quire_sched_get_tokens(w->sched, r->req, 0, r->num_tokens, r->tokens),
                      QUIRE_OK);
@@ -194,7 +194,7 @@ static void learn_tokens(world *w, world_request *r)
 static void take_part(world *w, const quire_step *step, uint32_t i, world_part *part)
 {
     quire_block_span spans[WORLD_MAX_GROUPS];
-    world_request *r = quire_sched_user(w->sched, step->reqs[i]);
+    world_request *r = quire_sched_get_user(w->sched, step->reqs[i]);
     if (step->kinds[i] != QUIRE_STEP_RUNNING)
         learn_tokens(w, r);
     *part = (world_part){.request = r,
@@ -433,7 +433,7 @@ void world_reset(world *w, bool reset_running)
     if (err == QUIRE_BUSY) /* copies on the way hold blocks: then the offload's cache alone */
         assert_int_equal(c->reset_cache(c->user), 0);
     assert_int_equal(
-        quire_pool_get_counts(quire_cache_pool(quire_offload_cache(w->offload))).num_keys, 0);
+        quire_pool_get_counts(quire_cache_get_pool(quire_offload_cache(w->offload))).num_keys, 0);
     assert_int_equal(quire_offload_check(w->offload), QUIRE_OK);
 }
 
@@ -514,13 +514,13 @@ void world_open(world *w, const world_setup *setup)
 void world_drain(world *w)
 {
     uint32_t turns = 0;
-    while (quire_sched_num_unfinished(w->sched) > 0 || w->num_flight > 0 || w->num_jobs > 0 ||
+    while (quire_sched_get_num_unfinished(w->sched) > 0 || w->num_flight > 0 || w->num_jobs > 0 ||
            quire_offload_has_pending(w->offload)) {
         world_turn(w);
         assert_true(++turns < MOST_TURNS);
     }
-    assert_int_equal(quire_sched_usage(w->sched).active, 0);
-    assert_int_equal(quire_cache_usage(quire_offload_cache(w->offload)).active, 0);
+    assert_int_equal(quire_sched_get_usage(w->sched).active, 0);
+    assert_int_equal(quire_cache_get_usage(quire_offload_cache(w->offload)).active, 0);
 }
 
 void world_close(world *w)
@@ -546,7 +546,7 @@ world_setup world_quiet(quire_offload_mode mode, bool has_device)
 
 uint32_t world_num_cpu_keys(const world *w)
 {
-    return quire_pool_get_counts(quire_cache_pool(quire_offload_cache(w->offload))).num_keys;
+    return quire_pool_get_counts(quire_cache_get_pool(quire_offload_cache(w->offload))).num_keys;
 }
 
 quire_offload_stats world_stats(const world *w)

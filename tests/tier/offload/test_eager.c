@@ -29,7 +29,7 @@ static void blocks_of_small_steps_are_stored_together(void **state)
     world_open(w, &setup);
     const world_request *r = world_ask(w, 10, 2, 50);
     uint32_t num_events = 0;
-    while (quire_sched_num_unfinished(w->sched) > 0) {
+    while (quire_sched_get_num_unfinished(w->sched) > 0) {
         uint64_t before = w->num_stores;
         world_turn(w);
         num_events += w->num_stores > before;
@@ -56,7 +56,7 @@ static void blocks_of_every_batch_are_stored(void **state)
             requests[i] = world_ask(w, 10 + 200 * i, 2, 80);
             world_turn(w);
         }
-        while (quire_sched_num_unfinished(w->sched) > 0) {
+        while (quire_sched_get_num_unfinished(w->sched) > 0) {
             uint32_t num_full = requests[0]->num_tokens / 4;
             num_full += num_requests > 1 ? requests[1]->num_tokens / 4 : 0;
             assert_true(num_full <= w->num_stores + (uint64_t)3 * num_requests);
@@ -96,7 +96,7 @@ static void what_is_not_stored_is_counted(void **state)
         setup.num_cpu = n % 3 == 0 ? 8 : 200;
         world_open(w, &setup);
         world_ask(w, 10, n, 1);
-        while (quire_sched_num_unfinished(w->sched) > 0)
+        while (quire_sched_get_num_unfinished(w->sched) > 0)
             world_turn(w);
         quire_offload_stats stats = world_stats(w);
         uint32_t num_blocks = n / 4 * (1 + setup.is_hybrid);
@@ -128,12 +128,12 @@ static void a_block_without_a_key_stops_no_other(void **state)
     world_turn(w);
     while (w->num_flight > 0)
         world_turn(w);
-    quire_pool *gpu = quire_cache_pool(quire_sched_cache(w->sched));
+    quire_pool *gpu = quire_cache_get_pool(quire_sched_get_cache(w->sched));
     quire_block_span blocks = {0};
     assert_int_equal(quire_sched_get_blocks(w->sched, requests[0]->req, &blocks), QUIRE_OK);
     assert_int_equal(quire_pool_evict_blocks(gpu, &blocks.ids[1], 1), QUIRE_OK);
     quire_block rows[3][FULL] = {0};
-    while (quire_sched_num_unfinished(w->sched) > 0) {
+    while (quire_sched_get_num_unfinished(w->sched) > 0) {
         for (uint32_t i = 0; i < 3; i++)
             if (quire_sched_get_blocks(w->sched, requests[i]->req, &blocks) == QUIRE_OK &&
                 blocks.count >= FULL)
@@ -141,7 +141,7 @@ static void a_block_without_a_key_stops_no_other(void **state)
         world_turn(w);
     }
     world_drain(w);
-    const quire_pool *cpu = quire_cache_pool(quire_offload_cache(w->offload));
+    const quire_pool *cpu = quire_cache_get_pool(quire_offload_cache(w->offload));
     for (uint32_t i = 1; i < 3; i++) {
         quire_block found[FULL];
         assert_int_equal(quire_pool_find_same(cpu, gpu, rows[i], FULL, found), QUIRE_OK);

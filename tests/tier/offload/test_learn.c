@@ -267,7 +267,7 @@ static void add_prompt(world *w, uint32_t content)
 static uint64_t run_to_end(world *w)
 {
     uint64_t start_ns = w->now_ns;
-    for (uint32_t i = 0; quire_sched_num_unfinished(w->sched) > 0; i++) {
+    for (uint32_t i = 0; quire_sched_get_num_unfinished(w->sched) > 0; i++) {
         make_step(w);
         assert_true(i < 20000);
     }

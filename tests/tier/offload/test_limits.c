@@ -13,7 +13,7 @@ static void forget_engine(world *w)
 
 static void run_all(world *w)
 {
-    for (uint32_t turns = 0; quire_sched_num_unfinished(w->sched) > 0; turns++) {
+    for (uint32_t turns = 0; quire_sched_get_num_unfinished(w->sched) > 0; turns++) {
         world_turn(w);
         assert_true(turns < 5000);
     }
@@ -32,7 +32,7 @@ static void stores_hold_a_part_of_the_engine(void **state)
     uint64_t most = 0;
     world_open(w, &setup);
     world_ask(w, 10, 90, 2);
-    while (quire_sched_num_unfinished(w->sched) > 0) {
+    while (quire_sched_get_num_unfinished(w->sched) > 0) {
         world_turn(w);
         uint64_t now = world_stats(w).stores_in_flight;
         most = now > most ? now : most;
@@ -54,10 +54,10 @@ static void lazy_stores_look_no_further(void **state)
     setup.num_gpu = NUM_GPU;
     setup.num_cpu = 60;
     world_open(w, &setup);
-    const quire_pool *pool = quire_cache_pool(quire_sched_cache(w->sched));
+    const quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(w->sched));
     for (uint32_t i = 0; i < 16; i++) {
         world_ask(w, 100 * i, 40, 1);
-        while (quire_sched_num_unfinished(w->sched) > 0 || w->num_flight > 0) {
+        while (quire_sched_get_num_unfinished(w->sched) > 0 || w->num_flight > 0) {
             world_turn(w);
             uint64_t seen = quire_pool_get_counts(pool).num_allocated + TWO_STEPS;
             assert_true(w->num_stores <= (seen > NUM_GPU - 1 ? seen - (NUM_GPU - 1) : 0));
@@ -146,7 +146,7 @@ static void a_late_load_is_left_behind(void **state)
     assert_int_equal(world_stats(w).failed_loads, 1);
     assert_int_equal(world_stats(w).loads_in_flight, 0);
     assert_true(world_stats(w).cpu.active >= 10);
-    assert_true(quire_sched_usage(w->sched).active >= 10);
+    assert_true(quire_sched_get_usage(w->sched).active >= 10);
     w->setup.stick_percent = 0;
     world_drain(w); /* then nothing is in use */
     assert_int_equal(world_stats(w).loaded_blocks, 0);
@@ -221,13 +221,13 @@ static void an_aborted_load_keeps_its_blocks(void **state)
     world_request *r = world_ask(w, 10, 42, 2);
     while (world_stats(w).loads_in_flight == 0)
         world_turn(w);
-    uint64_t num_used = quire_sched_usage(w->sched).active;
+    uint64_t num_used = quire_sched_get_usage(w->sched).active;
     assert_int_equal(quire_sched_finish(w->sched, &r->req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
                      QUIRE_OK);
     r->has_ended = true;
-    assert_int_equal(quire_sched_usage(w->sched).active, num_used);
+    assert_int_equal(quire_sched_get_usage(w->sched).active, num_used);
     assert_int_equal(quire_offload_check(w->offload), QUIRE_OK);
-    quire_pool *pool = quire_cache_pool(quire_sched_cache(w->sched));
+    quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(w->sched));
     quire_block block;
     assert_int_equal(quire_pool_get_new_blocks(pool, 1, &block), QUIRE_OK);
     assert_int_equal(quire_offload_check(w->offload), QUIRE_E_CORRUPT);

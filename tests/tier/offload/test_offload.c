@@ -78,11 +78,11 @@ static void lazy_blocks_stay_cold(void **state)
     world_setup setup = world_quiet(QUIRE_OFFLOAD_LAZY, false);
     setup.num_cpu = 200;
     world_open(w, &setup);
-    const quire_pool *pool = quire_cache_pool(quire_sched_cache(w->sched));
+    const quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(w->sched));
     memset(owners, 0, sizeof owners);
     for (uint32_t i = 0; i < 12; i++) {
         world_request *r = world_ask(w, 100 * i, 40 + 3 * i, 2);
-        while (quire_sched_num_unfinished(w->sched) > 0 || w->num_flight > 0) {
+        while (quire_sched_get_num_unfinished(w->sched) > 0 || w->num_flight > 0) {
             world_turn(w);
             note_owner(w, r, i + 1);
         }
@@ -115,8 +115,8 @@ static uint32_t count_missing(const world *w, uint32_t n)
 {
     quire_block blocks[WORLD_MAX_BLOCKS];
     quire_block found[WORLD_MAX_BLOCKS];
-    const quire_pool *gpu = quire_cache_pool(quire_sched_cache(w->sched));
-    const quire_pool *cpu = quire_cache_pool(quire_offload_cache(w->offload));
+    const quire_pool *gpu = quire_cache_get_pool(quire_sched_get_cache(w->sched));
+    const quire_pool *cpu = quire_cache_get_pool(quire_offload_cache(w->offload));
     uint32_t num_missing = 0;
     quire_pool_get_all_free_blocks(gpu, blocks, WORLD_MAX_BLOCKS);
     assert_int_equal(quire_pool_find_same(cpu, gpu, blocks, n, found), QUIRE_OK);
@@ -141,7 +141,7 @@ static void lazy_comes_to_rest(void **state)
         world_open(w, &setup);
         for (uint32_t i = 0; i < 100; i++) {
             world_ask(w, 100 * i, 5, 1);
-            while (quire_sched_num_unfinished(w->sched) > 0 || w->num_flight > 0)
+            while (quire_sched_get_num_unfinished(w->sched) > 0 || w->num_flight > 0)
                 turn_slowly(w, false);
         }
         assert_true(world_stats(w).stores_in_flight > 0);
@@ -187,7 +187,7 @@ static void stores_that_hang_stop_nobody(void **state)
         for (uint32_t i = 0; i < 40; i++)
             world_ask(w, 100 * i, 70, 12);
         uint32_t turns = 0;
-        while (quire_sched_num_unfinished(w->sched) > 0) {
+        while (quire_sched_get_num_unfinished(w->sched) > 0) {
             world_turn(w);
             assert_true(++turns < 5000);
         }
@@ -224,7 +224,7 @@ static void stores_of_a_reset_do_not_count(void **state)
     setup.pace_percent = 0; /* copies stay on the way */
     world_open(w, &setup);
     world_ask(w, 10, 24, 3);
-    while (quire_sched_num_unfinished(w->sched) > 0 || w->num_flight > 0)
+    while (quire_sched_get_num_unfinished(w->sched) > 0 || w->num_flight > 0)
         world_turn(w);
     assert_true(world_stats(w).stores_in_flight > 0);
     assert_int_equal(quire_offload_destroy(w->offload), QUIRE_BUSY);
@@ -367,7 +367,7 @@ static void what_is_known_is_looked_at_again(void **state)
         for (uint32_t i = 0; i < 4; i++)
             world_turn(w);
         assert_true(world_stats(w).expected_blocks >= 10);
-        quire_pool *pool = quire_cache_pool(quire_offload_cache(w->offload));
+        quire_pool *pool = quire_cache_get_pool(quire_offload_cache(w->offload));
         for (quire_block b = 1; is_evicted != 0 && b < setup.num_cpu; b++)
             assert_int_equal(quire_pool_evict_blocks(pool, &b, 1), QUIRE_OK);
         world_drain(w);

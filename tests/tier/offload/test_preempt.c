@@ -9,7 +9,7 @@ enum { BLOCK = 4, PROMPT = 42 };
 static quire_req_info info_of(const world *w, const world_request *r)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    assert_int_equal(quire_sched_req_info(w->sched, r->req, &info), QUIRE_OK);
+    assert_int_equal(quire_sched_get_req_info(w->sched, r->req, &info), QUIRE_OK);
     return info;
 }
 
@@ -59,7 +59,7 @@ static void a_request_that_is_moved_comes_back(void **state)
             (void)quire_sched_set_pause(w->sched, QUIRE_PAUSED_ALL);
             while (quire_offload_has_pending(w->offload) || w->num_flight > 0)
                 world_turn(w);
-            assert_int_equal(quire_sched_usage(w->sched).active, 0);
+            assert_int_equal(quire_sched_get_usage(w->sched).active, 0);
             assert_true(world_num_cpu_keys(w) >= sure / BLOCK);
             assert_int_equal(quire_sched_reset_prefix_cache(w->sched, 0, 0), QUIRE_OK);
             (void)quire_sched_set_pause(w->sched, QUIRE_UNPAUSED);

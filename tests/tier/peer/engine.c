@@ -131,7 +131,7 @@ static void compute(peer_engine *e, const quire_step *step)
 {
     nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
     for (uint32_t i = 0; i < step->num_reqs; i++) {
-        uint32_t prompt = (uint32_t)(uintptr_t)quire_sched_user(e->sched, step->reqs[i]);
+        uint32_t prompt = (uint32_t)(uintptr_t)quire_sched_get_user(e->sched, step->reqs[i]);
         uint32_t known = step->num_computed_tokens[i] / PEER_BLOCK_SIZE;
         uint32_t end = (step->num_computed_tokens[i] + step->num_tokens[i]) / PEER_BLOCK_SIZE;
         quire_block_span span;
@@ -184,7 +184,7 @@ void peer_engine_run(peer_engine *e, uint32_t p)
                                    .max_tokens = 1,
                                    .user = (void *)(uintptr_t)p};
     assert_int_equal(quire_sched_add(e->sched, &params, &req), QUIRE_OK);
-    while (quire_sched_num_unfinished(e->sched) > 0 || quire_offload_has_pending(e->offload))
+    while (quire_sched_get_num_unfinished(e->sched) > 0 || quire_offload_has_pending(e->offload))
         make_step(e);
     assert_int_equal(quire_offload_check(e->offload), QUIRE_OK);
 }

@@ -139,7 +139,8 @@ static void what_a_peer_has_is_told(void **state)
     quire_reader *reader;
     peer_engine_open(&a);
     peer_engine_open(&b);
-    assert_int_equal(quire_reader_create(quire_sched_monitor(b.sched), NULL, &reader), QUIRE_OK);
+    assert_int_equal(quire_reader_create(quire_sched_get_monitor(b.sched), NULL, &reader),
+                     QUIRE_OK);
     for (uint32_t p = 0; p < 3; p++)
         peer_engine_run(&a, p);
     for (uint32_t p = 0; p < 3; p++)

@@ -155,7 +155,7 @@ typedef struct listener {
 static void listen_to(listener *l, const peer_engine *from, quire_tier_peer *peer)
 {
     quire_publisher_config publisher = QUIRE_PUBLISHER_CONFIG_INIT;
-    publisher.monitor = quire_sched_monitor(from->sched);
+    publisher.monitor = quire_sched_get_monitor(from->sched);
     publisher.endpoint = "tcp://127.0.0.1:*";
     publisher.replay_endpoint = "tcp://127.0.0.1:*";
     publisher.hashes_as_bytes = 1;

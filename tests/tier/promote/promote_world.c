@@ -147,7 +147,7 @@ void world_open(world *w, const world_config *config)
     cache.hash_block_size = WORLD_TOKENS;
     cache.digest_bytes = 32;
     assert_int_equal(quire_cache_create(&cache, NULL, &w->cache), QUIRE_OK);
-    w->pool = quire_cache_pool(w->cache);
+    w->pool = quire_cache_get_pool(w->cache);
     w->memory = calloc(config->num_cpu_blocks, WORLD_BYTES);
     w->refs = calloc(config->num_cpu_blocks, sizeof *w->refs);
     for (uint32_t t = 0; t < config->num_tiers; t++)
@@ -169,7 +169,7 @@ void world_close(world *w)
     }
     world_drain(w);
     world_check(w);
-    quire_usage usage = quire_pool_usage(w->pool);
+    quire_usage usage = quire_pool_get_usage(w->pool);
     assert_int_equal(usage.active, 0);
     for (uint32_t t = 0; t < w->config.num_tiers; t++)
         assert_int_equal(quire_tier_close(w->tiers[t]), QUIRE_OK);
@@ -410,7 +410,7 @@ void world_check(world *w)
     assert_int_equal(quire_pool_check(w->pool), QUIRE_OK);
     for (quire_block block = 1; block < w->config.num_cpu_blocks; block++) {
         quire_block_info info;
-        assert_int_equal(quire_pool_block_info(w->pool, block, &info), QUIRE_OK);
+        assert_int_equal(quire_pool_get_block(w->pool, block, &info), QUIRE_OK);
         assert_int_equal(info.ref_cnt, w->refs[block]);
         if (info.hash.data == NULL)
             continue;

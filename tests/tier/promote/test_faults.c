@@ -59,10 +59,10 @@ static void test_late_is_left_behind(void **state)
     assert_false(qr_promote_has_pending(w->promote));
     assert_false(qr_promote_is_idle(w->promote));
     world_check(w); /* the blocks are still the job's */
-    assert_int_equal(quire_pool_usage(w->pool).active, 30);
+    assert_int_equal(quire_pool_get_usage(w->pool).active, 30);
     faulty_hold(w->parts[0], false);
     world_drain(w);
-    assert_int_equal(quire_pool_usage(w->pool).active, 0);
+    assert_int_equal(quire_pool_get_usage(w->pool).active, 0);
     assert_int_equal(world_match(w, r), 0); /* what came late counts as missing, */
     qr_promote_forget(w->promote, r->req);
     assert_false(world_ask(w, r)); /* also after a preemption */
@@ -112,7 +112,7 @@ static void test_hung_stores_leave_room(void **state)
         world_admit(w, r, 0);
         world_step(w);
         w->now_ns += 3000000;
-        assert_true(quire_pool_usage(w->pool).active <= 64 / 4 + 64 / 2);
+        assert_true(quire_pool_get_usage(w->pool).active <= 64 / 4 + 64 / 2);
     }
     world_check(w);
     assert_true(world_stats(w).tiers[1].stored_blocks > 100);

@@ -64,8 +64,8 @@ static void drain(torture *t)
         assert_true(torture_now_ns() - since_ns < UINT64_C(180000000000));
     }
     /* Late jobs come back too. */
-    while (quire_cache_usage(quire_offload_cache(t->offload)).active > 0 ||
-           quire_sched_usage(t->sched).active > 0) {
+    while (quire_cache_get_usage(quire_offload_cache(t->offload)).active > 0 ||
+           quire_sched_get_usage(t->sched).active > 0) {
         torture_step(t, true);
         torture_sleep_us(1000);
         assert_true(torture_now_ns() - since_ns < UINT64_C(180000000000));

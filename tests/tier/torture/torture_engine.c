@@ -163,7 +163,7 @@ static void move_some(torture *t)
                 status == QUIRE_FULL);
     if (which == 3 || status != QUIRE_OK)
         return;
-    assert_int_equal(quire_sched_req_info(t->sched, r->req, &info), QUIRE_OK);
+    assert_int_equal(quire_sched_get_req_info(t->sched, r->req, &info), QUIRE_OK);
     assert_int_equal(info.location,
                      info.num_swapped_tokens > 0 ? QUIRE_LOCATION_HOST : QUIRE_LOCATION_NONE);
     r->num_saved = info.num_swapped_tokens;
@@ -202,7 +202,7 @@ static void look_at_the_clock(const torture *t)
 static void fill_part(torture *t, const quire_step *step, uint32_t i, torture_work *work)
 {
     quire_block_span spans[TORTURE_GROUPS];
-    torture_request *r = quire_sched_user(t->sched, step->reqs[i]);
+    torture_request *r = quire_sched_get_user(t->sched, step->reqs[i]);
     torture_part *part = &work->parts[i];
     part->num_computed = step->num_computed_tokens[i];
     note_return(t, r, part->num_computed);
@@ -353,7 +353,7 @@ bool torture_is_quiet(const torture *t)
 {
     if (t->is_pinning)
         quire_sched_drop_pins(t->sched);
-    return quire_sched_num_unfinished(t->sched) == 0 && t->num_works == 0 &&
+    return quire_sched_get_num_unfinished(t->sched) == 0 && t->num_works == 0 &&
            !quire_offload_has_pending(t->offload);
 }
 

@@ -96,7 +96,7 @@ static void check_sums(const quire_monitor *monitor)
 
 void torture_open_events(torture *t)
 {
-    quire_monitor *monitor = quire_sched_monitor(t->sched);
+    quire_monitor *monitor = quire_sched_get_monitor(t->sched);
     assert_int_equal(quire_reader_create(monitor, NULL, &t->reader), QUIRE_OK);
     t->view = make_view(monitor);
     if (quire_monitor_get_info(monitor)->has_content != 0) /* of the era before */
@@ -112,9 +112,9 @@ void torture_close_events(torture *t)
 
 void torture_follow(torture *t)
 {
-    check_sums(quire_sched_monitor(t->sched));
+    check_sums(quire_sched_get_monitor(t->sched));
     if (take_events(t->reader, t->view, t->is_view_whole) > 0 ||
-        quire_monitor_get_info(quire_sched_monitor(t->sched))->has_content == 0)
+        quire_monitor_get_info(quire_sched_get_monitor(t->sched))->has_content == 0)
         t->is_view_whole = true;
 }
 
@@ -148,7 +148,7 @@ static void compare_pool(const torture *t, uint32_t place, const quire_pool *poo
     const view_block *blocks = t->view->blocks[place];
     for (uint32_t i = 1; i < t->view->num_blocks[place]; i++) {
         quire_block_info info;
-        assert_int_equal(quire_pool_block_info(pool, i, &info), QUIRE_OK);
+        assert_int_equal(quire_pool_get_block(pool, i, &info), QUIRE_OK);
         assert_int_equal(blocks[i].is_held, info.hash.len > 0);
         if (info.hash.len > 0)
             assert_memory_equal(blocks[i].hash, info.hash.data, HASH_BYTES);
@@ -160,8 +160,8 @@ void torture_compare_events(torture *t)
     torture_follow(t);
     if (!t->is_view_whole)
         return;
-    compare_pool(t, 0, quire_cache_pool(quire_sched_cache(t->sched)));
-    compare_pool(t, 1, quire_cache_pool(quire_offload_cache(t->offload)));
+    compare_pool(t, 0, quire_cache_get_pool(quire_sched_get_cache(t->sched)));
+    compare_pool(t, 1, quire_cache_get_pool(quire_offload_cache(t->offload)));
     for (uint32_t i = 0; i < t->num_tiers; i++)
         compare_slots(t, i);
     t->compared++;
@@ -251,7 +251,7 @@ static void load_all(torture *t, uint32_t tier)
 /* One who comes late gets the same by a walk. */
 static void walk_all(torture *t)
 {
-    quire_monitor *monitor = quire_sched_monitor(t->sched);
+    quire_monitor *monitor = quire_sched_get_monitor(t->sched);
     torture_view *walked = make_view(monitor);
     quire_reader *reader;
     assert_int_equal(quire_reader_create(monitor, NULL, &reader), QUIRE_OK);

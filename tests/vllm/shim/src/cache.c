@@ -327,9 +327,9 @@ static PyObject *cache_of_core(PyObject *type, PyObject *core)
         return NULL;
     Py_INCREF(core);
     self->keeper = core;
-    quire_cache *cache = quire_sched_cache(((vllm_core *)core)->sched);
+    quire_cache *cache = quire_sched_get_cache(((vllm_core *)core)->sched);
     if (make_common(self, VLLM_MAX_GROUPS) == 0)
-        self->pool = vllm_pool_wrap(quire_cache_pool(cache), core);
+        self->pool = vllm_pool_wrap(quire_cache_get_pool(cache), core);
     if (self->pool == NULL) {
         Py_DECREF(self);
         return NULL;

@@ -313,7 +313,7 @@ static PyObject *pool_get_usage(PyObject *self, PyObject *unused)
     (void)unused;
     if (vllm_check_open((vllm_pool *)self) < 0)
         return NULL;
-    return PyFloat_FromDouble(quire_usage_level(quire_pool_usage(((vllm_pool *)self)->pool)));
+    return PyFloat_FromDouble(quire_usage_level(quire_pool_get_usage(((vllm_pool *)self)->pool)));
 }
 
 static PyObject *pool_get_list(PyObject *self, void *unused)
