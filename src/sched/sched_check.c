@@ -154,7 +154,9 @@ static bool request_is_valid(const quire_sched *s, uint32_t index)
     bool takes_stale =
         (s->rules.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0; /* of a load's tokens too */
     bool is_loaded = r->kv.num_computed_tokens > 0 || r->kv.num_tokens == 1 || takes_stale;
-    if (has_blocks && r->status == QUIRE_REQ_PREEMPTED && !is_loaded)
+    bool will_be_loaded = r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS &&
+                          (r->load == QR_LOAD_OPEN || r->load == QR_LOAD_DONE);
+    if (has_blocks && !is_loaded && (r->status == QUIRE_REQ_PREEMPTED || will_be_loaded))
         return false;
     if (r->load_step != 0 && r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS &&
         (r->status != QUIRE_REQ_RUNNING || !loads_in_flight(s, index)))

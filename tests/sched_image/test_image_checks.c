@@ -400,6 +400,76 @@ static void forged_loads_are_refused(void **state)
     }
 }
 
+/* ---- what a walker cannot see, or saw too late ------------------------------- */
+
+static int match_later(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
+                       uint32_t *is_async)
+{
+    int status = match_four(user, req, num_local, num_external, is_async);
+    *is_async = 1;
+    return status;
+}
+
+static void expect_corrupt(const quire_sched_config *config)
+{
+    kit_state image = kit_save(kit.sched);
+    quire_sched *made = NULL;
+    assert_int_equal(quire_sched_restore(config, NULL, image.image, image.bytes, &made),
+                     QUIRE_E_CORRUPT);
+    free(image.image);
+}
+
+static void load_without_tokens_is_refused(void **state)
+{
+    (void)state;
+    quire_connector connector = {.size = sizeof(quire_connector),
+                                 .get_num_new_matched_tokens = match_later};
+    quire_sched_config config = kit_config(&kit);
+    config.connector = &connector;
+    kit_open(&kit, &config);
+    a = kit_add(&kit, "a", PROMPT);
+    kit_step(&kit);
+    qr_request *r = request_of(a);
+    assert_int_equal(r->status, QUIRE_REQ_WAITING_FOR_REMOTE_KVS);
+    uint32_t loaded = r->kv.num_computed_tokens;
+    r->kv.num_computed_tokens = 0;
+    expect_corrupt(&config);
+    r->kv.num_computed_tokens = loaded;
+    kit_close(&kit);
+}
+
+/* More references than users: blocks may be touched through the pool, so that counting finds
+ * nothing. */
+static void block_of_two_groups_is_refused(void **state)
+{
+    (void)state;
+    quire_sched_config config = kit_config(&kit);
+    quire_group_config groups[2] = {kit.group, kit.group};
+    groups[1].spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
+    groups[1].spec.sliding_window = 64;
+    kit.cache.groups = groups;
+    kit.cache.num_groups = 2;
+    kit.cache.num_blocks = 33;
+    kit_open(&kit, &config);
+    a = kit_add(&kit, "a", PROMPT);
+    kit_run(&kit, 1);
+    uint32_t row = (uint32_t)kit_info(&kit, a).seq - 1;
+    uint32_t *blocks[2] = {qr_group_row_blocks(&kit.sched->cache->groups[0], row),
+                           qr_group_row_blocks(&kit.sched->cache->groups[1], row)};
+    uint32_t last = kit.sched->cache->groups[1].rows[row].num_blocks - 1;
+    uint32_t before = blocks[1][last];
+    uint32_t shared = blocks[0][last]; /* not full: it has no key */
+    qr_block *records = kit.sched->cache->pool->queue.blocks;
+    assert_false(qr_block_has_key(&records[shared]));
+    blocks[1][last] = shared;
+    records[shared].ref_cnt++;
+    assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);
+    expect_corrupt(&config);
+    blocks[1][last] = before;
+    records[shared].ref_cnt--;
+    kit_close(&kit);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -409,6 +479,8 @@ int main(void)
         cmocka_unit_test(an_end_that_was_not_told_is_told),
         cmocka_unit_test(another_secret_is_refused),
         cmocka_unit_test(forged_loads_are_refused),
+        cmocka_unit_test(load_without_tokens_is_refused),
+        cmocka_unit_test(block_of_two_groups_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -413,6 +413,28 @@ static void image_outgrown(qr_image *image, quire_sched *s)
     }
 }
 
+/* No block is in the tables of two groups. */
+static void image_check_groups(qr_image *image, quire_sched *s)
+{
+    const quire_cache *cache = s->cache;
+    uint8_t *group_of = s->room.failed_blocks;
+    if (!image->is_reading || image->is_bad)
+        return;
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        const qr_group *group = &cache->groups[g];
+        for (uint32_t row = 0; row < cache->max_requests; row++) {
+            const uint32_t *blocks = qr_group_row_blocks(group, row);
+            for (uint32_t i = 0; i < group->rows[row].num_blocks; i++) {
+                uint8_t *mark = &group_of[blocks[i]];
+                qr_image_require(image, blocks[i] == QUIRE_NULL_BLOCK || *mark == 0 ||
+                                            *mark == g % UINT8_MAX + 1);
+                *mark = (uint8_t)(g % UINT8_MAX + 1);
+            }
+        }
+    }
+    memset(group_of, 0, cache->pool->queue.num_blocks);
+}
+
 /* What was dropped before its reuse is told, and decides nothing: a scheduler that remembers more
  * or less of it begins anew. */
 static void image_ghosts(qr_image *image, qr_observer *observer)
@@ -465,6 +487,7 @@ void qr_image_walk(qr_image *image, quire_sched *s)
     image_outgrown(image, s);
     image_ghosts(image, &s->observer);
     qr_image_cache_end(image, s->cache);
+    image_check_groups(image, s);
 }
 
 /* The walk changes nothing unless it reads. */

@@ -171,7 +171,6 @@ static bool input_fits(const quire_sched *s, const qr_request *r, uint32_t input
 static void wait_for_input(quire_sched *s, qr_request *r)
 {
     r->status = QUIRE_REQ_WAITING_FOR_STREAMING;
-    r->load = QR_LOAD_OPEN; /* one that has failed does not count for the next input */
     qr_deadlock_note_holder(s, r);
     s->queues.num_waiting_for_streaming++;
     uint64_t late = QR_QUIRK(SESSION_KEEPS_AHEAD) | QR_QUIRK(STALE_OUTPUTS);
@@ -195,6 +194,7 @@ bool qr_sched_session_ends(quire_sched *s, uint32_t index)
     uint32_t input = r->first_input;
     if (input != QR_NIL && !input_fits(s, r, input)) /* what was generated left no place for it */
         return true;
+    r->load = QR_LOAD_OPEN; /* one that has ended or failed does not count for the next input */
     if (input != QR_NIL) {
         r->first_input = s->sessions.inputs[input].next;
         if (r->first_input == QR_NIL)
