@@ -119,7 +119,9 @@ typedef struct quire_cache_config {
     uint32_t max_copies;
     uint32_t event_log_bytes; /* bytes of the log for quire_cache_take_events; 0: no log */
 
-    void (*on_event)(void *user, const quire_event *event); /* immediately; NULL: no events */
+    /* Called inside the call that causes the event; must not call this cache, its pool or its
+     * scheduler. NULL: no events. */
+    void (*on_event)(void *user, const quire_event *event);
     void *event_user;
     quire_hooks hooks;
 

@@ -91,7 +91,8 @@ typedef struct quire_pool_config {
     /* Bytes of the longest hash: digest size x number of joined hashes. 0 = 32; a multiple of 16,
      * at most 4,080. */
     uint32_t hash_bytes;
-    void (*on_event)(void *user, const quire_event *event); /* NULL: no events */
+    /* Called inside the call that causes the event; must not call this pool. NULL: no events. */
+    void (*on_event)(void *user, const quire_event *event);
     void *event_user;
     quire_hooks hooks;
 } quire_pool_config;

@@ -139,7 +139,8 @@ typedef struct quire_tier_space { /* final */
     uint64_t capacity_bytes;
 } quire_tier_space;
 
-/* Functions of a tier. begin is required. If another function is NULL, there is nothing to do. */
+/* Functions of a tier. begin is required. If another function is NULL, there is nothing to do. None
+ * of them may call the tier that it belongs to. */
 typedef struct quire_tier_ops {
     uint32_t abi;  /* 1 */
     uint32_t size; /* of this struct */
