@@ -113,12 +113,22 @@ static QR_NOINLINE int check_then_allocate(quire_cache *cache, quire_cache_reque
     return err == QUIRE_OK ? qr_cache_allocate_slots(cache, request, params, new_blocks) : err;
 }
 
+static QR_NOINLINE int allocate_by_other_params(quire_cache *cache, quire_cache_request *request,
+                                                const quire_allocate_params *params,
+                                                quire_block_span *new_blocks)
+{
+    quire_allocate_params own;
+    bool is_read = qr_config_read(&own, sizeof own, params) == QUIRE_OK;
+    return is_read ? quire_cache_allocate_slots(cache, request, &own, new_blocks)
+                   : QUIRE_E_ARGUMENT;
+}
+
 int quire_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
                                const quire_allocate_params *params, quire_block_span *new_blocks)
 {
-    quire_allocate_params own;
-    params = qr_struct_in(&own, sizeof own, params);
-    if (!cache_ok(cache) || !request_ok(request) || params == NULL)
+    if (!qr_struct_is_ours(params, sizeof *params))
+        return allocate_by_other_params(cache, request, params, new_blocks);
+    if (!cache_ok(cache) || !request_ok(request))
         return QUIRE_E_ARGUMENT;
     bool is_usual = request->num_tokens <= cache->max_model_len && request->first_hash == 0;
     if (is_usual && qr_cache_allocates_nothing(cache, request, params, new_blocks))

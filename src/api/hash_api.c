@@ -151,18 +151,30 @@ static bool extra_ok(const quire_extra_keys *extra)
     return bytes_ok(extra->lora_name) && bytes_ok(extra->cache_salt);
 }
 
+static QR_NOINLINE int append_by_other_keys(quire_hasher *hasher, quire_chain *chain,
+                                            const quire_token *tokens, size_t num_tokens,
+                                            const quire_extra_keys *extra, void *digests,
+                                            size_t capacity, size_t *num_new)
+{
+    quire_extra_keys own;
+    bool is_read = qr_config_read(&own, sizeof own, extra) == QUIRE_OK;
+    return is_read ? quire_chain_append(hasher, chain, tokens, num_tokens, &own, digests, capacity,
+                                        num_new)
+                   : QUIRE_E_ARGUMENT;
+}
+
 int quire_chain_append(quire_hasher *hasher, quire_chain *chain, const quire_token *tokens,
                        size_t num_tokens, const quire_extra_keys *extra, void *digests,
                        size_t capacity, size_t *num_new)
 {
     bool arrays_ok = (tokens != NULL || num_tokens == 0) && (digests != NULL || capacity == 0);
-    quire_extra_keys room;
-    const quire_extra_keys *keys = qr_struct_in(&room, sizeof room, extra);
+    if (extra != NULL && !qr_struct_is_ours(extra, sizeof *extra))
+        return append_by_other_keys(hasher, chain, tokens, num_tokens, extra, digests, capacity,
+                                    num_new);
     if (!hasher_ok(hasher) || chain == NULL || !arrays_ok || num_new == NULL ||
-        (extra != NULL && (keys == NULL || !extra_ok(keys))) ||
-        chain->block_size != hasher->block_size)
+        (extra != NULL && !extra_ok(extra)) || chain->block_size != hasher->block_size)
         return QUIRE_E_ARGUMENT;
-    return qr_chain_append(hasher, chain, tokens, num_tokens, keys, digests, capacity, num_new);
+    return qr_chain_append(hasher, chain, tokens, num_tokens, extra, digests, capacity, num_new);
 }
 
 uint64_t quire_chain_get_num_tokens(const quire_chain *chain)

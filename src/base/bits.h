@@ -9,6 +9,7 @@
 
 #define QR_LIKELY(x)   __builtin_expect(!!(x), 1)
 #define QR_NOINLINE    __attribute__((noinline))
+#define QR_INLINE      __attribute__((always_inline))
 #define QR_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 /* A constant that says how much is done at a time: a look-ahead, a batch, a portion, a page. The

@@ -76,14 +76,11 @@ static inline bool is_usable(const quire_pool *pool, uint32_t block)
     return QR_LIKELY(block - 1 < pool->queue.num_blocks - 1);
 }
 
-/* Takes the key from a block that has one, and tells. The counts are right already. */
-static void forget_key(quire_pool *pool, uint32_t block)
+/* Apart, so that a pool without events needs no room for one. */
+static QR_NOINLINE void tell_removed(const quire_pool *pool, uint32_t block, uint32_t hash_bytes,
+                                     bool still_cached)
 {
-    qr_block *b = &pool->queue.blocks[block];
-    uint32_t hash_bytes = qr_block_key_len(b);
-    bool still_cached = qr_map_remove(&pool->map, block);
-    if (pool->on_event == NULL)
-        return;
+    const qr_block *b = &pool->queue.blocks[block];
     quire_event event = {.size = sizeof(quire_event),
                          .kind = QUIRE_EVENT_REMOVED,
                          .group_id = b->group_id,
@@ -93,6 +90,15 @@ static void forget_key(quire_pool *pool, uint32_t block)
                          .hash_bytes = hash_bytes,
                          .still_cached = still_cached};
     pool->on_event(pool->event_user, &event);
+}
+
+/* Takes the key from a block that has one, and tells. The counts are right already. */
+static void forget_key(quire_pool *pool, uint32_t block)
+{
+    uint32_t hash_bytes = qr_block_key_len(&pool->queue.blocks[block]);
+    bool still_cached = qr_map_remove(&pool->map, block);
+    if (pool->on_event != NULL)
+        tell_removed(pool, block, hash_bytes, still_cached);
 }
 
 /* ---- operations ------------------------------------------------------------ */
@@ -128,17 +134,23 @@ static void take_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
             forget_key(pool, out[i]);
 }
 
+/* Some of the blocks are kept for requests that wait: they are released first. */
+static QR_NOINLINE int get_kept_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
+{
+    if (n > pool->queue.num_free)
+        return QUIRE_NO_SPACE;
+    pool->release_kept(pool->keeper, n);
+    return qr_pool_get_new_blocks(pool, n, out);
+}
+
 /* In portions: what one pass over the blocks has fetched, the next one must still find in cache. */
 int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
 {
     enum { PORTION = QR_AT_A_TIME(128, 2) };
     if (n >= pool->queue.num_blocks)
         return QUIRE_E_RANGE;
-    if (QR_UNLIKELY(n > qr_queue_num_others(&pool->queue))) {
-        if (n > pool->queue.num_free)
-            return QUIRE_NO_SPACE;
-        pool->release_kept(pool->keeper, n);
-    }
+    if (QR_UNLIKELY(n > qr_queue_num_others(&pool->queue)))
+        return get_kept_blocks(pool, n, out);
     for (uint32_t done = 0; done < n; done += PORTION)
         take_blocks(pool, n - done < PORTION ? n - done : PORTION, out + done);
     qr_assert_expensive(qr_pool_is_valid(pool));
