@@ -24,6 +24,7 @@ static inline void qr_refuse_clear(void)
 {
     (void)quire_refuse(QUIRE_OK, "");
 }
+/* Sets the sentence. */
 void qr_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same, and returns the status. */
 int qr_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
