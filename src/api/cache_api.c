@@ -110,7 +110,7 @@ static QR_NOINLINE int check_then_allocate(quire_cache *cache, quire_cache_reque
 {
     int err = check_allocation_params(cache, request, params,
                                       most_first_hash(cache, request, params->new_computed_blocks));
-    return err == QUIRE_OK ? qr_cache_allocate_slots(cache, request, params, new_blocks) : err;
+    return err == QUIRE_OK ? qr_cache_allocate_more(cache, request, params, new_blocks) : err;
 }
 
 static QR_NOINLINE int allocate_by_other_params(quire_cache *cache, quire_cache_request *request,
@@ -136,12 +136,21 @@ int quire_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
     return check_then_allocate(cache, request, params, new_blocks);
 }
 
+static QR_NOINLINE int can_allocate_by_other_params(const quire_cache *cache,
+                                                    const quire_cache_request *request,
+                                                    const quire_allocate_params *params)
+{
+    quire_allocate_params own;
+    bool is_read = qr_config_read(&own, sizeof own, params) == QUIRE_OK;
+    return is_read ? quire_cache_can_allocate(cache, request, &own) : QUIRE_E_ARGUMENT;
+}
+
 int quire_cache_can_allocate(const quire_cache *cache, const quire_cache_request *request,
                              const quire_allocate_params *params)
 {
-    quire_allocate_params own;
-    params = qr_struct_in(&own, sizeof own, params);
-    if (!cache_ok(cache) || !request_ok(request) || params == NULL)
+    if (!qr_struct_is_ours(params, sizeof *params))
+        return can_allocate_by_other_params(cache, request, params);
+    if (!cache_ok(cache) || !request_ok(request))
         return QUIRE_E_ARGUMENT;
     bool is_whole = params->full_sequence_must_fit != 0; /* reads no hash */
     uint32_t most =

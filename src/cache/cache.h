@@ -163,8 +163,17 @@ uint32_t qr_cache_first_hash_after(const quire_cache *cache, const quire_block_s
 int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *request,
                                  quire_block_span *blocks, uint32_t *num_tokens);
 
-int qr_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
-                            const quire_allocate_params *params, quire_block_span *new_blocks);
+/* allocate_slots, without the way of qr_cache_allocates_nothing. */
+int qr_cache_allocate_more(quire_cache *cache, quire_cache_request *request,
+                           const quire_allocate_params *p, quire_block_span *new_blocks);
+static inline int qr_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
+                                          const quire_allocate_params *p,
+                                          quire_block_span *new_blocks)
+{
+    if (qr_cache_allocates_nothing(cache, request, p, new_blocks))
+        return QUIRE_OK;
+    return qr_cache_allocate_more(cache, request, p, new_blocks);
+}
 /* Whether an allocation was refused for want of blocks or places. Any other refusal of a request
  * that the scheduler keeps itself would be a fault of its own. */
 static inline bool qr_cache_lacks_room(int status)

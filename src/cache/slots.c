@@ -257,12 +257,10 @@ static int check_copies(const quire_cache *cache, const qr_want *want, qr_need *
     return n > cache->max_copies - cache->num_copies ? QUIRE_FULL : QUIRE_OK;
 }
 
-/* Changes nothing. *lacks_space: the answer is QUIRE_NO_SPACE since too few blocks are free. */
+/* Changes nothing. QUIRE_NO_SPACE: too few blocks are free. */
 static inline int check_allocation(const quire_cache *cache, const quire_cache_request *request,
-                                   const quire_allocate_params *p, const qr_want *want,
-                                   bool *lacks_space)
+                                   const quire_allocate_params *p, const qr_want *want)
 {
-    *lacks_space = false;
     bool caches = cache->enable_caching && p->delay_cache_blocks == 0;
     if (caches && !has_hashes_for(cache, request, tokens_to_cache(want, request)))
         return QUIRE_E_RANGE;
@@ -271,7 +269,6 @@ static inline int check_allocation(const quire_cache *cache, const quire_cache_r
         return need.status;
     int full = check_copies(cache, want, &need);
     int err = check_space(cache, want, &need);
-    *lacks_space = err == QUIRE_NO_SPACE;
     if (err != QUIRE_OK)
         return err;
     if (want->row == QR_NIL && !qr_cache_has_row(cache))
@@ -332,14 +329,15 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
                                              quire_block_span *new_blocks)
 {
     qr_want want;
-    bool lacks_space = false;
     int err = read_allocation(cache, request, p, &want);
     if (err == QUIRE_OK)
-        err = check_allocation(cache, request, p, &want, &lacks_space);
-    if (lacks_space && want.row != QR_NIL && (cache->quirks & QR_QUIRK(TRIM_ON_FAILURE)) != 0)
-        qr_cache_remove_skipped(cache, want.row, want.num_certain);
-    if (err != QUIRE_OK)
+        err = check_allocation(cache, request, p, &want);
+    if (QR_UNLIKELY(err != QUIRE_OK)) {
+        bool trims = err == QUIRE_NO_SPACE && (cache->quirks & QR_QUIRK(TRIM_ON_FAILURE)) != 0;
+        if (trims && want.row != QR_NIL)
+            qr_cache_remove_skipped(cache, want.row, want.num_certain);
         return err;
+    }
 
     if (want.row == QR_NIL) {
         begin_request(cache, request, &want, p);
@@ -362,11 +360,10 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
     return QUIRE_OK;
 }
 
-int qr_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
-                            const quire_allocate_params *p, quire_block_span *new_blocks)
+int qr_cache_allocate_more(quire_cache *cache, quire_cache_request *request,
+                           const quire_allocate_params *p, quire_block_span *new_blocks)
 {
-    if (qr_cache_allocates_nothing(cache, request, p, new_blocks) ||
-        allocate_shortly(cache, request, p, new_blocks))
+    if (allocate_shortly(cache, request, p, new_blocks))
         return QUIRE_OK;
     return allocate_with_changes(cache, request, p, new_blocks);
 }
@@ -375,9 +372,8 @@ int qr_cache_can_allocate(const quire_cache *cache, const quire_cache_request *r
                           const quire_allocate_params *p)
 {
     qr_want want;
-    bool lacks_space;
     int err = read_allocation(cache, request, p, &want);
-    return err == QUIRE_OK ? check_allocation(cache, request, p, &want, &lacks_space) : err;
+    return err == QUIRE_OK ? check_allocation(cache, request, p, &want) : err;
 }
 
 int qr_cache_can_fit(const quire_cache *cache, const quire_cache_request *request,
