@@ -1,7 +1,7 @@
 /* base/error.c - sentences of the statuses in quire/error.h, and of each thread's last refusal. */
 #include "base/refuse.h"
 
-#include <stdio.h>
+#include <string.h>
 
 const char *quire_strerror(int status)
 {
@@ -28,6 +28,8 @@ const char *quire_refusal(void)
 
 int quire_refuse(int status, const char *why)
 {
-    (void)snprintf(sentence, sizeof sentence, "%s", why != NULL ? why : "");
+    size_t len = why != NULL ? strnlen(why, sizeof sentence - 1) : 0;
+    memmove(sentence, why != NULL ? why : "", len); /* it may be the sentence itself */
+    sentence[len] = '\0';
     return status;
 }
