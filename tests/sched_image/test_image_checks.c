@@ -66,6 +66,27 @@ static void free_slot_twice(void)
     kit.sched->table.free_slots[0] = kit.sched->table.free_slots[1];
 }
 
+static void free_slot_past_the_end(void)
+{
+    kit.sched->table.free_slots[0] = KIT_REQUESTS;
+}
+
+static void free_slot_further_past_the_end(void)
+{
+    kit.sched->table.free_slots[0] = KIT_REQUESTS + 1;
+}
+
+/* What is looked up by such a number must not be read, nor written. */
+static void request_that_runs_far_past_the_end(void)
+{
+    kit.sched->queues.running[1] = UINT32_MAX;
+}
+
+static void memory_of_a_request_is_not_aligned(void)
+{
+    request_of(b)->blob_used += 4;
+}
+
 static void request_that_runs_twice(void)
 {
     kit.sched->queues.running[1] = kit.sched->queues.running[0];
@@ -141,6 +162,10 @@ static void forged_images_are_refused(void **state)
     static void (*const FORGED[])(void) = {
         free_slot_that_is_in_use,
         free_slot_twice,
+        free_slot_past_the_end,
+        free_slot_further_past_the_end,
+        request_that_runs_far_past_the_end,
+        memory_of_a_request_is_not_aligned,
         request_that_runs_twice,
         request_without_a_status,
         more_inputs_than_there_are_places,
@@ -188,6 +213,33 @@ static void inputs_and_events_are_kept(void **state)
                      QUIRE_OK);
     assert_int_equal(num_stored, 3 * (PROMPT / KIT_BLOCK));
     quire_sched_destroy(made);
+    kit_close(&kit);
+}
+
+/* Four tokens of a are computed, and its image is behind them: the next step encodes it. */
+static void place_of_a_feature_is_kept(void **state)
+{
+    (void)state;
+    const quire_mm_input picture = {
+        .feature = {.identifier = {"1", 1}, .offset = KIT_BLOCK + 1, .length = 2}};
+    quire_sched_config config = kit_config(&kit);
+    config.max_num_batched_tokens = KIT_BLOCK;
+    config.encoder_compute_budget = 4;
+    config.encoder_cache_size = 4;
+    kit_open(&kit, &config);
+    kit.params.mm_inputs = &picture;
+    kit.params.num_mm_inputs = 1;
+    a = kit_add(&kit, "a", PROMPT);
+    kit_run(&kit, 1);
+    assert_int_equal(kit.step->encoder_start[1], 0);
+    kit_state image = kit_save(kit.sched);
+    quire_sched_destroy(kit.sched);
+    assert_int_equal(quire_sched_restore(&config, NULL, image.image, image.bytes, &kit.sched),
+                     QUIRE_OK);
+    kit_same(kit.sched, image);
+    kit_step(&kit);
+    assert_string_equal(kit_shown_step(&kit), "a:4");
+    assert_int_equal(kit.step->encoder_start[1], 1);
     kit_close(&kit);
 }
 
@@ -438,6 +490,32 @@ static void load_without_tokens_is_refused(void **state)
     kit_close(&kit);
 }
 
+/* The room in the encoder cache of an encoder-decoder model is what its requests have left. */
+static void forged_encoder_room_is_refused(void **state)
+{
+    (void)state;
+    quire_sched_config config = kit_config(&kit);
+    quire_group_config groups[2] = {kit.group, kit.group};
+    const quire_mm_input sound = {.feature = {.identifier = {"1", 1}, .length = 4}};
+    groups[1].spec.kind = QUIRE_LAYER_CROSS;
+    kit.cache.groups = groups;
+    kit.cache.num_groups = 2;
+    kit.cache.enable_caching = QUIRE_OFF;
+    config.is_encoder_decoder = QUIRE_ON;
+    config.encoder_compute_budget = 8;
+    config.encoder_cache_size = 8;
+    kit_open(&kit, &config);
+    kit.params.mm_inputs = &sound;
+    kit.params.num_mm_inputs = 1;
+    a = kit_add(&kit, "a", PROMPT);
+    kit_step(&kit);
+    assert_int_equal(kit.sched->encoder.num_free, 4);
+    kit.sched->encoder.num_free = 5;
+    expect_corrupt(&config);
+    kit.sched->encoder.num_free = 4;
+    kit_close(&kit);
+}
+
 /* More references than users: blocks may be touched through the pool, so that counting finds
  * nothing. */
 static void block_of_two_groups_is_refused(void **state)
@@ -475,11 +553,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forged_images_are_refused),
         cmocka_unit_test(inputs_and_events_are_kept),
+        cmocka_unit_test(place_of_a_feature_is_kept),
         cmocka_unit_test(request_that_ended_in_flight_is_kept),
         cmocka_unit_test(an_end_that_was_not_told_is_told),
         cmocka_unit_test(another_secret_is_refused),
         cmocka_unit_test(forged_loads_are_refused),
         cmocka_unit_test(load_without_tokens_is_refused),
+        cmocka_unit_test(forged_encoder_room_is_refused),
         cmocka_unit_test(block_of_two_groups_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

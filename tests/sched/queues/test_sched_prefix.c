@@ -277,6 +277,109 @@ static void an_image_keeps_the_bound(void **state)
     kit_close(&kit);
 }
 
+/* As above, but x computed one token, so that h was overtaken by as many tokens as it may be. */
+static void an_image_keeps_the_bound_in_tokens(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    quire_sched_config config = one_runs(&kit, 8, 3);
+    kit_open(&kit, &config);
+    quire_req a = kit_add(&kit, "a", PREFIX);
+    kit_run(&kit, 1);
+    finish(&kit, a);
+    quire_req x = kit_add(&kit, "x", 1);
+    kit_add(&kit, "h", 8);
+    quire_req first = add_like(&kit, "1", "a", PREFIX + 4);
+    add_like(&kit, "2", "a", PREFIX + 4);
+    kit_run(&kit, 1);
+    finish(&kit, x);
+    kit_run(&kit, 1);
+    assert_string_equal(kit_shown_step(&kit), "1:4");
+    finish(&kit, first);
+    kit_state saved = kit_save(kit.sched);
+    quire_sched_destroy(kit.sched);
+    assert_int_equal(quire_sched_restore(&config, NULL, saved.image, saved.bytes, &kit.sched),
+                     QUIRE_OK);
+    free(saved.image);
+    kit_run(&kit, 1);
+    assert_string_equal(kit_shown_step(&kit), "h:8"); /* not 2 */
+    kit_close(&kit);
+}
+
+/* y was preempted, and nobody behind it is looked at. But y itself may overtake h, which stands
+ * before it by its arrival time. */
+static void what_was_preempted_may_overtake(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    quire_sched_config config = one_runs(&kit, 8, 1000);
+    config.policy = QUIRE_POLICY_PRIORITY;
+    config.max_num_seqs = 2;
+    kit_open(&kit, &config);
+    kit.params.arrival_time = 2;
+    quire_req y = kit_add(&kit, "y", PREFIX);
+    kit_run(&kit, 1);
+    kit.params.arrival_time = 1;
+    kit_add(&kit, "h", 8);
+    kit.params.arrival_time = 0;
+    kit_add(&kit, "x", 8);
+    kit_run(&kit, 1);
+    assert_string_equal(kit_shown_step(&kit), "y:1 x:8");
+    assert_int_equal(quire_sched_preempt(kit.sched, y, QUIRE_PREEMPT_RECOMPUTE), QUIRE_OK);
+    assert_string_equal(kit_shown_queue(&kit, 1), "h y");
+    kit_run(&kit, 1);
+    assert_string_equal(kit_shown_step(&kit), "x:1 y:2");
+    kit_close(&kit);
+}
+
+#ifndef QUIRE_HOSTILE /* the numbers are for pages of 1,024 tokens */
+/* Tokens are kept in pages of 1,024, here 20; whoever runs has eight of them promised. c, which was
+ * to overtake h, finds no blocks: it gives back what it was promised, and h runs. */
+static void no_pages_for_one_that_does_not_overtake(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    quire_sched_config config = one_runs(&kit, 8, 0);
+    config.max_num_seqs = 2;
+    config.max_requests = 4;
+    config.max_text_tokens = 1;
+    config.cache->max_model_len = 8192;
+    kit_open(&kit, &config);
+    quire_req a = kit_add(&kit, "a", PREFIX);
+    kit_run(&kit, 1);
+    finish(&kit, a);
+    kit_add(&kit, "r", 31);
+    kit_add(&kit, "h", 3);
+    add_like(&kit, "c", "a", 44);
+    kit_run(&kit, 1);
+    assert_string_equal(kit_shown_step(&kit), "r:31 h:3");
+    assert_string_equal(kit_shown_queue(&kit, 1), "c");
+    kit_close(&kit);
+}
+#endif
+
+/* Nobody came after what was admitted, and nobody was overtaken by more than was admitted since. */
+static void the_walker_checks_the_bound(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    quire_sched_config config = one_runs(&kit, 8, 3);
+    kit_open(&kit, &config);
+    kit_add(&kit, "x", 8);
+    quire_req h = kit_add(&kit, "h", 8);
+    kit_run(&kit, 1);
+    qr_prefix_wait *wait = &kit.sched->prefix.waits[quire_req_index(h)];
+    uint64_t *const numbers[] = {&wait->came.tokens, &wait->came.requests, &wait->overtaken.tokens,
+                                 &wait->overtaken.requests};
+    for (size_t i = 0; i < COUNT(numbers); i++) {
+        uint64_t before = *numbers[i];
+        *numbers[i] = 100;
+        assert_int_equal(quire_sched_check(kit.sched), QUIRE_E_CORRUPT);
+        *numbers[i] = before;
+    }
+    kit_close(&kit);
+}
+
 static void the_first_of_a_heap_are_in_order(void **state)
 {
     (void)state;
@@ -334,6 +437,12 @@ int main(void)
         cmocka_unit_test(who_overtook_whom_is_told),
         cmocka_unit_test(nobody_overtakes_what_was_preempted),
         cmocka_unit_test(an_image_keeps_the_bound),
+        cmocka_unit_test(an_image_keeps_the_bound_in_tokens),
+        cmocka_unit_test(what_was_preempted_may_overtake),
+#ifndef QUIRE_HOSTILE
+        cmocka_unit_test(no_pages_for_one_that_does_not_overtake),
+#endif
+        cmocka_unit_test(the_walker_checks_the_bound),
         cmocka_unit_test(the_first_of_a_heap_are_in_order),
         cmocka_unit_test(what_is_refused),
     };
