@@ -347,6 +347,25 @@ static void evicted_and_missed_later(void **state)
     sched_kit_close(&kit);
 }
 
+/* With room for one ghost, the last block that was dropped is known. */
+static void one_ghost_is_enough_for_one_block(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    sched_kit_init(&kit, 5);
+    kit.config.max_ghosts = 1;
+    sched_kit_open(&kit);
+    sched_kit_add(&kit, "a", "aaaab", 1);
+    sched_kit_step(&kit); /* one of its blocks stays cached */
+    sched_kit_add(&kit, "b", "bbbbbbbbbbbbb", 1);
+    sched_kit_step(&kit);
+    assert_string_equal(sched_kit_told(&kit), "evicted for b");
+    sched_kit_add(&kit, "c", "aaaab", 1);
+    sched_kit_step(&kit);
+    assert_non_null(strstr(sched_kit_told(&kit), "dropped c 1"));
+    sched_kit_close(&kit);
+}
+
 static void ghosts_are_what_is_nowhere_cached(void **state)
 {
     (void)state;
@@ -491,6 +510,7 @@ int main(void)
         cmocka_unit_test(past_one_that_needs_what_is_being_loaded),
         cmocka_unit_test(preempted_for_another_and_for_nobody),
         cmocka_unit_test(evicted_and_missed_later),
+        cmocka_unit_test(one_ghost_is_enough_for_one_block),
         cmocka_unit_test(ghosts_are_what_is_nowhere_cached),
         cmocka_unit_test(request_that_outgrows_the_pool),
         cmocka_unit_test(snapshot_counts_a_step),

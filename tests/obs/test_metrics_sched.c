@@ -403,6 +403,28 @@ static void stats_stay_the_callers(void **state)
     kit_close(&kit);
 }
 
+/* After every call that changes it, not after steps alone. */
+static void the_load_is_told_at_once(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
+    quire_sched_config c = kit_config(&kit);
+    c.monitor = &monitor;
+    kit_open(&kit, &c);
+    const quire_monitor *m = quire_sched_get_monitor(kit.sched);
+    quire_req a = kit_add(&kit, "a", 9);
+    assert_int_equal(quire_monitor_get_num_unfinished(m), 1);
+    kit_add(&kit, "b", 9);
+    assert_int_equal(quire_monitor_get_num_unfinished(m), 2);
+    assert_int_equal(quire_sched_finish(kit.sched, &a, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
+                     QUIRE_OK);
+    assert_int_equal(quire_monitor_get_num_unfinished(m), 1);
+    kit_run(&kit, 1);
+    assert_int_equal(quire_monitor_get_num_unfinished(m), 1);
+    kit_close(&kit);
+}
+
 static void arguments_are_checked(void **state)
 {
     (void)state;
@@ -501,9 +523,8 @@ int main(int argc, char **argv)
 {
     seed_given = unit_seed(argc, argv, 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(metrics_are_what_callers_saw),
-        cmocka_unit_test(stats_stay_the_callers),
-        cmocka_unit_test(arguments_are_checked),
+        cmocka_unit_test(metrics_are_what_callers_saw), cmocka_unit_test(stats_stay_the_callers),
+        cmocka_unit_test(the_load_is_told_at_once),     cmocka_unit_test(arguments_are_checked),
         cmocka_unit_test(others_may_read_meanwhile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,7 +62,110 @@ static void finishes_none_of_an_empty_list(void **state)
     kit_close(&kit);
 }
 
+/* The prompt fills the pool. With min_tokens above max_tokens the request ends after its first
+ * token all the same, and needs no block for it; with the quirk it would go on. */
+static void min_tokens_hides_length(void **state)
+{
+    (void)state;
+    static const int STATUS[] = {QUIRE_OK, QUIRE_E_TOO_LONG};
+    for (uint32_t has_quirk = 0; has_quirk < 2; has_quirk++) {
+        quire_sched_config c = kit_config(&kit);
+        c.cache->num_blocks = 9;
+        quirks_change(has_quirk ? QR_QUIRK(MIN_TOKENS_HIDES_LENGTH) : 0, 0);
+        kit_open(&kit, &c);
+        quirks_change(0, 0);
+        kit.params.max_tokens = 1;
+        kit.params.min_tokens = 3;
+        quire_req req;
+        assert_int_equal(quire_sched_add(kit.sched, kit_params(&kit, "a", 32), &req),
+                         STATUS[has_quirk]);
+        kit_close(&kit);
+    }
+}
+
+/* As many inputs wait as there are requests. Sessions that end give theirs back. */
+static void a_session_ends_with_its_inputs(void **state)
+{
+    (void)state;
+    open_default();
+    for (uint32_t round = 0; round < 3; round++) {
+        kit.params.is_resumable = 1;
+        quire_req s = kit_add(&kit, "s", 3);
+        kit.params.is_resumable = 0;
+        for (uint32_t i = 0; i < KIT_REQUESTS; i++)
+            assert_int_equal(quire_sched_continue(kit.sched, s, kit_params(&kit, "i", 3)),
+                             QUIRE_OK);
+        assert_int_equal(quire_sched_continue(kit.sched, s, kit_params(&kit, "i", 3)), QUIRE_FULL);
+        assert_int_equal(quire_sched_finish(kit.sched, &s, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
+                         QUIRE_OK);
+        kit_run(&kit, 1);
+    }
+    kit_close(&kit);
+}
+
+/* The session's text has one page of 1,024 tokens, and its input needs another one. */
+static void a_session_grows_by_a_page(void **state)
+{
+    (void)state;
+    static quire_token text[1000];
+    quire_sched_config c = kit_config(&kit);
+    c.cache->max_model_len = 4096;
+    c.cache->num_blocks = 1100;
+    c.max_num_batched_tokens = 4096;
+    kit_open(&kit, &c);
+    quire_request_params p = {.size = sizeof p,
+                              .id = {"s", 1},
+                              .prompt = text,
+                              .num_prompt_tokens = COUNT(text),
+                              .max_tokens = 1,
+                              .is_resumable = 1};
+    quire_req s;
+    assert_int_equal(quire_sched_add(kit.sched, &p, &s), QUIRE_OK);
+    kit_run(&kit, 1);
+    assert_int_equal(kit_info(&kit, s).status, QUIRE_REQ_WAITING_FOR_STREAMING);
+    assert_int_equal(quire_sched_continue(kit.sched, s, &p), QUIRE_OK);
+    assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);
+    kit_run(&kit, 1);
+    assert_int_equal(kit_info(&kit, s).num_prompt_tokens, 2 * COUNT(text));
+    kit_close(&kit);
+}
+
 /* ---- reset_prefix_cache ---------------------------------------------------- */
+
+static uint32_t save_all(void *user, quire_req req, const quire_block_span *blocks,
+                         uint32_t num_tokens, int is_urgent)
+{
+    (void)user;
+    (void)req;
+    (void)blocks;
+    (void)is_urgent;
+    return num_tokens;
+}
+
+/* A connector has the tokens of two requests that were preempted, until its cache is reset. */
+static void a_reset_forgets_what_a_connector_has(void **state)
+{
+    (void)state;
+    const quire_connector saver = {.size = sizeof(quire_connector), .request_preempted = save_all};
+    quire_sched_config c = kit_config(&kit);
+    c.connector = &saver;
+    kit_open(&kit, &c);
+    quire_req reqs[] = {kit_add(&kit, "a", 9), kit_add(&kit, "b", 9)};
+    kit_run(&kit, 1);
+    for (size_t i = 0; i < COUNT(reqs); i++) {
+        assert_int_equal(quire_sched_preempt(kit.sched, reqs[i], QUIRE_PREEMPT_SWAP), QUIRE_OK);
+        assert_int_equal(kit_info(&kit, reqs[i]).num_swapped_tokens, 9);
+        assert_int_equal(kit_info(&kit, reqs[i]).location, QUIRE_LOCATION_HOST);
+    }
+    assert_int_equal(quire_sched_reset_prefix_cache(kit.sched, 0, 1), QUIRE_OK);
+    for (size_t i = 0; i < COUNT(reqs); i++) {
+        assert_int_equal(kit_info(&kit, reqs[i]).num_swapped_tokens, 0);
+        assert_int_equal(kit_info(&kit, reqs[i]).location, QUIRE_LOCATION_NONE);
+    }
+    kit_run(&kit, 1);
+    assert_string_equal(kit_shown_step(&kit), "b:10 a:10");
+    kit_close(&kit);
+}
 
 static uint64_t fixed_now(void *user)
 {
@@ -311,6 +414,10 @@ static void callbacks_change_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(min_tokens_hides_length),
+        cmocka_unit_test(a_session_ends_with_its_inputs),
+        cmocka_unit_test(a_session_grows_by_a_page),
+        cmocka_unit_test(a_reset_forgets_what_a_connector_has),
         cmocka_unit_test(a_reset_that_is_refused),
         cmocka_unit_test(reset_in_parts),
         cmocka_unit_test(a_swapped_prompt_is_not_cut),

@@ -36,6 +36,7 @@ static void *build_meta(void *user, const quire_step *step)
 {
     assert_ptr_equal(user, &kit);
     assert_ptr_equal(step, kit.step == NULL ? step : kit.step); /* always the same place */
+    assert_null(step->encoder_connector_meta); /* nobody is shown that of the step before */
     return told;
 }
 

@@ -219,6 +219,27 @@ static void preempted_by_the_caller(void **state)
     }
 }
 
+/* Five blocks: a and b have two each, c one. a takes that of c, b finds none and goes. */
+static void by_the_caller_and_by_the_step(void **state)
+{
+    (void)state;
+    quire_sched_config config = config_of();
+    config.num_swap_blocks = 0;
+    config.cache->num_blocks = 6;
+    kit_open(&kit, &config);
+    kit_add(&kit, "a", 8);
+    quire_req b = kit_add(&kit, "b", 8);
+    quire_req c = kit_add(&kit, "c", 2);
+    kit_run(&kit, 1);
+    assert_int_equal(quire_sched_preempt(kit.sched, c, QUIRE_PREEMPT_RECOMPUTE), QUIRE_OK);
+    kit_step(&kit);
+    assert_string_equal(kit_shown_step(&kit), "a:1");
+    assert_int_equal(kit.step->num_preempted, 2);
+    assert_true(kit.step->preempted[0] == c && kit.step->preempted[1] == b);
+    kit_answer(&kit, kit.step->step, 1);
+    kit_close(&kit);
+}
+
 static void swap_is_refused(void **state)
 {
     (void)state;
@@ -302,11 +323,17 @@ static void ends_before_its_copies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(admits_below_one_mark),   cmocka_unit_test(preempts_above_the_other),
-        cmocka_unit_test(one_runs_at_any_level),   cmocka_unit_test(refused_in_the_vllm_profile),
-        cmocka_unit_test(victims_are_chosen),      cmocka_unit_test(least_recent_goes),
-        cmocka_unit_test(preempted_by_the_caller), cmocka_unit_test(swap_is_refused),
-        cmocka_unit_test(offloaded_until_resumed), cmocka_unit_test(ends_before_its_copies),
+        cmocka_unit_test(admits_below_one_mark),
+        cmocka_unit_test(preempts_above_the_other),
+        cmocka_unit_test(one_runs_at_any_level),
+        cmocka_unit_test(refused_in_the_vllm_profile),
+        cmocka_unit_test(victims_are_chosen),
+        cmocka_unit_test(least_recent_goes),
+        cmocka_unit_test(preempted_by_the_caller),
+        cmocka_unit_test(swap_is_refused),
+        cmocka_unit_test(offloaded_until_resumed),
+        cmocka_unit_test(ends_before_its_copies),
+        cmocka_unit_test(by_the_caller_and_by_the_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -437,6 +437,70 @@ static void session_stale_hash(void **state)
     }
 }
 
+/* The eos token comes twice, the second time with a step that was in flight when the session
+ * stopped: vLLM stops it again. Its pages count once all the same, and it goes on. */
+static void session_that_stops_again(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
+        variant v = variant_of(QR_QUIRK(STALE_OUTPUTS) | QR_QUIRK(SESSION_KEEPS_AHEAD), i);
+        quire_sched_config config = kit_config(&kit);
+        config.async_scheduling = QUIRE_ON;
+        config.max_batches = 3;
+        open_variant(config, &v);
+        kit.params.is_resumable = 1;
+        kit.params.has_eos = 1;
+        kit.params.eos_token_id = 2;
+        quire_req req = kit_add(&kit, "s", 9);
+        kit_step(&kit);
+        uint64_t first = kit.step->step;
+        kit_step(&kit);
+        kit_answer(&kit, first, 2);
+        assert_int_equal(kit_info(&kit, req).status, QUIRE_REQ_WAITING_FOR_STREAMING);
+        kit_answer(&kit, first + 1, 2);
+        assert_int_equal(kit_info(&kit, req).status, QUIRE_REQ_WAITING_FOR_STREAMING);
+        assert_int_equal(quire_sched_continue(kit.sched, req, kit_params(&kit, "t", 5)), QUIRE_OK);
+        kit_run(&kit, 7);
+        assert_int_equal(kit.step->num_reqs, 1);
+        kit_close(&kit);
+    }
+}
+
+/* ---- LORA_OF_STEP ------------------------------------------------------------ */
+
+/* One adapter at a time. b comes while a is in no step, since it seems to have all its tokens; but
+ * with min_tokens vLLM goes on. Now two run, each with its own adapter. c has a third one, and
+ * waits in any case. */
+static void lora_of_step(void **state)
+{
+    (void)state;
+    for (uint32_t i = 2; i < NUM_VARIANTS; i++) { /* with MIN_TOKENS_HIDES_LENGTH */
+        variant v = variant_of(QR_QUIRK(LORA_OF_STEP), i);
+        quire_sched_config config = kit_config(&kit);
+        config.async_scheduling = QUIRE_ON;
+        config.max_batches = 3;
+        config.max_loras = 1;
+        open_variant(config, &v);
+        kit.params.lora_id = 1;
+        kit.params.max_tokens = 1;
+        kit.params.min_tokens = 4;
+        kit_add(&kit, "a", 5);
+        kit_step(&kit);
+        kit.params.lora_id = 2;
+        kit.params.max_tokens = 9;
+        kit_add(&kit, "b", 5);
+        kit_step(&kit);
+        assert_string_equal(kit_shown_step(&kit), v.has_bug ? "b:5" : "");
+        kit_answer(&kit, 1, 7);
+        kit_answer(&kit, 2, 7);
+        kit.params.lora_id = 3;
+        kit_add(&kit, "c", 5);
+        kit_step(&kit);
+        assert_string_equal(kit_shown_step(&kit), v.has_bug ? "a:1 b:1" : "a:1");
+        kit_close(&kit);
+    }
+}
+
 /* ---- ENCODER_FREES_AGAIN ---------------------------------------------------- */
 
 static quire_req add_with_sound(const char *id, const char *sound, uint32_t length)
@@ -522,6 +586,8 @@ int main(void)
         cmocka_unit_test(load_that_lost_its_tokens_is_loaded_again),
         cmocka_unit_test(load_that_lost_its_tokens_has_a_hit),
         cmocka_unit_test(session_stale_hash),
+        cmocka_unit_test(session_that_stops_again),
+        cmocka_unit_test(lora_of_step),
         cmocka_unit_test(encoder_frees_again),
         cmocka_unit_test(an_encoder_sees_more_than_the_decoder),
     };

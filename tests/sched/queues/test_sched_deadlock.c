@@ -213,6 +213,33 @@ static void turns_begin_again_when_all_have_given_way(void **state)
     kit_close(&s.kit);
 }
 
+/* As above, but somebody ends before the blocks are back: nobody takes turns any more. */
+static void turns_end_when_somebody_ends(void **state)
+{
+    (void)state;
+    starving s;
+    quire_block taken[3];
+    quire_sched_config config = begin_starving(&s, seed, 1);
+    kit_open(&s.kit, &config);
+    quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(s.kit.sched));
+    assert_int_equal(quire_pool_get_new_blocks(pool, COUNT(taken), taken), QUIRE_OK);
+    s.kit.params.skip_reading_prefix = 1;
+    quire_req reqs[] = {add_one(&s, 0, 44, 20), add_one(&s, 1, 44, 20)};
+    for (uint32_t i = 0; !s.kit.sched->deadlock.is_active; i++) {
+        assert_true(i < 20);
+        run_one(&s, 7);
+    }
+    quire_req c = add_one(&s, 2, 44, 0);
+    assert_int_equal(quire_sched_finish(s.kit.sched, &c, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
+                     QUIRE_OK);
+    assert_int_equal(quire_pool_free_blocks(pool, taken, COUNT(taken)), QUIRE_OK);
+    run_one(&s, 7);
+    for (uint32_t i = 0; i < COUNT(reqs); i++)
+        assert_int_equal(kit_info(&s.kit, reqs[i]).status, QUIRE_REQ_WAITING_FOR_REMOTE_KVS);
+    assert_true(run_until(&s, 3) < 20);
+    kit_close(&s.kit);
+}
+
 /* vLLM #45388: a and b are loaded. a stands first, has 5 blocks and needs 6 more, of which one is
  * free. b, behind it, has 7 blocks and needs no more. vLLM stops at a, so b never runs, and nothing
  * ever changes. In the default profile b is admitted, ends, and then a is. */
@@ -252,6 +279,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(everybody_ends),
         cmocka_unit_test(a_session_gives_way_first),
         cmocka_unit_test(turns_begin_again_when_all_have_given_way),
+        cmocka_unit_test(turns_end_when_somebody_ends),
         cmocka_unit_test(a_head_that_does_not_fit_hides_no_loaded_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

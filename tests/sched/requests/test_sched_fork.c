@@ -221,6 +221,55 @@ static void children_of_others_wait(void **state)
     close_empty(&kit);
 }
 
+/* A part of the parent's prompt is in flight: its blocks are not filled yet. */
+static void children_wait_for_a_part_in_flight(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    quire_sched_config config = fork_config(&kit);
+    config.max_num_batched_tokens = 8;
+    kit_open(&kit, &config);
+    quire_req a = kit_add(&kit, "a", 13);
+    kit_step(&kit);
+    assert_string_equal(kit_shown_step(&kit), "a:8");
+    assert_waits(&kit, a, fork_of(&kit, a, "early"));
+    kit_answer(&kit, kit.step->step, 3);
+    quire_req late = fork_of(&kit, a, "late");
+    assert_int_equal(kit_info(&kit, late).status, QUIRE_REQ_RUNNING);
+    close_empty(&kit);
+}
+
+/* Six blocks: a and its child c share two and take one each, w has two and finds no third. The
+ * parent, which is in the step already, gives its own; then the child is the first of the step, and
+ * still a new one. */
+static void a_child_is_new_where_its_parent_left_the_step(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    quire_sched_config config = fork_config(&kit);
+    config.policy = QUIRE_POLICY_PRIORITY;
+    config.cache->num_blocks = 7;
+    kit_open(&kit, &config);
+    kit.params.priority = 9;
+    quire_req a = kit_add(&kit, "a", 7);
+    kit_run(&kit, 7);
+    kit.params.priority = 1;
+    kit_add(&kit, "w", 8);
+    kit_run(&kit, 7);
+    fork_of(&kit, a, "c");
+    assert_string_equal(kit_shown_queue(&kit, 0), "a c w");
+    kit_step(&kit);
+    assert_int_equal(kit.step->num_preempted, 1);
+    assert_true(kit.step->preempted[0] == a);
+    assert_string_equal(kit_shown_step(&kit), "c:1 w:1");
+    assert_int_equal(kit.step->kinds[0], QUIRE_STEP_NEW);
+    assert_int_equal(kit.step->kinds[1], QUIRE_STEP_RUNNING);
+    assert_int_equal(kit.step->blocks[0].count, 3);
+    assert_int_equal(kit.step->blocks[1].count, 1);
+    kit_answer(&kit, kit.step->step, 4);
+    close_empty(&kit);
+}
+
 static void a_child_that_waits_finds_its_prefix(void **state)
 {
     (void)state;
@@ -373,6 +422,8 @@ int main(void)
         cmocka_unit_test(blocks_of_lookahead_are_not_shared),
         cmocka_unit_test(a_beam_goes_on_with_another_token),
         cmocka_unit_test(children_of_others_wait),
+        cmocka_unit_test(children_wait_for_a_part_in_flight),
+        cmocka_unit_test(a_child_is_new_where_its_parent_left_the_step),
         cmocka_unit_test(a_child_that_waits_finds_its_prefix),
         cmocka_unit_test(async_children_wait_for_steps_in_flight),
         cmocka_unit_test(a_grammar_is_asked_first),

@@ -1,6 +1,7 @@
 /* sched/requests/test_sched_hashes.c - hashes that the caller has made, and prompts of
  * embeddings: the same
  * names for blocks as a chain gives that hashes the whole text in one call. */
+#include "sched/sched.h"
 #include "sched/sched_kit.h"
 
 enum { MAX_TOKENS = 3000, ROW = 6 };
@@ -184,6 +185,91 @@ static void images_on_many_pages(void **state)
     kit_close(&kit);
 }
 
+/* ---- pages ----------------------------------------------------------------------- */
+
+/* A request that waits is looked up in every step: its hashes are copied from their pages once. */
+static void all_hashes_stay_where_they_were_copied(void **state)
+{
+    (void)state;
+    quire_sched_config config = hashes_config(QUIRE_HASH_SHA256);
+    config.cache->max_model_len = MAX_TOKENS;
+    config.cache->num_blocks = 2 * MAX_TOKENS / KIT_BLOCK;
+    kit_open(&kit, &config);
+    quire_request_params p = text_params("a", 2500);
+    quire_req req = add(&p);
+    qr_text_store *store = &kit.sched->texts.store;
+    const qr_request *r = &kit.sched->table.requests[quire_req_index(req)];
+    uint32_t n = r->kv.num_hashes;
+    assert_true(n > store->page_hashes);
+    for (uint32_t i = 0; i < n; i++)
+        assert_memory_equal(qr_text_all_hashes(store, &r->text, n) + i * store->digest_bytes,
+                            qr_text_hash(store, &r->text, i), store->digest_bytes);
+    unsigned char first = store->all_row[0];
+    store->all_row[0] ^= 1;
+    assert_int_equal(qr_text_all_hashes(store, &r->text, n)[0], first ^ 1);
+    qr_text_hashes_change(store, &r->text);
+    assert_int_equal(qr_text_all_hashes(store, &r->text, n)[0], first);
+    kit_close(&kit);
+}
+
+static void a_text_that_was_released_has_no_tail(void **state)
+{
+    (void)state;
+    quire_sched_config config = hashes_config(QUIRE_HASH_SHA256);
+    uint32_t pages[KIT_LEN];
+    qr_text own = {.pages = pages};
+    kit_open(&kit, &config);
+    qr_text_store *store = &kit.sched->texts.store;
+    uint32_t num_free = store->num_free;
+    assert_true(qr_text_reserve(store, &own, 3));
+    qr_text_append(store, &own, text, 3);
+    assert_non_null(own.tail);
+    qr_text_release(store, &own);
+    assert_null(own.tail);
+    assert_int_equal(own.num_tokens + own.num_pages, 0);
+    assert_int_equal(store->num_free, num_free);
+    kit_close(&kit);
+}
+
+/* ---- sessions --------------------------------------------------------------------- */
+
+/* Whether an input with one image may follow a prompt with two: each needs 24 bytes and its name,
+ * adapter and salt 24 bytes each. */
+static int continue_with_image(uint32_t max_extra_bytes)
+{
+    static const char *const names = "abc";
+    quire_sched_config config = kit_config(&kit);
+    quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
+    quire_hasher_destroy(kit.hasher);
+    hasher.block_size = KIT_BLOCK;
+    hasher.max_extra_bytes = max_extra_bytes;
+    assert_int_equal(quire_hasher_create(&hasher, NULL, &kit.hasher), QUIRE_OK);
+    config.hasher = kit.hasher;
+    config.encoder_compute_budget = 8;
+    config.encoder_cache_size = 8;
+    kit_open(&kit, &config);
+    quire_mm_input images[3];
+    for (uint32_t i = 0; i < 3; i++)
+        images[i] = (quire_mm_input){.feature = {{&names[i], 1}, i % 2, 1}};
+    quire_request_params p = text_params("s", 5);
+    p.is_resumable = 1;
+    p.mm_inputs = images;
+    p.num_mm_inputs = 2;
+    quire_req req = add(&p);
+    p.mm_inputs = &images[2];
+    p.num_mm_inputs = 1;
+    int status = quire_sched_continue(kit.sched, req, &p);
+    kit_close(&kit);
+    return status;
+}
+
+static void keys_of_inputs_are_checked_before(void **state)
+{
+    (void)state;
+    assert_int_equal(continue_with_image(5 * 24 + 3), QUIRE_OK);
+    assert_int_equal(continue_with_image(5 * 24 + 2), QUIRE_E_RANGE);
+}
+
 /* ---- embeddings ---------------------------------------------------------------- */
 
 /* n rows, then output up to 20 tokens: every block has the name that one call gives it. */
@@ -261,6 +347,9 @@ int main(void)
         cmocka_unit_test(hashes_that_cannot_be),
         cmocka_unit_test(keys_are_checked_before),
         cmocka_unit_test(images_on_many_pages),
+        cmocka_unit_test(all_hashes_stay_where_they_were_copied),
+        cmocka_unit_test(a_text_that_was_released_has_no_tail),
+        cmocka_unit_test(keys_of_inputs_are_checked_before),
         cmocka_unit_test(embeddings_name_their_blocks),
         cmocka_unit_test(no_sessions_of_embeddings),
     };
