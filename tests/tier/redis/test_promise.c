@@ -1,6 +1,7 @@
 /* tier/redis/test_promise.c - TLS takes bytes before it says so: what was begun must be gone on
  * with, also when the one who asked for it does not wait any longer. Else a command goes out with
- * the beginning of another. (Linked so that qr_tls_send and its kin come here.) */
+ * the beginning of another. The same where a socket takes a byte, and where it takes none. (Linked
+ * so that qr_tls_send and its kin come here.) */
 #include "base/unit.h"
 #include "tier/core/faulty.h"
 #include "tier/redis/redis.h"
@@ -11,6 +12,8 @@
 ssize_t __wrap_qr_tls_send(void *session, const void *bytes, size_t n);
 ssize_t __wrap_qr_tls_receive(void *session, void *bytes, size_t n);
 void __wrap_qr_tls_detach(void *session);
+ssize_t __real_qr_socket_send(qr_socket *s, struct iovec *pieces, int n);
+ssize_t __wrap_qr_socket_send(qr_socket *s, struct iovec *pieces, int n);
 
 static char promised[4096];
 static size_t num_promised;
@@ -36,12 +39,19 @@ ssize_t __wrap_qr_tls_send(void *session, const void *bytes, size_t n)
 }
 
 static const char *answer = ""; /* of the server, in one piece */
+static size_t flood;            /* bytes that it says then */
 
 ssize_t __wrap_qr_tls_receive(void *session, void *bytes, size_t n)
 {
     size_t len = strlen(answer);
     (void)session;
     assert_true(len <= n);
+    if (len == 0 && flood > 0) {
+        n = n < flood ? n : flood;
+        memset(bytes, 'x', n);
+        flood -= n;
+        return (ssize_t)n;
+    }
     memcpy(bytes, answer, len);
     answer = "";
     return (ssize_t)len;
@@ -50,6 +60,18 @@ ssize_t __wrap_qr_tls_receive(void *session, void *bytes, size_t n)
 void __wrap_qr_tls_detach(void *session)
 {
     (void)session;
+}
+
+static bool takes_a_byte; /* and then no more */
+
+ssize_t __wrap_qr_socket_send(qr_socket *s, struct iovec *pieces, int n)
+{
+    struct iovec one = {pieces[0].iov_base, 1};
+    if (!takes_a_byte)
+        return __real_qr_socket_send(s, pieces, n);
+    ssize_t got = __real_qr_socket_send(s, &one, 1);
+    s->can_write = false;
+    return got;
 }
 
 /* ---- a link with two jobs -------------------------------------------------- */
@@ -157,6 +179,52 @@ static void begun_loads_are_sent(void **state)
     }
 }
 
+/* One byte is enough: the rest follows, and not the next command. */
+static void a_byte_is_a_beginning(void **state)
+{
+    (void)state;
+    task a;
+    task b;
+    open_line();
+    begin_task(&a, QUIRE_TIER_LOAD, 1);
+    takes_a_byte = true;
+    pump(false);
+    takes_a_byte = false;
+    assert_int_equal(num_sent, 1);
+    begin_task(&b, QUIRE_TIER_FIND, 2);
+    qr_batch_cancel(&redis->net, qr_net_find(&redis->net, &a.job));
+    assert_int_equal(a.io.status, QUIRE_TIER_CANCELLED);
+    pump(false);
+    assert_int_equal(line->state, QR_LINK_READY);
+    assert_memory_equal(sent, "*2\r\n$3\r\nGET\r\n", 13);
+    assert_int_equal(line->num_calls, 2);
+    close_line();
+}
+
+/* Nothing of it is sent yet: nothing will be. */
+static void loads_not_begun_leave(void **state)
+{
+    (void)state;
+    for (int is_late = 0; is_late < 2; is_late++) {
+        task a;
+        task b;
+        open_line();
+        begin_task(&a, QUIRE_TIER_LOAD, 1);
+        assert_int_equal(line->num_calls, 1);
+        if (is_late != 0)
+            redis->net.now_ns = 2000;
+        qr_batch_cancel(&redis->net, qr_net_find(&redis->net, &a.job));
+        assert_int_equal(a.io.status, is_late != 0 ? QUIRE_TIER_FAILED : QUIRE_TIER_CANCELLED);
+        assert_int_equal(line->num_calls, 0);
+        redis->net.now_ns = 1;
+        begin_task(&b, QUIRE_TIER_FIND, 2);
+        pump(false);
+        assert_memory_equal(sent, "*2\r\n$6\r\nSTRLEN\r\n", 16);
+        assert_int_equal(line->num_calls, 1);
+        close_line();
+    }
+}
+
 /* A store's memory is its user's again: its link is closed, before anything else is sent. */
 static void begun_stores_close(void **state)
 {
@@ -178,11 +246,34 @@ static void begun_stores_close(void **state)
     close_line();
 }
 
+/* A server that sends without end: others have their turn all the same. */
+static void floods_are_read_in_turns(void **state)
+{
+    enum { MUCH = 128 << 20, TURN = 32 << 20 };
+    (void)state;
+    task a;
+    open_line();
+    begin_task(&a, QUIRE_TIER_LOAD, 1);
+    pump(false);
+    answer = "$536870912\r\n"; /* a value that is not the block's */
+    flood = MUCH;
+    line->socket.can_read = true;
+    for (size_t left = flood; left > MUCH / 2; left = flood) {
+        redis->net.has_more = false;
+        pump(false);
+        assert_true(redis->net.has_more);
+        assert_in_range(left - flood, 1, TURN);
+    }
+    flood = 0;
+    close_line();
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(begun_loads_are_sent),
-        cmocka_unit_test(begun_stores_close),
+        cmocka_unit_test(begun_loads_are_sent),     cmocka_unit_test(a_byte_is_a_beginning),
+        cmocka_unit_test(loads_not_begun_leave),    cmocka_unit_test(begun_stores_close),
+        cmocka_unit_test(floods_are_read_in_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -448,6 +448,25 @@ static void configs_are_checked(void **state)
     assert_int_equal(quire_tier_redis_create(NULL, 0, NULL, NULL), QUIRE_E_ARGUMENT);
 }
 
+/* Each by itself: the longest, and one more. */
+static void times_have_an_end(void **state)
+{
+    (void)state;
+    static const uint64_t day = UINT64_C(86400000000000);
+    quire_tier_redis_config c = good_config();
+    uint64_t *const times[] = {&c.connect_ns, &c.refresh_ns, &c.breaker_ns, &c.late_ns,
+                               &c.usage_ns,   &c.ttl_ms,     &c.wait_ns};
+    for (size_t i = 0; i < COUNT(times); i++) {
+        uint64_t longest = times[i] == &c.ttl_ms ? day / 1000000 * 3650 : day;
+        c = good_config();
+        *times[i] = longest + 1;
+        expect_config(&c, QUIRE_E_CONFIG);
+        assert_non_null(strstr(quire_refusal(), "invalid time"));
+        *times[i] = longest;
+        expect_config(&c, QUIRE_OK);
+    }
+}
+
 static void password_files_are_private(void **state)
 {
     (void)state;
@@ -561,6 +580,7 @@ int main(void)
         cmocka_unit_test(servers_name_servers), cmocka_unit_test(sockets_are_tuned),
         cmocka_unit_test(configs_are_checked),  cmocka_unit_test(password_files_are_private),
         cmocka_unit_test(common_has_no_ops),    cmocka_unit_test(stuck_nodes_leave_room),
+        cmocka_unit_test(times_have_an_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

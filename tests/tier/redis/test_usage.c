@@ -118,6 +118,31 @@ static void usage_of_a_cluster(void **state)
     redis_forget_all(s, NODES);
 }
 
+/* The first of two servers does not say any more how full it is: the other one is asked in its own
+ * time, while no job wakes the tier up. */
+static void usage_of_the_others(void **state)
+{
+    (void)state;
+    enum { NODES = 2, KEYS = 40 };
+    redis_server s[NODES];
+    char said[256];
+    redis_tier t = {.config.usage_ns = USAGE_NS};
+    redis_start_cluster(s, NODES, NULL, NULL);
+    redis_tier_open(&t, s, NODES);
+    redis_await_stores(&t, 0, KEYS);
+    (void)await_keys(&t, KEYS);
+    redis_expect(s[0].port, "+OK", "ACL", "SETUSER", "default", "-info", "-dbsize", NULL);
+    redis_sleep_ms(10 * USAGE_NS / 1000000);
+    redis_say(s[1].port, said, "DBSIZE", NULL);
+    int num_others = atoi(said + 1);
+    assert_in_range(num_others, 1, KEYS - 1);
+    redis_expect(s[1].port, "+OK", "FLUSHALL", NULL);
+    (void)await_keys(&t, (uint64_t)(KEYS - num_others));
+    assert_non_null(strstr(t.log, "INFO or DBSIZE"));
+    redis_tier_close(&t);
+    redis_forget_all(s, NODES);
+}
+
 /* ---- a server that lies ---------------------------------------------------- */
 
 typedef struct lie {
@@ -200,6 +225,7 @@ int main(void)
         cmocka_unit_test(usage_is_the_servers),
         cmocka_unit_test(usage_may_be_forbidden),
         cmocka_unit_test(usage_of_a_cluster),
+        cmocka_unit_test(usage_of_the_others),
     };
     int failed = cmocka_run_group_tests(fakes, NULL, NULL);
     if (failed != 0)
