@@ -43,6 +43,18 @@ static void test_a_hole_ends_the_hit(void **state)
     }
 }
 
+static void test_failed_stores_are_counted(void **state)
+{
+    (void)state;
+    world *w = world_make((world_config){0});
+    world_request prompt = world_draw(w, 2);
+    faulty_set(w->parts[0], FAULTY_FAIL, 1000);
+    world_put_below(w, &prompt);
+    assert_int_equal(world_stats(w).tiers[0].stored_blocks, 0);
+    assert_int_equal(world_stats(w).tiers[0].failed_blocks, 2);
+    world_close(w);
+}
+
 static void test_late_is_left_behind(void **state)
 {
     (void)state;
@@ -240,6 +252,27 @@ static void test_stores_leave_room(void **state)
     assert_true(num_seen > 0);
 }
 
+/* All places for stores are taken: what comes new is counted as dropped, and so is what is a hit of
+ * the CPU pool and was never stored. */
+static void test_dropped_stores_are_counted(void **state)
+{
+    (void)state;
+    world *w = world_make((world_config){.num_cpu_blocks = 61});
+    world_request prompt = world_draw(w, 60);
+    faulty_hold(w->parts[0], true);
+    world_admit(w, world_add(w, &prompt), 0);
+    assert_int_equal(world_stats(w).tiers[0].dropped_blocks, 0);
+    prompt.num_hashes = 10;
+    for (uint32_t k = 0; k < 10; k++)
+        prompt.hashes[k][0] ^= 1;
+    for (uint32_t i = 1; i <= 3; i++) {
+        assert_int_equal(world_admit(w, world_add(w, &prompt), 0), i == 1 ? 0 : 10 * WORLD_TOKENS);
+        assert_int_equal(world_stats(w).tiers[0].dropped_blocks, 10 * i);
+    }
+    faulty_hold(w->parts[0], false);
+    world_close(w);
+}
+
 /* A tier that takes one job at a time is full while it looks for something; stores come after. */
 static void test_stores_after_a_search(void **state)
 {
@@ -296,6 +329,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_failed_is_a_miss_for_ever),
         cmocka_unit_test(test_a_hole_ends_the_hit),
+        cmocka_unit_test(test_failed_stores_are_counted),
         cmocka_unit_test(test_late_is_left_behind),
         cmocka_unit_test(test_a_hung_tier_does_not_stop_the_next),
         cmocka_unit_test(test_hung_stores_leave_room),
@@ -303,6 +337,7 @@ int main(void)
         cmocka_unit_test(test_a_full_cpu_pool_holds_nobody_up),
         cmocka_unit_test(test_all_tiers_dead_is_as_none),
         cmocka_unit_test(test_stores_leave_room),
+        cmocka_unit_test(test_dropped_stores_are_counted),
         cmocka_unit_test(test_stores_after_a_search),
         cmocka_unit_test(test_reset_with_jobs_out),
     };

@@ -270,6 +270,9 @@ static void test_tiers_know_who_waits(void **state)
     world_admit(w, r, 0);
     assert_int_equal(g_expected_calls, 2);
     assert_int_equal(g_expected_keys, 0);
+    prompt.num_local = 20 * WORLD_TOKENS; /* the engine has it: nothing is needed */
+    assert_false(world_ask(w, world_add(w, &prompt)));
+    assert_int_equal(g_expected_calls, 2);
     world_close(w);
 }
 
@@ -278,9 +281,10 @@ static void test_tiers_know_who_waits(void **state)
 static void test_nothing_is_stored_twice(void **state)
 {
     (void)state;
-    world *w = world_make((world_config){0});
+    world *w = world_make((world_config){.num_tiers = 2});
     world_request prompt = world_draw(w, 12);
     faulty_set_delay(w->parts[0], 5);
+    faulty_set_delay(w->parts[1], 5);
     world_request *r = world_add(w, &prompt);
     assert_false(world_ask(w, r));
     world_admit(w, r, 0);
@@ -291,6 +295,7 @@ static void test_nothing_is_stored_twice(void **state)
     }
     world_drain(w);
     assert_int_equal(world_tier_keys(w, 0, QUIRE_TIER_STORE, QUIRE_TIER_DONE), 12);
+    assert_int_equal(world_tier_keys(w, 1, QUIRE_TIER_STORE, QUIRE_TIER_DONE), 12);
     world_close(w);
 }
 
