@@ -24,6 +24,11 @@ bool world_chance(world *w, uint32_t percent)
     return world_draw(w, 100) < percent;
 }
 
+static uint32_t block_tokens(const world *w)
+{
+    return w->setup.block_tokens == 0 ? BLOCK : w->setup.block_tokens;
+}
+
 /* ---- content ---------------------------------------------------------------- */
 
 /* Of a block whose last token is number end - 1. */
@@ -226,13 +231,14 @@ static void schedule(world *w)
 /* What the request relies on is there. */
 static void check_part(const world *w, const world_part *part, uint32_t g)
 {
-    for (uint32_t b = 0; b * BLOCK < part->num_computed; b++) {
-        uint32_t end = (b + 1) * BLOCK < part->num_computed ? (b + 1) * BLOCK : part->num_computed;
+    uint32_t size = block_tokens(w);
+    for (uint32_t b = 0; b * size < part->num_computed; b++) {
+        uint32_t end = (b + 1) * size < part->num_computed ? (b + 1) * size : part->num_computed;
         quire_block block = part->rows[g][b];
         uint32_t before = part->num_computed < WINDOW ? 0 : part->num_computed - (WINDOW - 1);
         if (w->setup.is_chunked)
             before = part->num_computed / CHUNK * CHUNK;
-        bool is_needed = g == 0 || (b + 1) * BLOCK > before;
+        bool is_needed = g == 0 || (b + 1) * size > before;
         if (block == QUIRE_NULL_BLOCK) {
             assert_false(is_needed);
             continue;
@@ -249,8 +255,9 @@ static void check_part(const world *w, const world_part *part, uint32_t g)
 static void write_part(world *w, const world_part *part, uint32_t g)
 {
     uint32_t last = part->num_computed + part->num_new;
-    for (uint32_t b = part->num_computed / BLOCK; b * BLOCK < last; b++) {
-        uint32_t end = (b + 1) * BLOCK < last ? (b + 1) * BLOCK : last;
+    uint32_t size = block_tokens(w);
+    for (uint32_t b = part->num_computed / size; b * size < last; b++) {
+        uint32_t end = (b + 1) * size < last ? (b + 1) * size : last;
         quire_block block = part->rows[g][b];
         assert_true(block != QUIRE_NULL_BLOCK);
         if (end <= part->request->num_tokens)
@@ -445,7 +452,7 @@ quire_sched_config world_sched_config(world *w)
     w->cache_config = (quire_cache_config)QUIRE_CACHE_CONFIG_INIT;
     config.cache = &w->cache_config;
     w->groups[0] = (quire_group_config){.spec = {.kind = QUIRE_LAYER_FULL,
-                                                 .block_size = BLOCK,
+                                                 .block_size = block_tokens(w),
                                                  .num_kv_heads = 1,
                                                  .head_size = 2,
                                                  .dtype = QUIRE_DTYPE_FLOAT32}};
@@ -472,6 +479,7 @@ quire_sched_config world_sched_config(world *w)
     config.max_num_batched_tokens = 48;
     config.async_scheduling = w->setup.is_async ? QUIRE_ON : QUIRE_OFF;
     config.max_requests = WORLD_MAX_REQUESTS;
+    config.max_pins = w->setup.max_pins;
     return config;
 }
 
@@ -481,13 +489,24 @@ static uint64_t world_now(void *user)
     return w->clock;
 }
 
+/* More than the offload has. */
+static int promise_more(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
+                        uint32_t *is_async)
+{
+    const quire_connector *c = quire_offload_connector(user);
+    int err = c->get_num_new_matched_tokens(user, req, num_local, num_external, is_async);
+    *num_external += 2 * BLOCK;
+    *is_async = 1;
+    return err;
+}
+
 void world_open(world *w, const world_setup *setup)
 {
     memset(w, 0, sizeof *w);
     w->setup = *setup;
     w->random = setup->seed;
     quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
-    hasher.block_size = BLOCK;
+    hasher.block_size = block_tokens(w);
     assert_int_equal(quire_hasher_create(&hasher, NULL, &w->hasher), QUIRE_OK);
     quire_sched_config sched = world_sched_config(w);
     w->device = (quire_device){&DEVICE, w};
@@ -506,6 +525,8 @@ void world_open(world *w, const world_setup *setup)
     quire_connector connector = *quire_offload_connector(w->offload);
     if (setup->saves_nothing)
         connector.request_preempted = NULL;
+    if (setup->promises_more)
+        connector.get_num_new_matched_tokens = promise_more;
     sched.connector = &connector;
     assert_int_equal(quire_sched_create(&sched, NULL, &w->sched), QUIRE_OK);
     assert_int_equal(quire_offload_bind(w->offload, w->sched), QUIRE_OK);

@@ -49,6 +49,9 @@ typedef struct world_setup {
     bool has_no_mark;       /* the device cannot tell where its compute is */
     bool saves_nothing;     /* the connector is not told of preemptions */
     bool is_parallel;       /* context parallelism: a block has positions of several ranks */
+    bool promises_more;     /* the scheduler is told of two blocks that the CPU pool has not */
+    uint32_t max_pins;      /* of the scheduler */
+    uint32_t block_tokens;  /* 0: four */
 } world_setup;
 
 typedef struct world_request {
