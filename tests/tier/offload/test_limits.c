@@ -68,6 +68,56 @@ static void lazy_stores_look_no_further(void **state)
     world_close(w);
 }
 
+/* Blocks at the head of the engine's queue that have a key, and no copy. */
+static uint32_t count_missing(const world *w, uint32_t n)
+{
+    quire_block blocks[WORLD_MAX_BLOCKS];
+    quire_block found[WORLD_MAX_BLOCKS];
+    const quire_pool *gpu = quire_cache_get_pool(quire_sched_get_cache(w->sched));
+    const quire_pool *cpu = quire_cache_get_pool(quire_offload_cache(w->offload));
+    uint32_t num_missing = 0;
+    quire_pool_get_all_free_blocks(gpu, blocks, WORLD_MAX_BLOCKS);
+    assert_int_equal(quire_pool_find_same(cpu, gpu, blocks, n, found), QUIRE_OK);
+    for (uint32_t i = 0; i < n; i++)
+        num_missing += found[i] == QUIRE_NULL_BLOCK;
+    return num_missing;
+}
+
+static void run_in_time(world *w, uint32_t a_step)
+{
+    while (quire_sched_get_num_unfinished(w->sched) > 0 || w->num_flight > 0) {
+        world_turn(w);
+        if (world_stats(w).stores_in_flight == 0) /* those come back to the head */
+            assert_int_equal(count_missing(w, a_step), 0);
+    }
+}
+
+/* But of all that one step can take: no block is evicted without a copy. A window of ten tokens is
+ * in four blocks. */
+static void lazy_stores_come_in_time(void **state)
+{
+    (void)state;
+    for (uint32_t is_hybrid = 0; is_hybrid < 2; is_hybrid++) {
+        const uint32_t a_step = 48 / BLOCK + 4 * is_hybrid;
+        world *w = &the_world;
+        world_setup setup = world_quiet(QUIRE_OFFLOAD_LAZY, false);
+        setup.num_gpu = 128;
+        setup.num_cpu = 250;
+        setup.is_hybrid = is_hybrid != 0;
+        world_open(w, &setup);
+        for (uint32_t i = 0; i < 24; i++) {
+            world_ask(w, 100 * i, 30 + 5 * (i % 7), 3);
+            run_in_time(w, a_step);
+        }
+        for (uint32_t i = 0; i < 3; i++) /* these take a few blocks at a time */
+            world_ask(w, 10000 + 100 * i, 2, 90);
+        run_in_time(w, a_step);
+        assert_true(w->num_stores > 100);
+        world_drain(w);
+        world_close(w);
+    }
+}
+
 static size_t bytes_with(const quire_offload_config *config, quire_sched_config *sched,
                          uint32_t max_requests)
 {
@@ -95,6 +145,42 @@ static void requests_take_little_memory(void **state)
         size_t few = bytes_with(&config, &sched, 100);
         assert_true(bytes_with(&config, &sched, 200) - few < (size_t)100 * 4096);
     }
+    world_close(w);
+}
+
+/* Events of the engine's cache are no business of the CPU pool: it has no log of its own. */
+static void the_event_log_is_the_engines(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, false);
+    world_open(w, &setup);
+    quire_sched_config sched = world_sched_config(w);
+    quire_offload_config config = QUIRE_OFFLOAD_CONFIG_INIT;
+    config.num_cpu_blocks = 20;
+    config.sched = &sched;
+    size_t without = bytes_with(&config, &sched, 100);
+    sched.cache->event_log_bytes = 1 << 20;
+    assert_int_equal(bytes_with(&config, &sched, 100), without);
+    world_close(w);
+}
+
+/* A pin of the scheduler keeps blocks that no request has: the walker takes it for no fault. */
+static void a_pin_is_no_fault(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, true);
+    setup.max_pins = 1;
+    world_open(w, &setup);
+    const world_request *r = world_ask(w, 10, 42, 2);
+    assert_int_equal(quire_sched_pin(w->sched, r->req, UINT64_C(3600000000000)), QUIRE_OK);
+    run_all(w);
+    for (uint32_t i = 0; i < 8; i++)
+        world_turn(w); /* looks at every block */
+    assert_int_equal(quire_sched_get_usage(w->sched).active, 10);
+    forget_engine(w); /* which ends it */
+    world_drain(w);
     world_close(w);
 }
 
@@ -202,6 +288,26 @@ static void a_load_without_a_mark_is_lost(void **state)
     world_close(w);
 }
 
+/* The scheduler waits for tokens that the offload has not promised: all of them are lost, and the
+ * request computes. */
+static void what_nobody_promised_is_computed(void **state)
+{
+    (void)state;
+    for (uint32_t has_device = 0; has_device < 2; has_device++) {
+        world *w = &the_world;
+        world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, has_device != 0);
+        setup.promises_more = true;
+        world_open(w, &setup);
+        world_ask(w, 10, 42, 2);
+        world_drain(w); /* looks at the content of every block that is needed */
+        assert_int_equal(world_stats(w).failed_loads, 1);
+        assert_int_equal(world_stats(w).hit_tokens, 0);
+        assert_int_equal(world_stats(w).loads_in_flight, 0);
+        assert_int_equal(w->num_finished, 1);
+        world_close(w);
+    }
+}
+
 /* A request that is aborted while its load is on the way keeps its blocks until the load ends. The
  * walker knows them, so that it finds a block that is nobody's. */
 static void an_aborted_load_keeps_its_blocks(void **state)
@@ -284,11 +390,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stores_hold_a_part_of_the_engine),
         cmocka_unit_test(lazy_stores_look_no_further),
+        cmocka_unit_test(lazy_stores_come_in_time),
         cmocka_unit_test(requests_take_little_memory),
+        cmocka_unit_test(the_event_log_is_the_engines),
+        cmocka_unit_test(a_pin_is_no_fault),
         cmocka_unit_test(a_device_may_hang_again),
         cmocka_unit_test(a_late_load_is_left_behind),
         cmocka_unit_test(loads_of_a_reset_do_not_count),
         cmocka_unit_test(a_load_without_a_mark_is_lost),
+        cmocka_unit_test(what_nobody_promised_is_computed),
         cmocka_unit_test(an_aborted_load_keeps_its_blocks),
         cmocka_unit_test(chunks_are_whole),
         cmocka_unit_test(nothing_is_told_of_strangers),

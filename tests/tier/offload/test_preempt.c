@@ -187,6 +187,61 @@ static void what_is_too_large_is_not_saved(void **state)
     }
 }
 
+/* The blocks of all groups count. Those that left a window are not there any more. */
+static void groups_are_too_large_together(void **state)
+{
+    (void)state;
+    uint32_t num_close = 0;
+    for (uint32_t num_cpu = 20; num_cpu <= 44; num_cpu += 2) {
+        world *w = &the_world;
+        world_setup setup = setup_of(4);
+        setup.num_cpu = num_cpu;
+        world_open(w, &setup);
+        const world_request *r = world_ask(w, 10, PROMPT, 20);
+        run_until(w, r, PROMPT + 4);
+        quire_block_span blocks[WORLD_MAX_GROUPS];
+        assert_int_equal(quire_sched_get_blocks(w->sched, r->req, blocks), QUIRE_OK);
+        uint32_t num_blocks = blocks[0].count;
+        for (uint32_t i = 0; i < blocks[1].count; i++)
+            num_blocks += blocks[1].ids[i] != QUIRE_NULL_BLOCK;
+        bool is_saved = num_blocks <= num_cpu / 2;
+        num_close += !is_saved && blocks[0].count <= num_cpu / 2;
+        assert_int_equal(quire_sched_preempt(w->sched, r->req, QUIRE_PREEMPT_SWAP),
+                         is_saved ? QUIRE_OK : QUIRE_FULL);
+        assert_int_equal(info_of(w, r).num_swapped_tokens > 0, is_saved);
+        world_drain(w);
+        world_close(w);
+    }
+    assert_true(num_close > 0);
+}
+
+/* A device that cannot tell where its compute is copies nothing: the request keeps its blocks until
+ * the device can. Of requests that the offload never saw it has nothing either. */
+static void without_a_mark_it_is_refused(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = setup_of(1 + 2);
+    world_open(w, &setup);
+    const world_request *r = world_ask(w, 10, PROMPT, 20);
+    run_until(w, r, PROMPT + 2);
+    for (uint32_t has_mark = 0; has_mark < 2; has_mark++) {
+        w->setup.has_no_mark = has_mark == 0;
+        for (uint64_t before = w->num_scheduled; w->num_scheduled == before;)
+            world_turn(w);
+        assert_int_equal(quire_sched_preempt(w->sched, r->req, QUIRE_PREEMPT_SWAP),
+                         has_mark != 0 ? QUIRE_OK : QUIRE_FULL);
+        assert_int_equal(info_of(w, r).num_swapped_tokens > 0, has_mark);
+        assert_int_equal(quire_offload_has_pending(w->offload), has_mark);
+    }
+    const quire_connector *c = quire_offload_connector(w->offload);
+    quire_block_span none = {0};
+    assert_int_equal(c->request_preempted(c->user, 12345, &none, BLOCK, 0), 0);
+    world_drain(w);
+    assert_int_equal(w->num_finished, 1);
+    world_close(w);
+}
+
 /* Requests that do not fit together preempt one another. Returns how many tokens were computed
  * beyond those that the requests have. */
 static uint64_t recomputed(uint32_t kind, bool saves_nothing, uint64_t *num_preempted)
@@ -240,6 +295,8 @@ int main(void)
         cmocka_unit_test(what_is_not_to_be_saved_is_not),
         cmocka_unit_test(without_room_it_is_refused),
         cmocka_unit_test(what_is_too_large_is_not_saved),
+        cmocka_unit_test(groups_are_too_large_together),
+        cmocka_unit_test(without_a_mark_it_is_refused),
         cmocka_unit_test(preempted_requests_compute_less_again),
     };
     return cmocka_run_group_tests_name("offload_preempt", tests, NULL, NULL);
