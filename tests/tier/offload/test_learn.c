@@ -27,7 +27,9 @@ typedef struct world {
     uint64_t block_ns; /* of loading */
     bool takes_stores; /* and has nothing */
     uint32_t num_stored;
+    uint32_t num_looked_up;
     bool has_device;
+    bool has_no_crcs; /* the device does not know them */
     quire_device_job *copying[64];
     uint32_t num_copying;
     quire_tier *tier;
@@ -56,8 +58,9 @@ static void toy_caps(void *self, quire_tier_caps *caps)
 
 static void toy_lookup(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found)
 {
-    const world *w = self;
+    world *w = self;
     (void)keys;
+    w->num_looked_up += n;
     memset(found, w->num_requests > 1 && !w->takes_stores, n); /* the first prompt is computed */
 }
 
@@ -72,7 +75,9 @@ static void toy_begin(void *self, quire_tier_ends *ends, quire_tier_job *job)
     world *w = self;
     if (job->op != QUIRE_TIER_LOAD) {
         for (uint32_t i = 0; i < job->num_ios; i++) {
-            if (w->has_device)
+            if (w->has_no_crcs)
+                assert_false(job->has_crcs);
+            else if (w->has_device)
                 assert_int_equal(job->has_crcs ? job->ios[i].crc : 0,
                                  crc_of(w, job->ios[i].memory));
             w->num_stored += w->takes_stores;
@@ -136,8 +141,10 @@ static uint32_t toy_poll(void *self, quire_device_job **jobs, uint32_t capacity)
     while (w->num_copying > 0 && n < capacity) {
         quire_device_job *job = w->copying[--w->num_copying];
         job->status = QUIRE_OK;
-        for (uint32_t i = 0; i < job->num_copies; i++)
-            job->copies[i].crc = crc_of(w, w->memory + (size_t)job->copies[i].slot * BLOCK_BYTES);
+        for (uint32_t i = 0; i < job->num_copies; i++) {
+            const void *slot = w->memory + (size_t)job->copies[i].slot * BLOCK_BYTES;
+            job->copies[i].crc = w->has_no_crcs ? 0 : crc_of(w, slot);
+        }
         jobs[n++] = job;
     }
     return n;
@@ -248,12 +255,15 @@ static void make_step(world *w)
     assert_int_equal(quire_sched_update(w->sched, step->step, &output, &outputs), QUIRE_OK);
 }
 
-static void add_prompt(world *w, uint32_t content)
+/* Of its blocks, half are of one content, the rest of another. */
+static void add_halves(world *w, uint32_t content, uint32_t rest)
 {
     static quire_token prompt[PROMPT];
     uint32_t number = ++w->num_requests;
-    for (uint32_t i = 0; i < PROMPT; i++)
-        prompt[i] = (quire_token)(i * 7 + content * 1000003);
+    for (uint32_t i = 0; i < PROMPT; i++) {
+        uint32_t which = i < PROMPT_BLOCKS / 2 * BLOCK_TOKENS ? content : rest;
+        prompt[i] = (quire_token)(i * 7 + which * 1000003);
+    }
     quire_req req;
     quire_request_params params = {.size = sizeof(quire_request_params),
                                    .id = {&number, sizeof number},
@@ -261,6 +271,11 @@ static void add_prompt(world *w, uint32_t content)
                                    .num_prompt_tokens = PROMPT,
                                    .max_tokens = 1};
     assert_int_equal(quire_sched_add(w->sched, &params, &req), QUIRE_OK);
+}
+
+static void add_prompt(world *w, uint32_t content)
+{
+    add_halves(w, content, content);
 }
 
 /* Returns how long it took. */
@@ -409,6 +424,63 @@ static void test_checksums_stay_with_their_blocks(void **state)
     close_world(&w);
 }
 
+/* A device that knows no checksums tells 0: the tier does not take that for one. */
+static void test_checksums_may_be_unknown(void **state)
+{
+    world w;
+    (void)state;
+    open_world_with(&w, 50000, QUIRE_OFF, false, QUIRE_ADMIT_ALL, true);
+    w.takes_stores = true;
+    w.has_no_crcs = true;
+    add_prompt(&w, 1);
+    (void)run_to_end(&w);
+    assert_int_equal(w.num_stored, PROMPT_BLOCKS);
+    close_world(&w);
+}
+
+/* The CPU pool has half of a prompt, and the tier what is behind: all of it is loaded. */
+static void test_a_tier_has_the_rest(void **state)
+{
+    world w;
+    quire_offload_stats stats = QUIRE_OFFLOAD_STATS_INIT;
+    (void)state;
+    open_world(&w, 50000, QUIRE_OFF, false);
+    add_prompt(&w, 1);
+    (void)run_to_end(&w);
+    assert_int_equal(quire_sched_reset_prefix_cache(w.sched, 0, 0), QUIRE_OK);
+    add_halves(&w, 1, 2);
+    (void)run_to_end(&w);
+    assert_int_equal(quire_offload_get_stats(w.offload, &stats), QUIRE_OK);
+    assert_int_equal(stats.hit_tokens, PROMPT_BLOCKS * BLOCK_TOKENS);
+    assert_int_equal(stats.loaded_blocks, PROMPT_BLOCKS);
+    close_world(&w);
+}
+
+/* A request that waits is looked up once, when it comes into view: the tier is not asked again and
+ * again for what is behind the blocks of the CPU pool. */
+static void test_who_waits_is_looked_up_once(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w, 50000, QUIRE_OFF, false);
+    w.takes_stores = true;
+    add_prompt(&w, 1);
+    (void)run_to_end(&w);
+    assert_int_equal(quire_sched_reset_prefix_cache(w.sched, 0, 0), QUIRE_OK);
+    assert_int_equal(quire_sched_set_pause(w.sched, QUIRE_PAUSED_NEW), QUIRE_OK);
+    add_halves(&w, 1, 2);
+    uint32_t before = w.num_looked_up;
+    make_step(&w);
+    uint32_t num_looked_up = w.num_looked_up;
+    assert_true(num_looked_up > before);
+    for (uint32_t i = 0; i < 200; i++)
+        make_step(&w);
+    assert_int_equal(w.num_looked_up, num_looked_up);
+    assert_int_equal(quire_sched_set_pause(w.sched, QUIRE_UNPAUSED), QUIRE_OK);
+    (void)run_to_end(&w);
+    close_world(&w);
+}
+
 /* All blocks of a waiting request are protected, however many there are. */
 static void test_long_prompts_are_expected(void **state)
 {
@@ -472,6 +544,9 @@ int main(void)
         cmocka_unit_test(test_overlapped_steps),
         cmocka_unit_test(test_hits_are_offered),
         cmocka_unit_test(test_checksums_stay_with_their_blocks),
+        cmocka_unit_test(test_checksums_may_be_unknown),
+        cmocka_unit_test(test_a_tier_has_the_rest),
+        cmocka_unit_test(test_who_waits_is_looked_up_once),
         cmocka_unit_test(test_long_prompts_are_expected),
         cmocka_unit_test(test_as_many_tiers_as_there_may_be),
     };
