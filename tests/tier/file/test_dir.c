@@ -26,6 +26,8 @@ static int tmpfile_error;                   /* 0: as the file system has it */
 static int link_error;                      /* the next one */
 static int rename_error;                    /* the next one */
 static void (*meanwhile)(qr_file_dir *dir); /* before the next file gets its name */
+static void (*when_open)(qr_file_dir *dir); /* when the next file of a block has been opened */
+static bool is_input_closed;                /* before that; 0 is its descriptor then */
 
 static void do_meanwhile(void)
 {
@@ -50,7 +52,15 @@ int __wrap_openat(int folder, const char *name, int flags, mode_t mode)
         errno = tmpfile_error;
         return -1;
     }
-    return __real_openat(folder, name, flags, mode);
+    void (*now)(qr_file_dir * dir) = strlen(name) > 64 ? when_open : NULL;
+    if (now == NULL)
+        return __real_openat(folder, name, flags, mode);
+    when_open = NULL;
+    if (is_input_closed)
+        (void)close(STDIN_FILENO);
+    int fd = __real_openat(folder, name, flags, mode);
+    now(&the_fixture.dir);
+    return fd;
 }
 
 int __wrap_linkat(int from, const char *name, int to, const char *as, int flags)
@@ -84,7 +94,8 @@ static qr_file_dir *begin(void)
                            .leftover_ns = 1000000};
     num_nameless = 0;
     tmpfile_error = link_error = rename_error = 0;
-    meanwhile = NULL;
+    meanwhile = when_open = NULL;
+    is_input_closed = false;
     assert_int_equal(qr_file_dir_open(&f->dir, f->kit.folder), QUIRE_OK);
     return &f->dir;
 }
@@ -259,6 +270,60 @@ static void test_two_unfinished(void **state)
     end();
 }
 
+/* Its bytes are not those that its head speaks of. */
+static void damage(const qr_file_dir *dir, uint32_t number)
+{
+    struct dirent *entry;
+    quire_tier_key wanted = key_of(number);
+    int folder = __real_openat(dir->fd, "3c", O_RDONLY | O_DIRECTORY);
+    DIR *leaf = fdopendir(folder);
+    assert_non_null(leaf);
+    while ((entry = readdir(leaf)) != NULL) {
+        quire_tier_key key;
+        if (!qr_file_dir_read_name(entry->d_name, &key) || memcmp(&key, &wanted, sizeof key) != 0)
+            continue;
+        int fd = __real_openat(folder, entry->d_name, O_WRONLY);
+        assert_int_equal(pwrite(fd, "wrong", 5, QR_FILE_PAGE + 100), 5);
+        close(fd);
+    }
+    closedir(leaf);
+}
+
+static void store_again(qr_file_dir *dir)
+{
+    quire_tier_io io = {.key = key_of(0)};
+    assert_int_equal(qr_file_dir_remove(dir, &io), QUIRE_TIER_DONE);
+    assert_int_equal(store(dir, 0), QUIRE_TIER_DONE);
+}
+
+static void leave_it(qr_file_dir *dir)
+{
+    (void)dir;
+}
+
+/* A wrong file goes; what another process has put in its place meanwhile stays. */
+static void test_wrong_files(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        bool is_replaced = i % 2 == 1;
+        qr_file_dir *dir = begin();
+        assert_int_equal(store(dir, 0), QUIRE_TIER_DONE);
+        damage(dir, 0);
+        int input = fcntl(STDIN_FILENO, F_DUPFD, 3);
+        when_open = is_replaced ? store_again : leave_it;
+        is_input_closed = i >= 2 && input >= 0; /* by another thread of the program */
+        quire_tier_status status = load(dir, 0);
+        if (input >= 0) {
+            assert_int_equal(dup2(input, STDIN_FILENO), STDIN_FILENO);
+            close(input);
+        }
+        assert_int_equal(status, QUIRE_TIER_WRONG);
+        assert_int_equal(load(dir, 0), is_replaced ? QUIRE_TIER_DONE : QUIRE_TIER_MISSING);
+        end();
+    }
+}
+
 /* ---- failures ----------------------------------------------------------------- */
 
 static void test_nothing_is_left(void **state)
@@ -314,6 +379,7 @@ int main(void)
         cmocka_unit_test(test_no_links),
         cmocka_unit_test(test_another_was_quicker),
         cmocka_unit_test(test_two_unfinished),
+        cmocka_unit_test(test_wrong_files),
         cmocka_unit_test(test_nothing_is_left),
         cmocka_unit_test(test_descriptors),
     };

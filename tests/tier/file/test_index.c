@@ -1,5 +1,5 @@
 /* tier/file/test_index.c - the private file: when its index is written, by a clock that the test
- * moves, and what is known of a block without reading its head. */
+ * moves, what is known of a block without reading its head, and what the next life knows. */
 #include "tier/file/file_kit.h"
 
 #include "tier/file/format.h"
@@ -151,6 +151,68 @@ static void test_the_way_is_said(void **state)
     kit_end(&kit);
 }
 
+/* An index of several pages is as good as one of a single page: no head has to be read. */
+static void test_an_index_of_pages(void **state)
+{
+    file_kit kit;
+    kit_begin(&kit, 200, 512);
+    kit.config.uring = *state == NULL ? QUIRE_DEFAULT : QUIRE_OFF;
+    for (uint32_t life = 0; life < 4; life++) { /* both places */
+        kit.log[0] = 0;
+        assert_int_equal(kit_open(&kit), QUIRE_OK);
+        assert_true(life == 0 || strstr(kit.log, "blocks\n") != NULL);
+        assert_null(strstr(kit.log, "no valid index"));
+        assert_int_equal(kit_load_all(&kit, 0, 200), life * 50);
+        assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, life * 50, 50, QUIRE_TIER_DONE), 50);
+        kit_close(&kit);
+    }
+    kit_end(&kit);
+}
+
+/* The next life evicts what was stored longest ago, wherever it lies. */
+static void test_ages_from_life_to_life(void **state)
+{
+    file_kit kit;
+    begin(&kit, state);
+    assert_int_equal(kit_open(&kit), QUIRE_OK);
+    for (uint32_t i = 0; i < 30; i++) /* the last ten lie where the first ten did */
+        assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, i, 1, QUIRE_TIER_DONE), 1);
+    kit_close(&kit);
+    assert_int_equal(kit_open(&kit), QUIRE_OK);
+    for (uint32_t i = 100; i < 110; i++)
+        assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, i, 1, QUIRE_TIER_DONE), 1);
+    assert_int_equal(kit_load_all(&kit, 10, 10), 0);
+    assert_int_equal(kit_load_all(&kit, 20, 10), 10);
+    assert_int_equal(kit_load_all(&kit, 100, 10), 10);
+    kit_end(&kit);
+}
+
+/* Of the first two pages the newer one counts, whichever it is: what was reset stays away. */
+static void test_an_old_first_page(void **state)
+{
+    file_kit kit;
+    unsigned char old[2][QR_FILE_PAGE];
+    begin(&kit, state);
+    assert_int_equal(kit_open(&kit), QUIRE_OK);
+    assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, 0, 10, QUIRE_TIER_DONE), 10);
+    kit_close(&kit);
+    kit_peek(&kit, 0, old, sizeof old);
+    assert_int_equal(kit_open(&kit), QUIRE_OK);
+    assert_int_equal(quire_tier_reset(kit.tier), QUIRE_OK);
+    assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, 20, 5, QUIRE_TIER_DONE), 5);
+    kit_close(&kit);
+    for (uint32_t i = 0; i < 2; i++) {
+        kit_poke(&kit, (uint64_t)i * QR_FILE_PAGE, old[i], QR_FILE_PAGE);
+        kit.log[0] = 0;
+        assert_int_equal(kit_open(&kit), QUIRE_OK);
+        assert_non_null(strstr(kit.log, "holds 5 of 20 blocks"));
+        assert_int_equal(kit_load_all(&kit, 0, 10), 0);
+        assert_int_equal(kit_load_all(&kit, 20, 5), 5);
+        kit_close(&kit);
+    }
+    kit_end(&kit);
+}
+
 #define BOTH(test)                                                                                 \
     {.name = #test " (io_uring)", .test_func = test},                                              \
     {                                                                                              \
@@ -161,10 +223,10 @@ int main(void)
 {
     static int with_threads;
     const struct CMUnitTest tests[] = {
-        BOTH(test_when_it_is_written),
-        BOTH(test_numbers_grow_from_life_to_life),
-        BOTH(test_heads_are_read_once),
-        BOTH(test_the_way_is_said),
+        BOTH(test_when_it_is_written),  BOTH(test_numbers_grow_from_life_to_life),
+        BOTH(test_heads_are_read_once), BOTH(test_the_way_is_said),
+        BOTH(test_an_index_of_pages),   BOTH(test_ages_from_life_to_life),
+        BOTH(test_an_old_first_page),
     };
     return cmocka_run_group_tests_name("the index of a private file", tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@
 static _Atomic uint64_t calls;
 static uint64_t failing; /* this one; 0: none */
 static _Atomic bool is_counting;
+static bool has_no_threads; /* no thread can be started */
 
 static bool is_refused(int error)
 {
@@ -66,7 +67,8 @@ int __wrap_eventfd(unsigned first, int flags)
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
                           void *user)
 {
-    return is_refused(EAGAIN) ? EAGAIN : __real_pthread_create(thread, attr, start, user);
+    return has_no_threads || is_refused(EAGAIN) ? EAGAIN
+                                                : __real_pthread_create(thread, attr, start, user);
 }
 
 ssize_t __wrap_getrandom(void *out, size_t bytes, unsigned flags)
@@ -196,6 +198,27 @@ static void test_reserve(void **state)
     kit_end(&kit);
 }
 
+/* Where threads are to read and write, and none can be started, the message says so. */
+static void test_no_threads(void **state)
+{
+    (void)state;
+    for (uint32_t is_shared = 0; is_shared < 2; is_shared++) {
+        file_kit kit;
+        kit_begin(&kit, 20, KIT_BLOCK);
+        kit.config.uring = QUIRE_OFF;
+        kit.config.is_shared = is_shared;
+        kit.config.path = is_shared ? kit.folder : kit.path;
+        has_no_threads = true;
+        int status = kit_open(&kit);
+        has_no_threads = false;
+        assert_int_equal(status, QUIRE_E_SYSTEM);
+        assert_non_null(strstr(quire_refusal(), "cannot start a thread"));
+        assert_int_equal(kit_open(&kit), QUIRE_OK);
+        assert_string_equal(quire_refusal(), "");
+        kit_end(&kit);
+    }
+}
+
 static void test_sizes_in_words(void **state)
 {
     char text[32];
@@ -243,6 +266,7 @@ int main(void)
         {.name = "a private file (threads)", .test_func = test_private, .initial_state = modes},
         {.name = "a shared directory", .test_func = test_shared},
         {.name = "no room can be reserved", .test_func = test_reserve},
+        {.name = "no thread can be started", .test_func = test_no_threads},
         {.name = "sizes in words", .test_func = test_sizes_in_words},
         {.name = "no memory taken (io_uring)", .test_func = test_still, .initial_state = &modes[0]},
         {.name = "no memory taken (threads)", .test_func = test_still, .initial_state = &modes[1]},
