@@ -326,6 +326,39 @@ static void a_first_hash_that_is_too_far(void **state)
     quire_cache_destroy(w.cache);
 }
 
+/* With two groups as with one: from the second block on, the key before the first new one will do.
+ */
+static void a_first_hash_of_two_groups(void **state)
+{
+    (void)state;
+    static cache_world w;
+    w = (cache_world){.config = QUIRE_CACHE_CONFIG_INIT};
+    w.groups[0].spec = spec_of_kind(QUIRE_LAYER_FULL);
+    w.groups[1].spec = spec_of_kind(QUIRE_LAYER_SLIDING_WINDOW);
+    w.config.num_blocks = POOL_BLOCKS;
+    w.config.groups = w.groups;
+    w.config.num_groups = 2;
+    w.config.max_model_len = LEN;
+    for (size_t i = 0; i < sizeof w.hashes; i++)
+        w.hashes[i] = (unsigned char)(i / DIGEST + 1);
+    assert_int_equal(quire_cache_create(&w.config, NULL, &w.cache), QUIRE_OK);
+    quire_cache_request r = {.num_tokens = BLOCK, .hashes = w.hashes, .num_hashes = 1};
+    quire_allocate_params p = {.size = sizeof(quire_allocate_params), .num_new_tokens = BLOCK};
+    for (uint32_t num_keys = 0; num_keys < 4; num_keys++) {
+        r.first_hash = num_keys == 0 ? 1 : num_keys; /* behind the last key */
+        assert_int_equal(quire_cache_allocate_slots(w.cache, &r, &p, NULL), QUIRE_E_RANGE);
+        r.first_hash = num_keys == 0 ? 0 : num_keys - 1;
+        r.hashes = w.hashes + (size_t)r.first_hash * DIGEST;
+        assert_int_equal(quire_cache_allocate_slots(w.cache, &r, &p, NULL), QUIRE_OK);
+        r.num_computed_tokens += BLOCK;
+        r.num_tokens += BLOCK;
+        r.num_hashes++;
+    }
+    assert_int_equal(quire_pool_get_counts(quire_cache_get_pool(w.cache)).num_keys, 8);
+    assert_int_equal(quire_cache_check(w.cache), QUIRE_OK);
+    quire_cache_destroy(w.cache);
+}
+
 /* Tokens that may be taken back keep the blocks that the window in front of them looks at. */
 static void uncertain_tokens_keep_their_window(void **state)
 {
@@ -365,6 +398,7 @@ int main(void)
         cmocka_unit_test(ids_of_blocks),
         cmocka_unit_test(caches),
         cmocka_unit_test(a_first_hash_that_is_too_far),
+        cmocka_unit_test(a_first_hash_of_two_groups),
         cmocka_unit_test(uncertain_tokens_keep_their_window),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,6 +48,27 @@ static void no_allocator_means_the_default(void **state)
     qr_owner_release(&owner);
 }
 
+static void no_bytes_and_too_many_are_refused(void **state)
+{
+    (void)state;
+    static const size_t WRONG[] = {0, SIZE_MAX};
+    book b = {.refuse = false};
+    quire_allocator allocator = {.user = &b, .alloc = book_alloc, .free = book_free};
+    qr_owner owner;
+    qr_arena arena;
+    for (size_t i = 0; i < COUNT(WRONG); i++) {
+        qr_arena plan = {.used = WRONG[i]};
+        assert_int_equal(qr_owner_take(&owner, &allocator, WRONG[i]), QUIRE_E_OVERFLOW);
+        assert_int_equal(qr_owner_begin(&owner, NULL, &plan, &arena), QUIRE_E_OVERFLOW);
+        assert_int_equal(qr_owner_begin_zeroed(&owner, NULL, &plan, &arena), QUIRE_E_OVERFLOW);
+        assert_null(qr_owner_carve(&owner, NULL, WRONG[i]).base);
+    }
+    assert_int_equal(b.allocs, 0);
+    assert_int_equal(qr_owner_take(&owner, &allocator, 1), QUIRE_OK);
+    assert_int_equal(b.bytes, 1);
+    qr_owner_release(&owner);
+}
+
 static void half_an_allocator_is_refused(void **state)
 {
     (void)state;
@@ -91,6 +112,19 @@ static void allocated_memory_is_zeroed_and_has_bytes(void **state)
         assert_int_equal(small[SIZES[i] - 1], 1);
         qr_free(small);
         qr_free(large);
+    }
+}
+
+static void texts_are_copied_with_their_end(void **state)
+{
+    (void)state;
+    static const char *const TEXTS[] = {"", "a", "0123456789abcdef0123456"};
+    for (size_t i = 0; i < COUNT(TEXTS); i++) {
+        char *copy = qr_alloc_text(TEXTS[i]);
+        assert_non_null(copy);
+        assert_ptr_not_equal(copy, TEXTS[i]);
+        assert_string_equal(copy, TEXTS[i]);
+        qr_free(copy);
     }
 }
 
@@ -210,9 +244,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_allocator_means_the_default),
+        cmocka_unit_test(no_bytes_and_too_many_are_refused),
         cmocka_unit_test(half_an_allocator_is_refused),
         cmocka_unit_test(default_memory_is_aligned_and_usable),
         cmocka_unit_test(allocated_memory_is_zeroed_and_has_bytes),
+        cmocka_unit_test(texts_are_copied_with_their_end),
         cmocka_unit_test(mapped_pages_are_zeroed),
         cmocka_unit_test(large_default_memory_can_have_huge_pages),
         cmocka_unit_test(owner_takes_and_gives_back_the_same),

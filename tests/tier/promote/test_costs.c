@@ -119,6 +119,33 @@ static void test_one_size_is_enough(void **state)
     assert_near(qr_cost_ns(&cost, 2 * MIB), 1e6, 0.01);
 }
 
+/* Tokens and blocks come in ones, and a base may be less than a nanosecond. */
+static void test_small_numbers_are_learned_too(void **state)
+{
+    (void)state;
+    world w = {.base_ns = 0.5, .unit_ns = 1};
+    qr_cost cost;
+    qr_cost_init(&cost, 0, 0);
+    qr_cost_learn(&cost, 1, 100);
+    assert_near(qr_cost_ns(&cost, 1), 100, 0.01);
+    qr_cost_init(&cost, 0, 0);
+    teach(&cost, &w, 40, 1, 64);
+    assert_near(cost.base_ns, w.base_ns, 0.01);
+    assert_near(cost.unit_ns, w.unit_ns, 0.01);
+}
+
+/* A base that was given, but is more than jobs take: larger jobs do not take less for it. */
+static void test_a_base_that_is_too_large_shrinks(void **state)
+{
+    (void)state;
+    qr_cost cost;
+    qr_cost_init(&cost, 1e6, 1);
+    qr_cost_learn(&cost, 1000, 1e5);
+    assert_near(cost.base_ns, 1e5, 0.01);
+    assert_near(qr_cost_ns(&cost, 1000), 1e5, 0.01);
+    assert_true(qr_cost_ns(&cost, 1e6) >= qr_cost_ns(&cost, 1000));
+}
+
 static void test_nonsense_is_not_learned(void **state)
 {
     (void)state;
@@ -300,6 +327,8 @@ int main(void)
         cmocka_unit_test(test_noise_widens_the_p95),
         cmocka_unit_test(test_a_change_is_followed),
         cmocka_unit_test(test_one_size_is_enough),
+        cmocka_unit_test(test_small_numbers_are_learned_too),
+        cmocka_unit_test(test_a_base_that_is_too_large_shrinks),
         cmocka_unit_test(test_nonsense_is_not_learned),
         cmocka_unit_test(test_fast_is_loaded_slow_is_computed),
         cmocka_unit_test(test_short_runs_do_not_pay_the_latency),
