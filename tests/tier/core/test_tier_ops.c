@@ -108,6 +108,48 @@ static void simulated_tiers_need_no_memory(void **state)
     kit_close(&k);
 }
 
+/* ---- an open that fails ----------------------------------------------------- */
+
+static int refuse_and_draw(void *user, void *out, size_t bytes)
+{
+    (void)user;
+    memset(out, 7, bytes);
+    (void)quire_refuse(QUIRE_E_CONFIG, "why another call failed");
+    return 0;
+}
+
+static int open_never(void *self, const void *memory, size_t bytes)
+{
+    (void)self;
+    (void)memory;
+    (void)bytes;
+    return QUIRE_E_SYSTEM;
+}
+
+static int open_never_and_say_why(void *self, const void *memory, size_t bytes)
+{
+    return quire_refuse(open_never(self, memory, bytes), "the tape is torn");
+}
+
+/* The sentence is the open's or the tier's, not one that a hook has left. */
+static void refusal_is_of_the_open(void **state)
+{
+    (void)state;
+    quire_tier *tier = NULL;
+    quire_tier_ops ops = {.abi = 1, .size = sizeof ops, .begin = begin_done, .open = open_never};
+    quire_tier_config config = QUIRE_TIER_CONFIG_INIT;
+    config.ops = &ops;
+    config.label = "tape";
+    config.hooks.random_bytes = refuse_and_draw;
+    assert_int_equal(quire_tier_open(&config, NULL, &tier), QUIRE_E_SYSTEM);
+    assert_non_null(strstr(quire_refusal(), "tape"));
+    assert_null(strstr(quire_refusal(), "another call"));
+    ops.open = open_never_and_say_why;
+    assert_int_equal(quire_tier_open(&config, NULL, &tier), QUIRE_E_SYSTEM);
+    assert_string_equal(quire_refusal(), "the tape is torn");
+    assert_null(tier);
+}
+
 /* ---- cancels and sleep ------------------------------------------------------ */
 
 static _Atomic uint32_t num_begun;
@@ -200,6 +242,7 @@ int main(void)
         cmocka_unit_test(least_part),
         cmocka_unit_test(touched_and_settled),
         cmocka_unit_test(simulated_tiers_need_no_memory),
+        cmocka_unit_test(refusal_is_of_the_open),
         cmocka_unit_test(each_cancel_is_told),
         cmocka_unit_test(a_tier_without_work_sleeps_until_it_is_woken),
     };

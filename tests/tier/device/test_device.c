@@ -200,6 +200,45 @@ static void wrong_devices(void **state)
     assert_int_equal(quire_device_host_set_faults(&none, &faults), QUIRE_E_ARGUMENT);
 }
 
+static uint32_t num_taken;
+
+static void *take_memory(void *user, size_t bytes, size_t alignment)
+{
+    (void)user;
+    num_taken++;
+    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void give_memory_back(void *user, void *memory, size_t bytes, size_t alignment)
+{
+    (void)user;
+    (void)bytes;
+    (void)alignment;
+    num_taken--;
+    free(memory);
+}
+
+static void memory_of_an_allocator(void **state)
+{
+    (void)state;
+    const quire_allocator halves[2] = {{.alloc = take_memory}, {.free = give_memory_back}};
+    const quire_allocator whole = {.alloc = take_memory, .free = give_memory_back};
+    quire_device device = {0};
+    quire_device_host_config config = QUIRE_DEVICE_HOST_CONFIG_INIT;
+    config.blocks = blocks;
+    config.num_blocks = BLOCKS;
+    config.slots = slots;
+    config.num_slots = SLOTS;
+    config.block_bytes = BYTES;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(quire_device_host_open(&config, &halves[i], &device), QUIRE_E_ARGUMENT);
+    assert_int_equal(num_taken, 0);
+    assert_int_equal(quire_device_host_open(&config, &whole, &device), QUIRE_OK);
+    assert_int_equal(num_taken, 1);
+    quire_device_close(&device);
+    assert_int_equal(num_taken, 0);
+}
+
 /* ---- the order of compute and copies --------------------------------------- */
 
 static _Atomic bool is_gate_open;
@@ -411,6 +450,22 @@ static void copies_that_fail(void **state)
     quire_device_close(&device);
 }
 
+/* Not even one in thousands. */
+static void no_job_fails_without_faults(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 12000 / JOBS };
+    quire_device device = open_device(JOBS);
+    quire_device_job jobs[JOBS];
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        for (uint32_t i = 0; i < JOBS; i++)
+            submit_job(&device, &jobs[i], QUIRE_DEVICE_STORE, NULL, 0);
+        for (uint32_t i = 0; i < JOBS; i++)
+            assert_int_equal(wait_for_job(&device)->status, QUIRE_OK);
+    }
+    quire_device_close(&device);
+}
+
 static void do_nothing(void *user)
 {
     (void)user;
@@ -488,12 +543,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(there_and_back),
         cmocka_unit_test(wrong_jobs),
         cmocka_unit_test(wrong_devices),
+        cmocka_unit_test(memory_of_an_allocator),
         cmocka_unit_test(idle_device_sleeps),
         cmocka_unit_test(without_waiting_the_harm_is_seen),
         cmocka_unit_test(with_waiting_it_is_not),
         cmocka_unit_test_prestate(never_a_surprise, &random),
         cmocka_unit_test(stores_end_in_order),
         cmocka_unit_test(copies_that_fail),
+        cmocka_unit_test(no_job_fails_without_faults),
         cmocka_unit_test(mark_that_is_never_reached),
         cmocka_unit_test(too_many_works),
         cmocka_unit_test(device_after_a_fork),

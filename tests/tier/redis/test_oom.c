@@ -6,6 +6,7 @@
 #include "fake.h"
 #include "redis_kit.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -117,10 +118,30 @@ static void run_once(quire_tier *tier)
     assert_int_not_equal(io.status, QUIRE_TIER_DONE);
 }
 
+static int num_descriptors(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    assert_non_null(folder);
+    while (readdir(folder) != NULL)
+        count++;
+    (void)closedir(folder);
+    return count;
+}
+
+/* Threads that are left behind give theirs back when they end. */
+static void expect_descriptors(int count)
+{
+    for (int i = 0; i < 1000 && num_descriptors() != count; i++)
+        redis_sleep_ms(10);
+    assert_int_equal(num_descriptors(), count);
+}
+
 /* The fake knows no TLS: with it, all allocations up to a greeting that fails are met. */
 static void every_allocation_fails(void **state)
 {
     (void)state;
+    int before = num_descriptors();
     fake = redis_fake_start();
     uint64_t n = 0;
     uint64_t most = 0;
@@ -139,6 +160,7 @@ static void every_allocation_fails(void **state)
     printf("%llu allocations\n", (unsigned long long)n);
     assert_true(n > 8);
     redis_fake_stop(fake);
+    expect_descriptors(before);
 }
 
 /* ---- names that change ----------------------------------------------------- */
@@ -182,6 +204,7 @@ static void lookups_may_hang(void **state)
     redis_tier t = {.config.connect_ns = 50000000, .deadline_ms = 150, .breaker_ms = 20};
     char address[32];
     const char *addresses[1] = {address};
+    int before = num_descriptors();
     fake = redis_fake_start();
     (void)snprintf(address, sizeof address, "localhost:%d", redis_fake_port(fake));
     is_hanging = true;
@@ -193,8 +216,8 @@ static void lookups_may_hang(void **state)
     }
     redis_tier_close(&t);
     is_hanging = false;
-    redis_sleep_ms(50); /* the thread that was left behind ends */
     redis_fake_stop(fake);
+    expect_descriptors(before);
 }
 
 int main(void)

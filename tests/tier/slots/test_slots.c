@@ -289,6 +289,11 @@ static void wrong_calls_change_nothing(void **state)
     uint8_t is_new;
     assert_int_equal(quire_slots_lookup(NULL, &key, 1), 0);
     assert_int_equal(quire_slots_lookup(slots, NULL, 1), 0);
+    is_new = 9;
+    quire_slots_lookup_each(NULL, &key, 1, &is_new);
+    quire_slots_lookup_each(slots, NULL, 1, &is_new);
+    quire_slots_lookup_each(slots, &key, 1, NULL);
+    assert_int_equal(is_new, 9);
     assert_int_equal(quire_slots_find(slots, &key, NULL, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_slots_find(slots, &key, &id, NULL), QUIRE_MISS);
     assert_int_equal(quire_slots_prepare_load(slots, NULL, 1, &id), QUIRE_E_ARGUMENT);
