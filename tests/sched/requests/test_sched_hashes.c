@@ -212,6 +212,28 @@ static void all_hashes_stay_where_they_were_copied(void **state)
     kit_close(&kit);
 }
 
+/* A step takes the page for the token that it will give, so that the update finds it. */
+static void a_step_takes_the_page_of_its_token(void **state)
+{
+    (void)state;
+    quire_sched_config config = hashes_config(QUIRE_HASH_SHA256);
+    config.cache->max_model_len = MAX_TOKENS;
+    config.cache->num_blocks = 2 * MAX_TOKENS / KIT_BLOCK;
+    config.max_num_batched_tokens = MAX_TOKENS;
+    kit_open(&kit, &config);
+    uint32_t page_tokens = kit.sched->texts.store.page_tokens;
+    quire_request_params p = text_params("a", page_tokens - 1);
+    quire_req req = add(&p);
+    const qr_text *own = &kit.sched->table.requests[quire_req_index(req)].text;
+    for (uint32_t i = 0; i < 3; i++) {
+        kit_step(&kit);
+        assert_int_equal(own->num_tokens, page_tokens - 1 + i);
+        assert_int_equal(own->num_pages, i == 0 ? 1 : 2);
+        kit_answer(&kit, kit.step->step, 1);
+    }
+    kit_close(&kit);
+}
+
 static void a_text_that_was_released_has_no_tail(void **state)
 {
     (void)state;
@@ -348,6 +370,7 @@ int main(void)
         cmocka_unit_test(keys_are_checked_before),
         cmocka_unit_test(images_on_many_pages),
         cmocka_unit_test(all_hashes_stay_where_they_were_copied),
+        cmocka_unit_test(a_step_takes_the_page_of_its_token),
         cmocka_unit_test(a_text_that_was_released_has_no_tail),
         cmocka_unit_test(keys_of_inputs_are_checked_before),
         cmocka_unit_test(embeddings_name_their_blocks),
