@@ -262,6 +262,8 @@ static void test_two_of_a_key(void **state)
     close_and_lose_index();
     copy_slot(&layout, slot, OTHER);
     open_and_scan("80 of 80 slots read, 1 blocks found");
+    for (uint32_t i = 0; i < 100 && kit_load_all(&w.kit, 0, 1) == 0; i++)
+        continue; /* each takes over some of what was found */
     assert_int_equal(kit_load_all(&w.kit, 0, 1), 1);
     kit_close(&w.kit);
     const qr_file_entry *entries = entries_of_newest(&layout);
