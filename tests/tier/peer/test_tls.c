@@ -66,6 +66,21 @@ static void the_server_may_ask_for_certificates(void **state)
     expect_tls(&known, true, NULL);
 }
 
+/* As another client sees it: the server says whose certificates it takes, so that one who has
+ * several can choose. */
+static void the_server_names_whom_it_trusts(void **state)
+{
+    (void)state;
+    peer_kit k = {.server_config = {.tls = 1,
+                                    .tls_cert_file = tls_file("server.crt"),
+                                    .tls_key_file = tls_file("server.key"),
+                                    .tls_ca_file = tls_file("client.crt")}};
+    assert_int_equal(peer_serve(&k), QUIRE_OK);
+    assert_true(tls_client_prints(quire_peer_server_port(k.server),
+                                  "Acceptable client certificate CA names"));
+    peer_end(&k);
+}
+
 /* A secret is asked for inside TLS too. */
 static void tls_does_not_replace_the_secret(void **state)
 {
@@ -102,6 +117,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(certificates_are_checked),
         cmocka_unit_test(the_server_may_ask_for_certificates),
+        cmocka_unit_test(the_server_names_whom_it_trusts),
         cmocka_unit_test(tls_does_not_replace_the_secret),
         cmocka_unit_test(one_side_alone),
     };

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,12 +21,15 @@ const char *tls_file(const char *name)
     return texts[next];
 }
 
-static bool run_openssl(const char *const *arguments)
+/* What it prints goes to the file. */
+static bool run_openssl(const char *const *arguments, const char *file)
 {
     pid_t pid = fork();
     if (pid == 0) {
         int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-        (void)dup2(nothing, STDOUT_FILENO);
+        int output = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        (void)dup2(nothing, STDIN_FILENO);
+        (void)dup2(output, STDOUT_FILENO);
         (void)dup2(nothing, STDERR_FILENO);
         execvp("openssl", (char *const *)(uintptr_t)arguments);
         _exit(127);
@@ -56,7 +60,25 @@ static bool make_certificate(const char *cert, const char *key, const char *name
                                      "-out",
                                      tls_file(cert),
                                      NULL};
-    return run_openssl(arguments);
+    return run_openssl(arguments, "/dev/null");
+}
+
+bool tls_client_prints(uint32_t port, const char *text)
+{
+    char address[32];
+    char line[256];
+    const char *const output = tls_file("client.txt");
+    const char *const arguments[] = {"openssl", "s_client", "-connect", address, NULL};
+    bool is_printed = false;
+    (void)snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    (void)run_openssl(arguments, output); /* it has no certificate, and may fail */
+    FILE *file = fopen(output, "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        is_printed = is_printed || strstr(line, text) != NULL;
+    if (file != NULL)
+        (void)fclose(file);
+    (void)unlink(output);
+    return is_printed;
 }
 
 bool tls_kit_open(const char *server)
