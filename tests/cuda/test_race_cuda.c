@@ -287,17 +287,19 @@ static void with_much_in_flight(void **state)
 {
     (void)state;
     uint32_t rounds = kit.num_rounds != 0 ? kit.num_rounds : (kit.fake != NULL ? MANY : 30000);
+    uint32_t least = rounds / 50;
     for (size_t m = 0; m < COUNT(METHODS); m++) {
         engine e;
         open_engine(&e, METHODS[m], false);
-        run_engine(&e, rounds, 60);
+        for (int i = 0; i < 50 && (e.num_stores <= least || e.num_loads <= least); i++)
+            run_engine(&e, rounds, 60); /* more often where a busy machine ends few jobs in time */
         close_engine(&e);
         print_message("method %d: %llu steps, %llu stores, %llu loads, %llu surprises\n",
                       (int)METHODS[m], (unsigned long long)e.num_steps,
                       (unsigned long long)e.num_stores, (unsigned long long)e.num_loads,
                       (unsigned long long)e.num_wrong);
         assert_int_equal(e.num_wrong, 0);
-        assert_true(e.num_stores > rounds / 50 && e.num_loads > rounds / 50);
+        assert_true(e.num_stores > least && e.num_loads > least);
     }
 }
 
