@@ -108,9 +108,9 @@ static void leave_node_named(quire_slots *slots, uint32_t list)
     first_of(slots, list)->is_named = 1;
 }
 
-static void change_key(quire_slots *slots, uint32_t list)
+static void give_key_of_another(quire_slots *slots, uint32_t list)
 {
-    first_of(slots, list)->key.rank++;
+    first_of(slots, list)->key = first_of(slots, (list + 1) % 3)->key;
 }
 
 static void give_slot_of_another(quire_slots *slots, uint32_t list)
@@ -151,7 +151,7 @@ static void every_damage_is_seen(void **state)
     static void (*const DAMAGES[])(quire_slots *, uint32_t) = {
         end_list_early,       close_ring,           lead_outside,      lose_way_back,
         count_one_elsewhere,  count_idle_elsewhere, name_another_list, leave_node_named,
-        change_key,           give_slot_of_another, lose_slot,         add_user,
+        give_key_of_another,  give_slot_of_another, lose_slot,         add_user,
         count_idle_as_active, add_free_node,        use_too_many};
     for (uint32_t i = 0; i < COUNT(DAMAGES); i++)
         for (uint32_t list = 0; list < 3; list++) {
