@@ -176,32 +176,11 @@ static QR_NOINLINE void tell_listener(const quire_slots *slots, uint32_t id, uin
         slots->listener(slots->listener_user, node->slot, &node->key, is_there);
 }
 
-/* The node has no slot any more; it was in no list. */
-static void give_back_slot(quire_slots *slots, uint32_t id)
-{
-    qr_slots_node *node = &slots->nodes[id];
-    bool is_cached = node->is_ready && node->users == 0;
-    slots->num_cached -= is_cached;
-    slots->num_active -= !is_cached;
-    slots->free_slots[slots->num_free_slots++] = node->slot;
-    node->slot = QR_NIL;
-    node->is_ready = false;
-    node->users = 0;
-}
-
-static QR_NOINLINE void tell_eviction(quire_slots *slots, uint32_t node)
+void qr_slots_tell_eviction(quire_slots *slots, uint32_t node)
 {
     if (slots->evicted != NULL)
         slots->evicted[slots->num_evicted] = slots->nodes[node].key;
     tell_listener(slots, node, 0);
-}
-
-void qr_slots_vacate(quire_slots *slots, uint32_t node)
-{
-    if (slots->tells_evictions)
-        tell_eviction(slots, node);
-    slots->num_evicted++;
-    give_back_slot(slots, node);
 }
 
 /* ---- looking --------------------------------------------------------------- */
@@ -452,7 +431,7 @@ static void drop_node(quire_slots *slots, uint32_t node)
 {
     slots->policy->remove(slots, node);
     tell_listener(slots, node, 0);
-    give_back_slot(slots, node);
+    qr_slots_give_back(slots, node);
     qr_slots_forget(slots, node);
 }
 

@@ -112,9 +112,33 @@ static inline uint32_t qr_slots_node_at(const quire_slots *slots, uint32_t slot)
 uint32_t qr_slots_node_of(const quire_slots *slots, const quire_tier_key *key);
 /* The same, with a new node where there is none. */
 uint32_t qr_slots_know(quire_slots *slots, const quire_tier_key *key);
+
+/* Tells the caller and the listener that the node's key is evicted. */
+void qr_slots_tell_eviction(quire_slots *slots, uint32_t node);
+
+/* The node has no slot any more; it was in no list. */
+static inline void qr_slots_give_back(quire_slots *slots, uint32_t id)
+{
+    qr_slots_node *node = &slots->nodes[id];
+    bool is_cached = node->is_ready && node->users == 0;
+    slots->num_cached -= is_cached;
+    slots->num_active -= !is_cached;
+    slots->free_slots[slots->num_free_slots++] = node->slot;
+    node->slot = QR_NIL;
+    node->is_ready = false;
+    node->users = 0;
+}
+
 /* The slot goes to the free ones, its key to those that were evicted. The policy has taken the node
  * out of its list, and then remembers or forgets it. */
-void qr_slots_vacate(quire_slots *slots, uint32_t node);
+static inline void qr_slots_vacate(quire_slots *slots, uint32_t node)
+{
+    if (slots->tells_evictions)
+        qr_slots_tell_eviction(slots, node);
+    slots->num_evicted++;
+    qr_slots_give_back(slots, node);
+}
+
 /* A node without slot, in no list: its key is not known any more, unless it is expected. */
 void qr_slots_forget(quire_slots *slots, uint32_t id);
 /* Walks everything: check.c. */
