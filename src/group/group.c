@@ -36,17 +36,20 @@ uint32_t qr_group_count_evictable(const qr_group *group, const uint32_t *blocks,
                                   int *status)
 {
     const qr_queue *queue = &group->pool->queue;
+    const qr_block *of_pool = queue->blocks;
+    const uint32_t num_blocks = queue->num_blocks;
+    const uint32_t key_units = group->hash_len / QR_HASH_UNIT;
+    const uint32_t group_id = group->id;
     uint32_t count = 0;
     for (uint32_t i = 0; i < n; i++) {
         if (blocks[i] == QUIRE_NULL_BLOCK)
             continue;
-        if (QR_UNLIKELY(blocks[i] >= queue->num_blocks)) {
+        if (QR_UNLIKELY(blocks[i] >= num_blocks)) {
             *status = QUIRE_E_UNKNOWN_BLOCK;
             return 0;
         }
-        const qr_block *b = &queue->blocks[blocks[i]];
-        if (QR_UNLIKELY(b->key_units * (uint32_t)QR_HASH_UNIT != group->hash_len ||
-                        b->group_id != group->id)) {
+        const qr_block *b = &of_pool[blocks[i]];
+        if (QR_UNLIKELY(b->key_units != key_units || b->group_id != group_id)) {
             *status = QUIRE_E_STALE_HIT;
             return 0;
         }
