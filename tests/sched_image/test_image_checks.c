@@ -156,6 +156,24 @@ static void output_for_a_request_that_was_preempted_since(void)
     request_of(batch->reqs[0])->num_preemptions++;
 }
 
+/* The next request would have the number of one that ended, and take its output. */
+static void output_for_a_request_that_is_still_to_come(void)
+{
+    qr_batch *batch = step_in_flight();
+    quire_req gone = batch->reqs[0];
+    assert_int_equal(quire_sched_finish(kit.sched, &gone, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
+                     QUIRE_OK);
+    request_of(gone)->generation--;
+}
+
+static void end_of_a_request_that_is_still_to_come(void)
+{
+    quire_req gone = kit_add(&kit, "u", PROMPT);
+    assert_int_equal(quire_sched_finish(kit.sched, &gone, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
+                     QUIRE_OK);
+    kit.sched->ended.finished[kit.sched->ended.num_finished - 1] += UINT64_C(5) << 32;
+}
+
 static void forged_images_are_refused(void **state)
 {
     (void)state;
@@ -174,6 +192,8 @@ static void forged_images_are_refused(void **state)
         more_users_than_references_by_a_sink,
         output_for_a_request_that_waits,
         output_for_a_request_that_was_preempted_since,
+        output_for_a_request_that_is_still_to_come,
+        end_of_a_request_that_is_still_to_come,
     };
     for (uint32_t i = 0; i < COUNT(FORGED); i++) {
         quire_sched_config config = open_sched();

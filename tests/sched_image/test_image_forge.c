@@ -188,7 +188,8 @@ static void images_that_failed_once_do_not(void **state)
     static const struct {
         uint64_t seed;
         uint64_t number;
-    } FOUND[] = {{101, 224292}, {101, 882972}, {300, 225800}, {300, 1657422}, {300, 1694825}};
+    } FOUND[] = {{101, 224292}, {101, 882972},  {105, 45047},
+                 {300, 225800}, {300, 1657422}, {300, 1694825}};
     static job_state job;
     uint64_t given = seed;
     (void)state;

@@ -268,6 +268,24 @@ static void image_pinned(qr_image *image, quire_sched *s, quire_block *row, uint
     }
 }
 
+/* Whether a request with that number has been there: a later request will never have the number. */
+static bool image_was_there(const quire_sched *s, quire_req req)
+{
+    uint32_t index = quire_req_index(req);
+    if (index >= s->rules.max_requests)
+        return false;
+    uint32_t given_since = s->table.requests[index].generation - (uint32_t)(req >> 32);
+    return given_since <= INT32_MAX;
+}
+
+/* Requests that may be gone. */
+static void image_reqs(qr_image *image, const quire_sched *s, quire_req *reqs, uint32_t n)
+{
+    qr_image_bytes(image, reqs, n * sizeof *reqs);
+    for (uint32_t i = 0; image->is_reading && !image->is_bad && i < n; i++)
+        qr_image_require(image, image_was_there(s, reqs[i]));
+}
+
 /* The time that each still has: clocks of two processes have nothing in common. */
 static void image_pins(qr_image *image, quire_sched *s)
 {
@@ -280,7 +298,7 @@ static void image_pins(qr_image *image, quire_sched *s)
         uint64_t left = pin->ends_ns > now ? pin->ends_ns - now : 0;
         quire_block *row = qr_pins_row(p, i);
         qr_image_u64(image, &left, UINT64_MAX);
-        qr_image_u64(image, &pin->req, UINT64_MAX);
+        image_reqs(image, s, &pin->req, 1);
         qr_image_u32(image, &pin->num_blocks, p->row_blocks);
         qr_image_u32(image, &pin->last_group, s->cache->num_groups - 1);
         qr_image_u32(image, &pin->last_place, UINT32_MAX);
@@ -324,14 +342,6 @@ static void image_waiting(qr_image *image, quire_sched *s, qr_waiting *queue)
         if (!image->is_bad)
             qr_waiting_add(queue, at);
     }
-}
-
-/* Requests that may be gone: their slots are there. */
-static void image_reqs(qr_image *image, const quire_sched *s, quire_req *reqs, uint32_t n)
-{
-    qr_image_bytes(image, reqs, n * sizeof *reqs);
-    for (uint32_t i = 0; image->is_reading && !image->is_bad && i < n; i++)
-        qr_image_require(image, quire_req_index(reqs[i]) < s->rules.max_requests);
 }
 
 static void image_batch(qr_image *image, quire_sched *s, qr_batch *batch)

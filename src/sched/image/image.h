@@ -19,7 +19,7 @@
  *
  *      array or number              while it is read                the walker
  *      step, first_valid_step       <= INT64_MAX, <= step + 1
- *      generations, stats           any value will do
+ *      generations, stats           any value will do; see reqs
  *      ref_cnt                      <= INT32_MAX, >= users found    users and references agree
  *      keys                         block has none yet, length      index and rings
  *      row generations              a row has one request           rows and free rows are all
@@ -39,11 +39,11 @@
  *      free slots, running          a slot, once, in use or not     status, counts
  *      turns (prefix.h)             <= those admitted               the bound on overtaking
  *      swap slots                   < num_slots                     chains and free slots are all
- *      pins                         blocks that are there           users, holds
+ *      pins                         blocks and reqs that were there users, holds
  *      waiting, skipped             a request in no other queue     order, status
- *      batches: steps, reqs         <= step, a slot                 steps grow, slots
+ *      batches: steps, reqs         <= step, were there             steps grow, slots
  *      batches: tokens, drafts      <= max_scheduled, num_spec
- *      finished, outgrown           a slot; room for all to end
+ *      finished, outgrown           were there; room for all to end
  *      fresh, copies, events        < num_blocks, not the null one  copies do not meet
  *      free queue                   no user, no hold, once          links, counts
  *
