@@ -326,15 +326,21 @@ bool qr_sched_check_stop(const quire_sched *sched, qr_request *r, quire_token la
 
 /* A request that waits for loads: true when it can be scheduled now. */
 bool qr_sched_promote_loaded(quire_sched *sched, uint32_t index);
-/* Loads into these blocks failed. Marks the requests whose output does not count with
- * scratch[index] = 1, lists them in req_scratch, and returns how many. */
-uint32_t qr_sched_fail_blocks(quire_sched *sched, const qr_batch *batch,
-                              const quire_model_output *output);
+/* Requests whose loads failed: their output does not count. */
+typedef struct qr_failed_reqs {
+    uint32_t num;
+    const quire_req *reqs;
+    const uint32_t *has_failed; /* of each request of the table: not 0; NULL where num is 0 */
+} qr_failed_reqs;
+
+/* Loads into these blocks failed. The result holds until the end of the call. */
+qr_failed_reqs qr_sched_fail_blocks(quire_sched *sched, const qr_batch *batch,
+                                    const quire_model_output *output);
 /* Loads of the step that did not fail: what lies in their blocks may be found from now on. */
 void qr_sched_confirm_loads(quire_sched *sched, const qr_batch *batch);
-/* Requests with scratch[index] != 0 that run are preempted, and what was computed for them in steps
- * up to now does not count. */
-void qr_sched_begin_again(quire_sched *sched);
+/* Requests with has_failed[index] != 0 that run are preempted, and what was computed for them in
+ * steps up to now does not count. */
+void qr_sched_begin_again(quire_sched *sched, const uint32_t *has_failed);
 void qr_sched_note_transfers(quire_sched *sched, const quire_model_output *output);
 
 /* ---- reset.c --------------------------------------------------------------- */

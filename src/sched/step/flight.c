@@ -86,7 +86,7 @@ int qr_sched_forget_step(quire_sched *s, uint64_t step)
     }
     qr_flight_end(s, place);
     if (!stays)
-        qr_sched_begin_again(s);
+        qr_sched_begin_again(s, s->room.scratch);
     qr_assert_expensive(qr_sched_is_valid(s));
     return QUIRE_OK;
 }

@@ -125,11 +125,11 @@ static bool has_failed_block(quire_sched *s, uint32_t index)
 
 /* After a load failed, what was computed behind its blocks, in this step or in others that are in
  * flight, is worth nothing, and a window may need blocks that are gone. */
-void qr_sched_begin_again(quire_sched *s)
+void qr_sched_begin_again(quire_sched *s, const uint32_t *has_failed)
 {
     for (uint32_t i = s->queues.num_running; i-- > 0;) { /* the last first: they keep their order */
         uint32_t index = s->queues.running[i];
-        if (s->room.scratch[index] == 0)
+        if (has_failed[index] == 0)
             continue;
         qr_sched_leave_running(s, i);
         qr_sched_preempt(s, index);
@@ -166,7 +166,7 @@ static uint32_t fail_loads(quire_sched *s, const qr_batch *batch)
             has_failed_block(s, s->queues.running[i]))
             mark_failed(s, s->queues.running[i], num_failed++);
     if (!s->rules.fails_on_load_error)
-        qr_sched_begin_again(s);
+        qr_sched_begin_again(s, s->room.scratch);
     return num_failed;
 }
 
@@ -210,8 +210,8 @@ static uint32_t cut_all_failed(quire_sched *s, const qr_batch *batch,
     return num_failed;
 }
 
-uint32_t qr_sched_fail_blocks(quire_sched *s, const qr_batch *batch,
-                              const quire_model_output *output)
+qr_failed_reqs qr_sched_fail_blocks(quire_sched *s, const qr_batch *batch,
+                                    const quire_model_output *output)
 {
     uint32_t num_failed = 0;
     memset(s->room.scratch, 0, (size_t)s->rules.max_requests * sizeof *s->room.scratch);
@@ -221,7 +221,8 @@ uint32_t qr_sched_fail_blocks(quire_sched *s, const qr_batch *batch,
     else if (s->cache->num_groups == 1)
         num_failed = cut_all_failed(s, batch, output);
     mark_blocks(s, output, 0);
-    return num_failed;
+    return (qr_failed_reqs){num_failed, s->room.req_scratch,
+                            num_failed > 0 ? s->room.scratch : NULL};
 }
 
 /* ---- transfers that ended -------------------------------------------------- */

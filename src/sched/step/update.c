@@ -304,7 +304,7 @@ static inline void fetch_tail(const quire_sched *s, uint32_t index)
 }
 
 static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_output *output,
-                       bool any_failed)
+                       const uint32_t *has_failed)
 {
     uint32_t stride = output->stride == 0 ? 1 : output->stride;
     quire_token *tokens = s->results.output_tokens;
@@ -316,7 +316,7 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
         uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
         if (index == QR_NIL || qr_request_is_finished(&s->table.requests[index]))
             continue; /* ended while it was computed */
-        if (any_failed && s->room.scratch[index] != 0) {
+        if (has_failed != NULL && has_failed[index] != 0) {
             drop_placeholders(s, batch, i, index);
             continue;
         }
@@ -340,10 +340,10 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
 }
 
 /* Requests whose loads failed end, where that is the policy. */
-static void end_failed(quire_sched *s, uint32_t num_failed)
+static void end_failed(quire_sched *s, const qr_failed_reqs *failed)
 {
-    for (uint32_t i = 0; i < num_failed; i++) {
-        quire_req req = s->room.req_scratch[i];
+    for (uint32_t i = 0; i < failed->num; i++) {
+        quire_req req = failed->reqs[i];
         uint32_t index = qr_sched_index_of(s, req);
         if (index == QR_NIL || qr_request_is_finished(&s->table.requests[index]))
             continue;
@@ -400,17 +400,18 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
     s->results.num_outgrown = 0;
     for (uint32_t i = 0; i < s->rules.num_spec_tokens; i++)
         s->results.accepted_per_pos[i] = 0;
-    uint32_t num_failed =
-        output->num_invalid_blocks > 0 ? qr_sched_fail_blocks(s, batch, output) : 0;
+    qr_failed_reqs failed = {0};
+    if (output->num_invalid_blocks > 0)
+        failed = qr_sched_fail_blocks(s, batch, output);
     if (s->partners.has_connector)
         qr_sched_confirm_loads(s, batch);
-    take_batch(s, batch, output, num_failed > 0);
+    take_batch(s, batch, output, failed.has_failed);
     if (s->deadlock.is_active && s->results.result.num_outputs > 0)
         qr_deadlock_end(s);
     if (s->results.num_stopped > 0)
         compact_running(s);
     if (s->rules.fails_on_load_error)
-        end_failed(s, num_failed);
+        end_failed(s, &failed);
     if (s->partners.has_connector && s->partners.connector.update_output != NULL)
         s->partners.connector.update_output(s->partners.connector.user);
     qr_sched_note_transfers(s, output);
