@@ -77,7 +77,8 @@ run_tests() {
   shift
   log=$logs/$name-test.log
   [ ! -e "$log" ] || log=$logs/$name-test-$start.log # the second run of a build
-  $fixed_addresses ctest --test-dir "build/$name" -j "$(nproc)" --output-on-failure "$@" >"$log" 2>&1 || status=$?
+  # One more than there are cores: many tests wait for a server or for a deadline.
+  $fixed_addresses ctest --test-dir "build/$name" -j "$(($(nproc) + 1))" --output-on-failure "$@" >"$log" 2>&1 || status=$?
   n=$(grep -cE '^ *[0-9]+/[0-9]+ Test ' "$log" || true)
   skip=$(grep -cE '^ *[0-9]+/[0-9]+ Test .*\*\*\*Skipped' "$log" || true)
   bad=$(grep -cE '^ *[0-9]+/[0-9]+ Test .*\*\*\*(Failed|Timeout|Exception|Not Run)' "$log" || true)
