@@ -16,17 +16,6 @@ void qr_queue_init(qr_queue *queue, qr_block *blocks, uint32_t num_blocks, uint3
     qr_queue_join_end(queue, &joining);
 }
 
-void qr_queue_popleft_n(qr_queue *queue, uint32_t n, uint32_t *out)
-{
-    qr_assert(n <= qr_queue_num_others(queue));
-    uint32_t head = qr_queue_head(queue);
-    for (uint32_t i = 0; i < n; i++) {
-        out[i] = head;
-        head = qr_queue_take(queue, head);
-    }
-    qr_queue_take_end(queue, head, n);
-}
-
 static uint32_t count_wanted(const qr_queue *queue, uint32_t block)
 {
     return queue->wanted[block] & QR_QUEUE_MAX_WANTED;
@@ -55,17 +44,11 @@ void qr_queue_unwant(qr_queue *queue, uint32_t block)
     }
 }
 
-void qr_queue_append_n(qr_queue *queue, const uint32_t *blocks, uint32_t n)
-{
-    qr_queue_joining joining = qr_queue_join_begin(queue);
-    for (uint32_t i = 0; i < n; i++)
-        qr_queue_join(queue, &joining, blocks[i]);
-    qr_queue_join_end(queue, &joining);
-}
-
 void qr_queue_append(qr_queue *queue, uint32_t block)
 {
-    qr_queue_append_n(queue, &block, 1);
+    qr_queue_joining joining = qr_queue_join_begin(queue);
+    qr_queue_join(queue, &joining, block);
+    qr_queue_join_end(queue, &joining);
 }
 
 bool qr_queue_is_valid(const qr_queue *queue)

@@ -230,11 +230,8 @@ static inline void qr_queue_remove(qr_queue *queue, uint32_t block)
 void qr_queue_want(qr_queue *queue, uint32_t block);
 void qr_queue_unwant(qr_queue *queue, uint32_t block);
 
-/* vLLM's names for the same: n <= num_others from the head; blocks that are not in the queue, in
- * the order given. */
-void qr_queue_popleft_n(qr_queue *queue, uint32_t n, uint32_t *out);
+/* A block that is not in the queue. */
 void qr_queue_append(qr_queue *queue, uint32_t block);
-void qr_queue_append_n(qr_queue *queue, const uint32_t *blocks, uint32_t n);
 
 bool qr_queue_is_valid(const qr_queue *queue);
 

@@ -408,12 +408,6 @@ qr_merge qr_spec_try_merge(const quire_layer_spec *const *specs, uint32_t num_sp
     return QR_MERGED;
 }
 
-int qr_spec_merge(const quire_layer_spec *const *specs, uint32_t num_specs,
-                  quire_layer_spec *merged)
-{
-    return qr_spec_try_merge(specs, num_specs, merged) == QR_MERGED ? QUIRE_OK : QUIRE_E_MIXED;
-}
-
 /* ---- the most that a request needs ----------------------------------------- */
 
 uint32_t qr_spec_max_admission_blocks(const quire_layer_spec *spec, uint32_t max_num_batched_tokens,

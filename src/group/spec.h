@@ -64,9 +64,6 @@ typedef enum qr_merge {
 /* One spec for all layers of a group; the kind is that of the first. */
 qr_merge qr_spec_try_merge(const quire_layer_spec *const *specs, uint32_t num_specs,
                            quire_layer_spec *merged);
-/* QUIRE_OK, or QUIRE_E_MIXED for both other outcomes. */
-int qr_spec_merge(const quire_layer_spec *const *specs, uint32_t num_specs,
-                  quire_layer_spec *merged);
 
 /* What bounds one request. */
 typedef struct qr_limits {

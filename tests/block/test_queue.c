@@ -1,5 +1,5 @@
 /* block/test_queue.c - the free queue: first in, first out, and out from anywhere. */
-#include "block/queue.h"
+#include "block/queue_kit.h"
 
 #include "base/unit.h"
 
@@ -34,7 +34,7 @@ static void assert_queue(const fixture *f, const char *wanted)
 static uint32_t pop(fixture *f)
 {
     uint32_t block = NUM_BLOCKS;
-    qr_queue_popleft_n(&f->queue, 1, &block);
+    kit_popleft_n(&f->queue, 1, &block);
     return block;
 }
 
@@ -105,14 +105,14 @@ static void several_at_once_keep_their_order(void **state)
     fixture f;
     init(&f, 1);
     uint32_t out[3] = {9, 9, 9};
-    qr_queue_popleft_n(&f.queue, 3, out);
+    kit_popleft_n(&f.queue, 3, out);
     assert_int_equal(out[0] * 100 + out[1] * 10 + out[2], 123);
     assert_queue(&f, "45");
     static const uint32_t BACK[] = {2, 3, 1};
-    qr_queue_append_n(&f.queue, BACK, 3);
+    kit_append_n(&f.queue, BACK, 3);
     assert_queue(&f, "45231");
-    qr_queue_popleft_n(&f.queue, 0, out);
-    qr_queue_append_n(&f.queue, BACK, 0);
+    kit_popleft_n(&f.queue, 0, out);
+    kit_append_n(&f.queue, BACK, 0);
     assert_queue(&f, "45231");
 }
 
@@ -158,8 +158,8 @@ static void row_joins_as_its_blocks_do(void **state)
         memset(blocks, 0, sizeof blocks);
         for (uint32_t way = 0; way < 2; way++) {
             qr_queue_init(&queues[way], blocks[way], MANY, 1);
-            qr_queue_popleft_n(&queues[way], n + 50, row);
-            qr_queue_append_n(&queues[way], row, n % 50); /* some have joined before */
+            kit_popleft_n(&queues[way], n + 50, row);
+            kit_append_n(&queues[way], row, n % 50); /* some have joined before */
         }
         for (uint32_t i = 50; i < n + 50; i++)
             num_with_key += blocks[0][row[i]].key_units = blocks[1][row[i]].key_units = i % 3 == 0;

@@ -331,7 +331,7 @@ static void defaults_and_unused_fields_do_not_count(void **state)
 static int merge_two(quire_layer_spec a, quire_layer_spec b, quire_layer_spec *merged)
 {
     const quire_layer_spec *specs[] = {&a, &b};
-    return qr_spec_merge(specs, 2, merged);
+    return qr_spec_try_merge(specs, 2, merged) == QR_MERGED ? QUIRE_OK : QUIRE_E_MIXED;
 }
 
 static qr_merge try_two(quire_layer_spec a, quire_layer_spec b)

@@ -5,7 +5,7 @@
  *
  * After each operation the number of blocks in the queue and all of their ids are compared.
  */
-#include "block/queue.h"
+#include "block/queue_kit.h"
 #include "parity/recording.h"
 
 #include <setjmp.h>
@@ -41,7 +41,7 @@ static void pop(queue_case *c, char op, uint32_t n)
         text_add(&c->r.answer, "%c=!", op);
         return;
     }
-    qr_queue_popleft_n(&c->queue, n, popped);
+    kit_popleft_n(&c->queue, n, popped);
     text_add(&c->r.answer, "%c=", op);
     text_add_ids(&c->r.answer, popped, n);
 }
@@ -59,7 +59,7 @@ static void run_operation(queue_case *c, char op)
     else if (op == 'a')
         qr_queue_append(&c->queue, list[0]);
     else if (op == 'A')
-        qr_queue_append_n(&c->queue, list, count);
+        kit_append_n(&c->queue, list, count);
     else
         recording_expect(&c->r, false, "operation is known");
     text_add(&c->r.answer, "%c", op);
