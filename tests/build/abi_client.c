@@ -40,6 +40,7 @@ FINAL(quire_cuda_pair, 8);
 FINAL(quire_cuda_tables_view, 32);
 FINAL(quire_bytes, 16);
 FINAL(quire_mm_feature, 32);
+FINAL(quire_hasher_info, 32);
 FINAL(quire_extra_key, 32);
 FINAL(quire_state, 24);
 FINAL(quire_layer_spec, 216);
