@@ -1,10 +1,12 @@
 #include "http/access.h"
 
 #include "base/memory.h"
+#include "http/words.h"
 
 #include <quire/error.h>
 
 #include <arpa/inet.h>
+#include <openssl/crypto.h>
 #include <string.h>
 
 enum { MAX_NAME = 253 };
@@ -45,13 +47,6 @@ static bool is_same_address(const qr_http_address *a, const qr_http_address *b)
 
 /* ---- names ------------------------------------------------------------------ */
 
-static char lower(char c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return (char)(c - 'A' + 'a');
-    return c;
-}
-
 static bool is_name_char(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
@@ -62,17 +57,7 @@ static bool is_host_name(const char *name, size_t len)
     if (len == 0 || len > MAX_NAME)
         return false;
     for (size_t i = 0; i < len; i++)
-        if (!is_name_char(lower(name[i])))
-            return false;
-    return true;
-}
-
-static bool is_same_name(const char *name, size_t len, const char *known)
-{
-    if (strlen(known) != len)
-        return false;
-    for (size_t i = 0; i < len; i++)
-        if (lower(name[i]) != known[i])
+        if (!is_name_char(qr_http_lower(name[i])))
             return false;
     return true;
 }
@@ -93,22 +78,20 @@ int qr_http_access_set_hosts(qr_http_access *access, const char *const *hosts, u
     char *to = access->hosts;
     for (uint32_t i = 0; i < num_hosts; i++) {
         for (const char *from = hosts[i]; *from != '\0'; from++)
-            *to++ = lower(*from);
+            *to++ = qr_http_lower(*from);
         *to++ = '\0';
     }
     access->num_hosts = num_hosts;
     return QUIRE_OK;
 }
 
-static bool is_known_name(const qr_http_access *access, const char *name, size_t len)
+static bool is_known_name(const qr_http_access *access, quire_bytes name)
 {
-    if (is_same_name(name, len, "localhost"))
-        return true;
     const char *known = access->hosts;
-    for (uint32_t i = 0; i < access->num_hosts; i++, known += strlen(known) + 1)
-        if (is_same_name(name, len, known))
-            return true;
-    return false;
+    bool is_known = qr_http_is_name(name, "localhost");
+    for (uint32_t i = 0; i < access->num_hosts && !is_known; i++, known += strlen(known) + 1)
+        is_known = qr_http_is_name(name, known);
+    return is_known;
 }
 
 static bool is_known_address(const qr_http_access *access, const char *text, size_t len)
@@ -146,7 +129,7 @@ bool qr_http_access_has_host(const qr_http_access *access, quire_bytes host)
     const char *colon = memchr(text, ':', host.len);
     size_t len = colon == NULL ? host.len : (size_t)(colon - text);
     return is_port(text + len, host.len - len) && is_host_name(text, len) &&
-           (is_known_name(access, text, len) || is_known_address(access, text, len));
+           (is_known_name(access, (quire_bytes){text, len}) || is_known_address(access, text, len));
 }
 
 /* ---- the token -------------------------------------------------------------- */
@@ -170,17 +153,13 @@ bool qr_http_access_has_token(const qr_http_access *access, quire_bytes token)
     size_t len = token.len < sizeof given ? token.len : sizeof given;
     if (token.data != NULL && len > 0)
         memcpy(given, token.data, len);
-    volatile unsigned char difference = token.len != access->token_len;
-    for (size_t i = 0; i < sizeof given; i++)
-        difference = (unsigned char)(difference | (given[i] ^ access->token[i]));
-    return difference == 0;
+    int difference = CRYPTO_memcmp(given, access->token, sizeof given);
+    return (difference | (token.len != access->token_len)) == 0;
 }
 
 void qr_http_access_free(qr_http_access *access)
 {
-    volatile unsigned char *secret = access->token;
-    for (size_t i = 0; i < sizeof access->token; i++)
-        secret[i] = 0;
+    qr_memory_wipe(access->token, sizeof access->token);
     qr_free(access->hosts);
     access->hosts = NULL;
 }

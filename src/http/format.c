@@ -174,7 +174,7 @@ void qr_http_format_meta(qr_http_body *body, const qr_http_site *site)
 
 /* ---- steps ------------------------------------------------------------------ */
 
-void qr_http_format_step(qr_http_body *body, const quire_monitor_step *step)
+static void add_step(qr_http_body *body, const quire_monitor_step *step)
 {
     qr_http_body_print(body, "[%" PRIu64 ",%" PRIu64, step->step, step->time_ns / 1000);
     for (size_t i = 0; i < NUM_COUNT_COLUMNS; i++)
@@ -317,7 +317,7 @@ static void add_row(qr_http_body *body, qr_http_rows *rows, const quire_monitor_
 {
     if (rows->num > 0)
         qr_http_body_text(body, ",");
-    qr_http_format_step(body, step);
+    add_step(body, step);
     rows->num_skipped += step->step - rows->last - 1;
     rows->last = step->step;
     rows->num++;
@@ -342,14 +342,6 @@ qr_http_rows qr_http_format_steps(qr_http_body *body, const quire_monitor *monit
         }
     }
     return rows;
-}
-
-uint64_t qr_http_step_before(const quire_monitor *monitor, uint64_t limit)
-{
-    quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
-    if (quire_monitor_get_last_step(monitor, &last) != QUIRE_OK || last.step < limit)
-        return 0;
-    return last.step - limit;
 }
 
 /* ---- events ----------------------------------------------------------------- */

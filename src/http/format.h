@@ -16,7 +16,6 @@ void qr_http_format_meta(qr_http_body *body, const qr_http_site *site);
 void qr_http_format_names(qr_http_body *body, const quire_monitor *monitor);
 /* Block maps as a list of objects. */
 void qr_http_format_maps(qr_http_body *body, const quire_monitor *monitor);
-void qr_http_format_step(qr_http_body *body, const quire_monitor_step *step);
 
 /* Which steps: those after `after` up to `until`, the oldest first, and no more than limit. every:
  * only each such step, counted back from `until`; 0 = 1. */
@@ -36,8 +35,6 @@ typedef struct qr_http_rows {
 /* With commas between. */
 qr_http_rows qr_http_format_steps(qr_http_body *body, const quire_monitor *monitor,
                                   const qr_http_range *range);
-/* The step before the last `limit`: what to give as `after` to see those. */
-uint64_t qr_http_step_before(const quire_monitor *monitor, uint64_t limit);
 
 /* False, and nothing is written, for what is none of the cache's doings: batches and walks. */
 bool qr_http_format_event(qr_http_body *body, const quire_feed_event *event);

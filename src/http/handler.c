@@ -64,7 +64,7 @@ static bool is_openmetrics(quire_bytes entry)
 {
     quire_bytes type = qr_http_cut(&entry, ';');
     quire_bytes rest;
-    if (!qr_http_has_prefix(type, "application/openmetrics-text", &rest) || rest.len > 0)
+    if (!qr_http_is_name(type, "application/openmetrics-text"))
         return false;
     while (entry.len > 0) {
         if (!qr_http_has_prefix(qr_http_cut(&entry, ';'), "q=", &rest))
@@ -167,8 +167,9 @@ static void answer_snapshot(const qr_http_site *site, const qr_http_request *req
     qr_http_body_text(body, "{\"version\":1,");
     qr_http_format_meta(body, site);
     qr_http_body_text(body, ",\"steps\":[");
+    uint64_t last = qr_http_last_step(site->monitor);
     if (!has_after)
-        after = qr_http_step_before(site->monitor, limit);
+        after = last < limit ? 0 : last - limit;
     const qr_http_range range = {.after = after, .until = UINT64_MAX, .limit = limit};
     qr_http_rows rows = qr_http_format_steps(body, site->monitor, &range);
     qr_http_body_print(body,

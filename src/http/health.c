@@ -1,14 +1,8 @@
 #include "http/health.h"
 
-static uint64_t last_step(const quire_monitor *monitor)
-{
-    quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
-    return quire_monitor_get_last_step(monitor, &last) == QUIRE_OK ? last.step : 0;
-}
-
 void qr_http_health_look(qr_http_health *health, const quire_monitor *monitor, uint64_t now_ns)
 {
-    uint64_t step = last_step(monitor);
+    uint64_t step = qr_http_last_step(monitor);
     if (step == atomic_load_explicit(&health->step, memory_order_relaxed) &&
         quire_monitor_get_num_unfinished(monitor) > 0)
         return;
@@ -19,7 +13,7 @@ void qr_http_health_look(qr_http_health *health, const quire_monitor *monitor, u
 qr_http_state qr_http_health_ask(const qr_http_health *health, const quire_monitor *monitor,
                                  uint64_t now_ns)
 {
-    qr_http_state state = {.step = last_step(monitor),
+    qr_http_state state = {.step = qr_http_last_step(monitor),
                            .num_unfinished = quire_monitor_get_num_unfinished(monitor)};
     uint64_t seen = atomic_load_explicit(&health->step, memory_order_acquire);
     uint64_t fine_ns = atomic_load_explicit(&health->fine_ns, memory_order_relaxed);

@@ -29,6 +29,13 @@ typedef struct qr_http_state {
     uint64_t quiet_ns; /* for so long there is something to do, and no step */
 } qr_http_state;
 
+/* 0: none yet. */
+static inline uint64_t qr_http_last_step(const quire_monitor *monitor)
+{
+    quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
+    return quire_monitor_get_last_step(monitor, &last) == QUIRE_OK ? last.step : 0;
+}
+
 void qr_http_health_look(qr_http_health *health, const quire_monitor *monitor, uint64_t now_ns);
 qr_http_state qr_http_health_ask(const qr_http_health *health, const quire_monitor *monitor,
                                  uint64_t now_ns);

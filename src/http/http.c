@@ -4,11 +4,8 @@
 #include "base/hooks.h"
 #include "base/memory.h"
 #include "base/refuse.h"
-#include "http/listener.h"
-#include "http/page.h"
 #include "http/server.h"
 
-#include <errno.h>
 #include <string.h>
 
 enum {
@@ -33,6 +30,8 @@ static int read_config(quire_http_config *config, const quire_http_config *calle
                        "invalid size %zu of the config, or a field that this library does "
                        "not know: start from QUIRE_HTTP_CONFIG_INIT",
                        callers->size);
+    if (config->address == NULL)
+        config->address = "127.0.0.1";
     return status;
 }
 
@@ -60,7 +59,7 @@ static int read_label(const char *name, const char *text, qr_http_label *label)
 
 static int read_address(const quire_http_config *config, qr_http_access *access)
 {
-    const char *text = config->address != NULL ? config->address : "127.0.0.1";
+    const char *text = config->address;
     if (!qr_http_address_read(&access->address, text, strlen(text)))
         return qr_fail(
             QUIRE_E_CONFIG,
@@ -147,21 +146,6 @@ static int make_parts(const quire_http_config *config, quire_http *http)
     return status == QUIRE_OK ? status : qr_fail(status, "%s", quire_strerror(status));
 }
 
-static int start_listening_on(const quire_http_config *config, quire_http *http)
-{
-    http->port = config->port;
-    int socket = qr_http_listener_open(&http->site.access.address, &http->port);
-    const char *address = config->address != NULL ? config->address : "127.0.0.1";
-    if (socket < 0)
-        return qr_fail(QUIRE_E_SYSTEM,
-                       "cannot listen on %s port %u: %s; choose another address or port", address,
-                       config->port, strerror(errno));
-    int status = qr_http_server_start(http, socket);
-    if (status != QUIRE_OK)
-        qr_fail(status, "cannot start the server: no thread or no memory");
-    return status;
-}
-
 int quire_http_create(const quire_http_config *callers, quire_http **made)
 {
     qr_refuse_clear();
@@ -183,7 +167,7 @@ int quire_http_create(const quire_http_config *callers, quire_http **made)
     http->stop_fd = -1;
     status = make_parts(&config, http);
     if (status == QUIRE_OK)
-        status = start_listening_on(&config, http);
+        status = qr_http_server_start(http, config.address, config.port);
     if (status == QUIRE_OK)
         *made = http;
     else

@@ -51,7 +51,8 @@ static qr_http_stream *free_place(qr_http_hub *hub)
     return NULL;
 }
 
-qr_http_stream *qr_http_hub_open(qr_http_hub *hub, void *connection, bool has_after, uint64_t after)
+qr_http_stream *qr_http_hub_open(qr_http_hub *hub, struct MHD_Connection *connection,
+                                 bool has_after, uint64_t after)
 {
     char *bytes = qr_alloc(1, QR_HTTP_STREAM_BYTES);
     if (bytes == NULL)
@@ -111,23 +112,23 @@ int64_t qr_http_hub_take(qr_http_stream *stream, char *out, size_t most)
 static void collect_steps(qr_http_hub *hub)
 {
     const quire_monitor *monitor = hub->site->monitor;
-    quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
+    uint64_t last = qr_http_last_step(monitor);
     qr_http_body_clear(&hub->steps);
     hub->num_steps = 0;
     hub->num_skipped_steps = 0;
-    if (quire_monitor_get_last_step(monitor, &last) != QUIRE_OK || last.step <= hub->seen)
+    if (last <= hub->seen)
         return;
-    uint64_t num = last.step - hub->seen;
+    uint64_t num = last - hub->seen;
     num = num < MAX_STEPS_READ ? num : MAX_STEPS_READ;
     /* Where there are too many, each second or third: a line can be drawn through them. */
-    const qr_http_range range = {.after = last.step - num,
-                                 .until = last.step,
+    const qr_http_range range = {.after = last - num,
+                                 .until = last,
                                  .limit = QR_HTTP_MESSAGE_STEPS,
                                  .every = (num - 1) / QR_HTTP_MESSAGE_STEPS + 1};
     qr_http_rows rows = qr_http_format_steps(&hub->steps, monitor, &range);
     hub->num_steps = hub->steps.is_failed ? 0 : rows.num;
-    hub->num_skipped_steps = last.step - hub->seen - hub->num_steps;
-    hub->seen = last.step;
+    hub->num_skipped_steps = last - hub->seen - hub->num_steps;
+    hub->seen = last;
 }
 
 static void collect_events(qr_http_hub *hub)
@@ -163,11 +164,10 @@ static void collect_events(qr_http_hub *hub)
 static void catch_up(qr_http_hub *hub)
 {
     quire_feed_event event = QUIRE_FEED_EVENT_INIT;
-    quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
     int status = QUIRE_OK;
     for (uint32_t i = 0; i < MAX_EVENTS_READ && status >= 0 && status != QUIRE_RETRY; i++)
         status = quire_reader_next(hub->reader, &event);
-    hub->seen = quire_monitor_get_last_step(hub->site->monitor, &last) == QUIRE_OK ? last.step : 0;
+    hub->seen = qr_http_last_step(hub->site->monitor);
     hub->is_following = true;
 }
 

@@ -32,16 +32,19 @@ enum {
     QR_HTTP_MESSAGE_EVENTS = 200
 };
 
+struct MHD_Connection;
+
 /* What the hub asks of the server; connection as given to qr_http_hub_open. */
 typedef struct qr_http_hooks {
-    void (*sleep)(void *connection); /* do not ask for more until woken */
-    void (*wake)(void *connection);
-    bool (*is_gone)(void *connection); /* asked while it sleeps: whether the client has left */
+    void (*sleep)(struct MHD_Connection *connection); /* do not ask for more until woken */
+    void (*wake)(struct MHD_Connection *connection);
+    bool (*is_gone)(
+        struct MHD_Connection *connection); /* asked while it sleeps: whether the client has left */
 } qr_http_hooks;
 
 typedef struct qr_http_stream {
     struct qr_http_hub *hub;
-    void *connection; /* NULL: this place is free */
+    struct MHD_Connection *connection; /* NULL: this place is free */
     char *bytes;
     size_t first;
     size_t len;
@@ -85,8 +88,8 @@ int qr_http_hub_init(qr_http_hub *hub, const qr_http_site *site, uint32_t max_st
 void qr_http_hub_free(qr_http_hub *hub);
 
 /* NULL: there are as many as there may be, or no memory. */
-qr_http_stream *qr_http_hub_open(qr_http_hub *hub, void *connection, bool has_after,
-                                 uint64_t after);
+qr_http_stream *qr_http_hub_open(qr_http_hub *hub, struct MHD_Connection *connection,
+                                 bool has_after, uint64_t after);
 void qr_http_hub_close(qr_http_stream *stream);
 /* Up to `most` bytes. 0: nothing now, and it was put to sleep; -1: the end. */
 int64_t qr_http_hub_take(qr_http_stream *stream, char *out, size_t most);

@@ -2,11 +2,13 @@
 
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/refuse.h"
 #include "base/thread.h"
 #include "http/handler.h"
-#include "http/listener.h"
 #include "http/words.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -18,6 +20,79 @@
 #include <unistd.h>
 
 enum { TICK_MS = 100, ANSWER_TIMEOUTS = 6, SEND_BUFFER_BYTES = 128 << 10, CHUNK_BYTES = 16 << 10 };
+
+/* ---- the socket that is listened to ------------------------------------------ */
+
+typedef union any_sockaddr {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+} any_sockaddr;
+
+static socklen_t fill_sockaddr(any_sockaddr *to, const qr_http_address *address, uint32_t port)
+{
+    memset(to, 0, sizeof *to);
+    if (!address->is_ipv6) {
+        to->v4.sin_family = AF_INET;
+        to->v4.sin_port = htons((uint16_t)port);
+        memcpy(&to->v4.sin_addr, address->bytes, 4);
+        return sizeof to->v4;
+    }
+    to->v6.sin6_family = AF_INET6;
+    to->v6.sin6_port = htons((uint16_t)port);
+    memcpy(&to->v6.sin6_addr, address->bytes, 16);
+    return sizeof to->v6;
+}
+
+static bool get_port(int socket, uint32_t *port)
+{
+    any_sockaddr bound;
+    socklen_t len = sizeof bound;
+    if (getsockname(socket, &bound.any, &len) != 0)
+        return false;
+    *port = ntohs(bound.any.sa_family == AF_INET6 ? bound.v6.sin6_port : bound.v4.sin_port);
+    return true;
+}
+
+static bool start_listening(int socket, const qr_http_address *address, uint32_t *port)
+{
+    any_sockaddr to;
+    socklen_t len = fill_sockaddr(&to, address, *port);
+    int on = 1;
+    int off = 0;
+    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (address->is_ipv6 && qr_http_address_is_any(address)) /* all addresses are meant */
+        setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    return bind(socket, &to.any, len) == 0 && listen(socket, SOMAXCONN) == 0 &&
+           get_port(socket, port);
+}
+
+/* -1: the system refused, and errno says why. *port becomes the one that the system chose where it
+ * was 0. */
+static int open_listener(const qr_http_address *address, uint32_t *port)
+{
+    int family = address->is_ipv6 ? AF_INET6 : AF_INET;
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    if (start_listening(fd, address, port))
+        return fd;
+    int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+/* Closes it if it is still the listening socket of that port: who got it may have closed it. */
+static void close_listener(int socket, uint32_t port)
+{
+    uint32_t its_port;
+    int is_listening = 0;
+    socklen_t len = sizeof is_listening;
+    if (get_port(socket, &its_port) && its_port == port &&
+        getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &len) == 0 && is_listening)
+        close(socket);
+}
 
 /* ---- a request -------------------------------------------------------------- */
 
@@ -35,16 +110,12 @@ static enum MHD_Result take_header(void *user, enum MHD_ValueKind kind, const ch
                   {"last-event-id", &request->last_event_id}};
     quire_bytes name = {key, key_size};
     quire_bytes text = {value, value_size};
-    quire_bytes rest;
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
-        if (qr_http_has_prefix(name, wanted[i].name, &rest) && rest.len == 0)
+        if (qr_http_is_name(name, wanted[i].name))
             *wanted[i].place = text;
-    if (qr_http_has_prefix(name, "host", &rest) && rest.len == 0)
-        request->num_hosts++;
-    if (qr_http_has_prefix(name, "content-length", &rest) && rest.len == 0)
-        request->has_body |= !qr_http_is_word(text, "0");
-    if (qr_http_has_prefix(name, "transfer-encoding", &rest) && rest.len == 0)
-        request->has_body = true;
+    request->num_hosts += qr_http_is_name(name, "host");
+    request->has_body |= qr_http_is_name(name, "transfer-encoding") ||
+                         (qr_http_is_name(name, "content-length") && !qr_http_is_word(text, "0"));
     return MHD_YES;
 }
 
@@ -100,18 +171,8 @@ static void close_stream(void *user)
     qr_http_hub_close(user);
 }
 
-static void sleep_connection(void *connection)
-{
-    MHD_suspend_connection(connection);
-}
-
-static void wake_connection(void *connection)
-{
-    MHD_resume_connection(connection);
-}
-
 /* Nobody waits for what a suspended connection sends: that its client has closed must be asked. */
-static bool is_gone(void *connection)
+static bool is_gone(struct MHD_Connection *connection)
 {
     struct tcp_info info;
     socklen_t len = sizeof info;
@@ -299,7 +360,7 @@ static int start_daemon(quire_http *http, int socket)
         request_is_over, http, MHD_OPTION_NOTIFY_CONNECTION, connection_changes, http,
         MHD_OPTION_END);
     if (http->daemon == NULL) {
-        qr_http_listener_close(socket, http->port);
+        close_listener(socket, http->port);
         return QUIRE_E_SYSTEM;
     }
     http->socket = socket;
@@ -318,15 +379,25 @@ static int start_ticker(quire_http *http)
     return QUIRE_E_SYSTEM;
 }
 
-const qr_http_hooks qr_http_server_hooks = {sleep_connection, wake_connection, is_gone};
+const qr_http_hooks qr_http_server_hooks = {MHD_suspend_connection, MHD_resume_connection, is_gone};
 
-int qr_http_server_start(quire_http *http, int socket)
+int qr_http_server_start(quire_http *http, const char *address, uint32_t port)
 {
     sigset_t before;
+    http->port = port;
+    int socket = open_listener(&http->site.access.address, &http->port);
+    if (socket < 0)
+        return qr_fail(QUIRE_E_SYSTEM,
+                       "cannot listen on %s port %u: %s; choose another address or port", address,
+                       port, strerror(errno));
     qr_signals_block(&before); /* the server's threads */
     int status = start_daemon(http, socket);
     qr_signals_restore(&before);
-    return status == QUIRE_OK ? start_ticker(http) : status;
+    if (status == QUIRE_OK)
+        status = start_ticker(http);
+    if (status != QUIRE_OK)
+        qr_say("cannot start the server: no thread or no memory");
+    return status;
 }
 
 void qr_http_server_stop(quire_http *http)
@@ -348,6 +419,6 @@ void qr_http_server_stop(quire_http *http)
 
 void qr_http_server_leave(quire_http *http)
 {
-    qr_http_listener_close(http->socket, http->port);
+    close_listener(http->socket, http->port);
     close(http->stop_fd);
 }

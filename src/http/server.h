@@ -37,9 +37,9 @@ struct quire_http {
 /* How the hub's streams sleep and wake here. */
 extern const qr_http_hooks qr_http_server_hooks;
 
-/* With site, hub, lines, max_connections and timeout_ns made. Takes the listening socket, whatever
- * it returns: QUIRE_OK or QUIRE_E_SYSTEM. */
-int qr_http_server_start(quire_http *http, int socket);
+/* With site, hub, lines, max_connections and timeout_ns made. Listens on the site's address, which
+ * is `address` in words; port 0: one that the system chooses. QUIRE_E_SYSTEM with a sentence. */
+int qr_http_server_start(quire_http *http, const char *address, uint32_t port);
 /* Stops what runs. */
 void qr_http_server_stop(quire_http *http);
 /* In the child of a fork: closes the child's copies of the descriptors, and stops nothing. */

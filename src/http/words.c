@@ -16,13 +16,17 @@ bool qr_http_has_prefix(quire_bytes bytes, const char *word, quire_bytes *rest)
     size_t len = strlen(word);
     if (text == NULL || bytes.len < len)
         return false;
-    for (size_t i = 0; i < len; i++) {
-        bool is_upper = text[i] >= 'A' && text[i] <= 'Z';
-        if (text[i] + (is_upper ? 'a' - 'A' : 0) != word[i])
+    for (size_t i = 0; i < len; i++)
+        if (qr_http_lower(text[i]) != word[i])
             return false;
-    }
     *rest = (quire_bytes){text + len, bytes.len - len};
     return true;
+}
+
+bool qr_http_is_name(quire_bytes bytes, const char *word)
+{
+    quire_bytes rest;
+    return qr_http_has_prefix(bytes, word, &rest) && rest.len == 0;
 }
 
 static bool is_blank(char c)

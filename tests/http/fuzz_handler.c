@@ -11,7 +11,7 @@
 #include "http/engine.h"
 #include "http/handler.h"
 #include "http/json_check.h"
-#include "http/page.h"
+#include "http/site.h"
 
 static const char TOKEN[] = "fuzz-token-0123456789";
 

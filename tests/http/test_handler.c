@@ -3,7 +3,7 @@
 #include "http/format.h"
 #include "http/handler.h"
 #include "http/json_check.h"
-#include "http/page.h"
+#include "http/site.h"
 
 static const uint64_t SECOND = UINT64_C(1000000000);
 

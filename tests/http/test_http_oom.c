@@ -4,7 +4,7 @@
 #include "http/handler.h"
 #include "http/hub.h"
 #include "http/json_check.h"
-#include "http/page.h"
+#include "http/site.h"
 #include "http/server_kit.h"
 
 #include <stdatomic.h>
@@ -149,12 +149,12 @@ static void answers_fail_with_503(void **state)
 
 /* ---- streams ---------------------------------------------------------------- */
 
-static void no_sleep(void *connection)
+static void no_sleep(struct MHD_Connection *connection)
 {
     (void)connection;
 }
 
-static bool never_gone(void *connection)
+static bool never_gone(struct MHD_Connection *connection)
 {
     (void)connection;
     return false;
@@ -192,7 +192,7 @@ static void streams_say_what_they_missed(void **state)
         assert_int_equal(qr_http_hub_init(&hub, &site, 1, &HOOKS), QUIRE_OK);
         uint64_t before = e.num_steps;
         fail_from(n, n + 2);
-        qr_http_stream *stream = qr_http_hub_open(&hub, &connection, true, before);
+        qr_http_stream *stream = qr_http_hub_open(&hub, (void *)&connection, true, before);
         for (int i = 0; i < 6 && stream != NULL; i++) {
             engine_run(&e, 20);
             qr_http_hub_tick(&hub, (uint64_t)i * 100000000);

@@ -27,19 +27,19 @@ typedef struct world {
     peer peers[MAX_STREAMS + 1];
 } world;
 
-static void peer_sleep(void *connection)
+static void peer_sleep(struct MHD_Connection *connection)
 {
-    ((peer *)connection)->num_sleeps++;
+    ((peer *)(void *)connection)->num_sleeps++;
 }
 
-static void peer_wake(void *connection)
+static void peer_wake(struct MHD_Connection *connection)
 {
-    ((peer *)connection)->num_wakes++;
+    ((peer *)(void *)connection)->num_wakes++;
 }
 
-static bool peer_is_gone(void *connection)
+static bool peer_is_gone(struct MHD_Connection *connection)
 {
-    return ((peer *)connection)->is_gone;
+    return ((peer *)(void *)connection)->is_gone;
 }
 
 static const qr_http_hooks HOOKS = {peer_sleep, peer_wake, peer_is_gone};
@@ -68,7 +68,7 @@ static void close_world(world *w)
 
 static bool open_peer(world *w, int i, bool has_after, uint64_t after)
 {
-    w->peers[i].stream = qr_http_hub_open(&w->hub, &w->peers[i], has_after, after);
+    w->peers[i].stream = qr_http_hub_open(&w->hub, (void *)&w->peers[i], has_after, after);
     return w->peers[i].stream != NULL;
 }
 

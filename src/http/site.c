@@ -1,4 +1,4 @@
-#include "http/page.h"
+#include "http/site.h"
 
 #include <live_page.h>
 
