@@ -1,6 +1,5 @@
 #include "events/payload.h"
 
-#include "base/bits.h"
 #include "base/memory.h"
 
 qr_payload *qr_payload_create(qr_budget *budget, uint64_t number, quire_bytes bytes)
@@ -16,12 +15,6 @@ qr_payload *qr_payload_create(qr_budget *budget, uint64_t number, quire_bytes by
         memcpy(payload->bytes, bytes.data, bytes.len);
     atomic_fetch_add_explicit(&budget->bytes, qr_payload_bytes(payload), memory_order_relaxed);
     return payload;
-}
-
-void qr_payload_keep(qr_payload *payload)
-{
-    /* Releases what was written, for whoever drops this reference in a thread of ZeroMQ's. */
-    atomic_fetch_add_explicit(&payload->refs, 1, memory_order_release);
 }
 
 void qr_payload_drop(qr_payload *payload)
@@ -42,19 +35,10 @@ static void let_go(void *data, void *hint)
 
 bool qr_payload_wrap(qr_payload *payload, zmq_msg_t *frame)
 {
-    qr_payload_keep(payload);
+    /* Releases what was written, for whoever drops this reference in a thread of ZeroMQ's. */
+    atomic_fetch_add_explicit(&payload->refs, 1, memory_order_release);
     if (zmq_msg_init_data(frame, payload->bytes, payload->len, let_go, payload) == 0)
         return true;
     qr_payload_drop(payload);
     return false;
-}
-
-void qr_payload_write_number(uint64_t number, unsigned char bytes[8])
-{
-    qr_store_u64(bytes, qr_be_u64(number));
-}
-
-uint64_t qr_payload_read_number(const unsigned char bytes[8])
-{
-    return qr_be_u64(qr_load_u64(bytes));
 }

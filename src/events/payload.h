@@ -14,6 +14,8 @@
 #ifndef QR_EVENTS_PAYLOAD_H
 #define QR_EVENTS_PAYLOAD_H
 
+#include "base/bits.h"
+
 #include <quire/hash.h>
 
 #include <stdatomic.h>
@@ -34,7 +36,6 @@ typedef struct qr_payload {
 
 /* A copy of bytes, with one reference, the caller's; NULL: no memory. */
 qr_payload *qr_payload_create(qr_budget *budget, uint64_t number, quire_bytes bytes);
-void qr_payload_keep(qr_payload *payload);
 void qr_payload_drop(qr_payload *payload);
 
 /* What it takes of memory. */
@@ -47,7 +48,19 @@ static inline uint64_t qr_payload_bytes(const qr_payload *payload)
 bool qr_payload_wrap(qr_payload *payload, zmq_msg_t *frame);
 
 /* Numbers on the wire: 8 bytes, the highest first. */
-void qr_payload_write_number(uint64_t number, unsigned char bytes[8]);
-uint64_t qr_payload_read_number(const unsigned char bytes[8]);
+enum { QR_NUMBER_BYTES = 8 };
+
+static inline void qr_payload_write_number(uint64_t number, unsigned char bytes[QR_NUMBER_BYTES])
+{
+    qr_store_u64(bytes, qr_be_u64(number));
+}
+
+static inline uint64_t qr_payload_read_number(const unsigned char bytes[QR_NUMBER_BYTES])
+{
+    return qr_be_u64(qr_load_u64(bytes));
+}
+
+/* The request for the whole index, in place of a number. */
+#define QR_REPLAY_SNAPSHOT "snapshot"
 
 #endif

@@ -44,8 +44,7 @@ int qr_zap_init(qr_zap *zap, void *context, const char *const *clients, uint32_t
 
 void qr_zap_release(qr_zap *zap)
 {
-    if (zap->socket != NULL)
-        (void)zmq_close(zap->socket);
+    (void)zmq_close(zap->socket);
     qr_free(zap->keys);
     *zap = (qr_zap){.socket = NULL};
 }

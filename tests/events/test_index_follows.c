@@ -132,7 +132,7 @@ static void tell_feed(follower *f, const quire_feed_event *event)
     world.num_hidden += is_hidden;
     if (is_hidden && f->way == WAY_KEYS)
         return;
-    int status = qr_feed_wire_make(&f->feed, event, &wire);
+    int status = qr_feed_wire_make(&f->feed, event, 0, event->num_blocks, &wire);
     FOLLOW_CHECK(status == QUIRE_OK || status == QUIRE_MISS);
     if (status == QUIRE_OK)
         tell(f, &wire);
@@ -258,7 +258,7 @@ static void read_batches(follower *f)
         world.num_batches++;
     }
     FOLLOW_CHECK(status == QUIRE_RETRY);
-    f->is_whole = qr_batches_is_whole(f->batches);
+    f->is_whole = !f->batches->is_walking;
 }
 
 static void follow(follower *f, quire_sched *sched)
@@ -296,7 +296,7 @@ static void open_follower(follower *f, quire_sched *sched)
     quire_index_config config = QUIRE_INDEX_CONFIG_INIT;
     config.count_copies = f->kit.counts_copies;
     f->monitor = quire_sched_get_monitor(sched);
-    qr_feed_wire_init(&f->feed, !f->kit.is_numbers);
+    f->feed = (qr_feed_wire){.hashes_as_bytes = !f->kit.is_numbers};
     int err = QUIRE_OK;
     if (f->way == WAY_BATCHES) {
         qr_batches_config batches = {.monitor = f->monitor,
@@ -341,13 +341,13 @@ void __wrap_quire_sched_destroy(quire_sched *sched)
 {
     follower *f = world.one;
     if (f->batches != NULL)
-        world.num_batch_losses += qr_batches_num_lost(f->batches);
+        world.num_batch_losses += f->batches->num_lost;
     qr_batches_destroy(f->batches);
     quire_reader_destroy(f->reader);
     quire_index_destroy(f->index);
     quire_wire_writer_destroy(f->writer);
     quire_wire_reader_destroy(f->wire);
-    qr_feed_wire_free(&f->feed);
+    qr_free(f->feed.memory);
     __real_quire_sched_destroy(sched);
 }
 

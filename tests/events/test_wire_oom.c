@@ -1,6 +1,7 @@
 /* events/test_wire_oom.c - memory that runs out: for every n, the n-th allocation fails. Writer and
  * reader say so and are as before, the index counts what it dropped, nothing is lost. (Linked so
  * that malloc and its kin come here.) */
+#include "base/memory.h"
 #include "base/unit.h"
 #include "events/publish/feed_wire.h"
 
@@ -68,7 +69,7 @@ static bool add_event(qr_feed_wire *feed, quire_wire_writer *writer, uint32_t nu
 {
     quire_feed_event event = make_stored(num_blocks);
     quire_wire_event wire = QUIRE_WIRE_EVENT_INIT;
-    int status = qr_feed_wire_make(feed, &event, &wire);
+    int status = qr_feed_wire_make(feed, &event, 0, event.num_blocks, &wire);
     if (status == QUIRE_OK)
         status = quire_wire_add(writer, &wire);
     assert_true(status == QUIRE_OK || status == QUIRE_E_NOMEM);
@@ -134,13 +135,13 @@ static bool run(uint64_t n)
     int status = quire_wire_writer_create(NULL, &writer);
     if (status != QUIRE_OK)
         return true;
-    qr_feed_wire_init(&feed, true);
+    feed = (qr_feed_wire){.hashes_as_bytes = true};
     status = quire_wire_begin(writer);
     for (size_t i = 0; status == QUIRE_OK && i < COUNT(sizes); i++)
         num_events += add_event(&feed, writer, sizes[i]);
     if (status == QUIRE_OK && quire_wire_end(writer, 1.5, 0, &bytes) == QUIRE_OK)
         read_and_index(bytes, num_events);
-    qr_feed_wire_free(&feed);
+    qr_free(feed.memory);
     quire_wire_writer_destroy(writer);
     return n > 0 && calls >= n;
 }

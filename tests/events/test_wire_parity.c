@@ -10,6 +10,7 @@
  *
  * QUIRE_EVENTS_RECORDING names another recording, for another one of parity_sched.
  */
+#include "base/memory.h"
 #include "base/unit.h"
 #include "events/index_kit.h"
 #include "events/publish/feed_wire.h"
@@ -101,7 +102,7 @@ static void start_seed(quire_sched *sched)
     assert_int_equal(quire_index_create(&config, &world.index), QUIRE_OK);
     assert_int_equal(quire_reader_create(quire_sched_get_monitor(sched), NULL, &world.reader),
                      QUIRE_OK);
-    qr_feed_wire_init(&world.feed, !world.recording.is_numbers);
+    world.feed = (qr_feed_wire){.hashes_as_bytes = !world.recording.is_numbers};
     world.kit = (index_kit){.is_numbers = world.recording.is_numbers, .counts_copies = true};
     world.num_seeds++;
     world.num_batches = 0;
@@ -116,7 +117,7 @@ static void end_seed(void)
     assert_int_equal(world.fingerprint, world.recording.fingerprint);
     quire_reader_destroy(world.reader);
     quire_index_destroy(world.index);
-    qr_feed_wire_free(&world.feed);
+    qr_free(world.feed.memory);
     world.reader = NULL;
 }
 
@@ -224,7 +225,7 @@ static void take_events(void)
     int status;
     while ((status = quire_reader_next(world.reader, &event)) == QUIRE_OK) {
         quire_wire_event wire = QUIRE_WIRE_EVENT_INIT;
-        int made = qr_feed_wire_make(&world.feed, &event, &wire);
+        int made = qr_feed_wire_make(&world.feed, &event, 0, event.num_blocks, &wire);
         if (made == QUIRE_OK) {
             assert_int_equal(quire_wire_add(world.writer, &wire), QUIRE_OK);
             world.num_events++;

@@ -4,8 +4,8 @@
 #include "http/handler.h"
 #include "http/hub.h"
 #include "http/json_check.h"
-#include "http/site.h"
 #include "http/server_kit.h"
+#include "http/site.h"
 
 #include <stdatomic.h>
 

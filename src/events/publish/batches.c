@@ -3,41 +3,8 @@
 #include "base/bits.h"
 #include "base/hooks.h"
 #include "base/memory.h"
-#include "events/publish/feed_wire.h"
-#include "events/publish/texts.h"
 
 #include <string.h>
-
-typedef enum batch_content {
-    CONTENT_NONE,
-    CONTENT_UPDATE, /* of an update: QUIRE_FEED_BATCH ends it */
-    CONTENT_WALK    /* of a walk: whatever else comes ends it */
-} batch_content;
-
-struct qr_batches {
-    quire_monitor *monitor;
-    uint32_t rank;
-    uint32_t every_copy;
-    quire_reader *reader;
-    qr_mirror *mirror; /* of all tiers: their blocks and groups one after the other */
-    qr_texts *texts;   /* NULL: events have no tokens, or there is no tier but the GPU */
-    quire_monitor_info info;
-    uint32_t bases[QUIRE_MAX_TIERS];   /* of each tier: the number of its block 0 there */
-    uint32_t mediums[QUIRE_MAX_TIERS]; /* of each tier: the first one of the same medium */
-    quire_wire_writer *writer;
-    qr_feed_wire feed_wire;
-
-    batch_content content; /* of the batch that is being written */
-    uint32_t num_events;   /* in it */
-    bool owes_clear;       /* before anything else is told */
-    bool is_wrong;         /* the mirror and the reader do not agree */
-    bool has_held;         /* an event that came while another batch had to end first */
-    quire_feed_event held;
-    double time; /* of the last batch */
-    uint64_t walk;
-    bool is_walking;
-    uint64_t num_lost;
-};
 
 /* ---- making ---------------------------------------------------------------- */
 
@@ -100,7 +67,7 @@ int qr_batches_create(const qr_batches_config *config, qr_batches **batches)
     b->monitor = config->monitor;
     b->rank = config->rank;
     b->every_copy = config->every_copy;
-    qr_feed_wire_init(&b->feed_wire, config->hashes_as_bytes != 0);
+    b->feed_wire.hashes_as_bytes = config->hashes_as_bytes != 0;
     int status = create_parts(b, config);
     if (status != QUIRE_OK) {
         qr_batches_destroy(b);
@@ -120,7 +87,7 @@ void qr_batches_destroy(qr_batches *b)
     quire_wire_writer_destroy(b->writer);
     qr_mirror_destroy(b->mirror);
     qr_texts_destroy(b->texts);
-    qr_feed_wire_free(&b->feed_wire);
+    qr_free(b->feed_wire.memory);
     qr_free(b);
 }
 
@@ -134,7 +101,7 @@ static void forget(qr_batches *b)
 void qr_batches_lose(qr_batches *b)
 {
     b->num_lost++;
-    b->content = CONTENT_NONE;
+    b->content = QR_CONTENT_NONE;
     b->num_events = 0;
     b->owes_clear = true;
     b->is_wrong = false;
@@ -168,17 +135,13 @@ static int tell_part(qr_batches *b, const quire_feed_event *event, uint32_t firs
     quire_wire_event wire = QUIRE_WIRE_EVENT_INIT;
     int status = pay_clear(b);
     if (status == QUIRE_OK)
-        status = qr_feed_wire_make_part(&b->feed_wire, event, first, end - first, &wire);
+        status = qr_feed_wire_make(&b->feed_wire, event, first, end - first, &wire);
     return status == QUIRE_OK ? add_wire(b, &wire) : status;
 }
 
 static int tell(qr_batches *b, const quire_feed_event *event)
 {
-    quire_wire_event wire = QUIRE_WIRE_EVENT_INIT;
-    int status = pay_clear(b);
-    if (status == QUIRE_OK)
-        status = qr_feed_wire_make(&b->feed_wire, event, &wire);
-    return status == QUIRE_OK ? add_wire(b, &wire) : status;
+    return tell_part(b, event, 0, event->num_blocks);
 }
 
 static qr_mirror_change note_block(qr_batches *b, const quire_feed_event *event, uint32_t i)
@@ -300,7 +263,7 @@ static uint32_t count_of_tier(const qr_batches *b, uint32_t tier)
 /* On the wire the blocks of all tiers are cleared: a walk tells anew of those of other tiers. */
 static int tell_cleared(qr_batches *b, const quire_feed_event *event)
 {
-    bool is_alone = qr_mirror_num_blocks(b->mirror) == count_of_tier(b, event->tier);
+    bool is_alone = b->mirror->num_held == count_of_tier(b, event->tier);
     forget(b);
     b->owes_clear = false; /* this is it */
     if (!is_alone)
@@ -337,7 +300,7 @@ static int end_batch(qr_batches *b, quire_bytes *bytes, uint32_t *num_events)
 {
     int status = pay_clear(b);
     *num_events = b->num_events;
-    b->content = CONTENT_NONE;
+    b->content = QR_CONTENT_NONE;
     b->num_events = 0;
     if (*num_events == 0)
         return QUIRE_RETRY;
@@ -350,10 +313,10 @@ static int end_batch(qr_batches *b, quire_bytes *bytes, uint32_t *num_events)
     return status == QUIRE_OK ? QUIRE_OK : QUIRE_RETRY;
 }
 
-static batch_content content_of(const quire_feed_event *event)
+static qr_batch_content content_of(const quire_feed_event *event)
 {
     bool is_walk = event->kind == QUIRE_FEED_PRESENT || event->kind == QUIRE_FEED_WALKED;
-    return is_walk ? CONTENT_WALK : CONTENT_UPDATE;
+    return is_walk ? QR_CONTENT_WALK : QR_CONTENT_UPDATE;
 }
 
 /* The next event. One that was held back is still valid: the reader has not been asked since. */
@@ -376,9 +339,9 @@ int qr_batches_next(qr_batches *b, quire_bytes *bytes, uint32_t *num_events)
             continue;
         }
         if (status != QUIRE_OK)
-            return b->content == CONTENT_UPDATE ? QUIRE_RETRY : end_batch(b, bytes, num_events);
-        batch_content content = content_of(&event);
-        if (b->content == CONTENT_WALK && content != CONTENT_WALK) {
+            return b->content == QR_CONTENT_UPDATE ? QUIRE_RETRY : end_batch(b, bytes, num_events);
+        qr_batch_content content = content_of(&event);
+        if (b->content == QR_CONTENT_WALK && content != QR_CONTENT_WALK) {
             b->held = event;
             b->has_held = true;
             if (end_batch(b, bytes, num_events) == QUIRE_OK)
@@ -391,24 +354,4 @@ int qr_batches_next(qr_batches *b, quire_bytes *bytes, uint32_t *num_events)
         else if (event.kind == QUIRE_FEED_BATCH && end_batch(b, bytes, num_events) == QUIRE_OK)
             return QUIRE_OK;
     }
-}
-
-bool qr_batches_is_whole(const qr_batches *b)
-{
-    return !b->is_walking;
-}
-
-uint64_t qr_batches_num_lost(const qr_batches *b)
-{
-    return b->num_lost;
-}
-
-const qr_mirror *qr_batches_mirror(const qr_batches *b)
-{
-    return b->mirror;
-}
-
-double qr_batches_time(const qr_batches *b)
-{
-    return b->time;
 }

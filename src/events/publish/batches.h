@@ -13,13 +13,40 @@
 #ifndef QR_EVENTS_PUBLISH_BATCHES_H
 #define QR_EVENTS_PUBLISH_BATCHES_H
 
+#include "events/publish/feed_wire.h"
 #include "events/publish/mirror.h"
+#include "events/publish/texts.h"
 
-#include <quire/monitor.h>
+typedef enum qr_batch_content {
+    QR_CONTENT_NONE,
+    QR_CONTENT_UPDATE, /* of an update: QUIRE_FEED_BATCH ends it */
+    QR_CONTENT_WALK    /* of a walk: whatever else comes ends it */
+} qr_batch_content;
 
-#include <stdbool.h>
+typedef struct qr_batches {
+    quire_monitor *monitor;
+    uint32_t rank;
+    uint32_t every_copy;
+    quire_reader *reader;
+    qr_mirror *mirror; /* of all tiers: their blocks and groups one after the other */
+    qr_texts *texts;   /* NULL: events have no tokens, or there is no tier but the GPU */
+    quire_monitor_info info;
+    uint32_t bases[QUIRE_MAX_TIERS];   /* of each tier: the number of its block 0 there */
+    uint32_t mediums[QUIRE_MAX_TIERS]; /* of each tier: the first one of the same medium */
+    quire_wire_writer *writer;
+    qr_feed_wire feed_wire;
 
-typedef struct qr_batches qr_batches;
+    qr_batch_content content; /* of the batch that is being written */
+    uint32_t num_events;      /* in it */
+    bool owes_clear;          /* before anything else is told */
+    bool is_wrong;            /* the mirror and the reader do not agree */
+    bool has_held;            /* an event that came while another batch had to end first */
+    quire_feed_event held;
+    double time; /* of the last batch */
+    uint64_t walk;
+    bool is_walking; /* until it ends, the mirror is not the pool's */
+    uint64_t num_lost;
+} qr_batches;
 
 typedef struct qr_batches_config {
     quire_monitor *monitor;
@@ -39,13 +66,5 @@ int qr_batches_next(qr_batches *batches, quire_bytes *bytes, uint32_t *num_event
 
 /* The batch of the last call never went out (no memory): as if the reader had missed it. */
 void qr_batches_lose(qr_batches *batches);
-
-/* Whether the mirror is the pool's: not while a walk is under way. */
-bool qr_batches_is_whole(const qr_batches *batches);
-uint64_t qr_batches_num_lost(const qr_batches *batches);
-
-/* For the whole index. */
-const qr_mirror *qr_batches_mirror(const qr_batches *batches);
-double qr_batches_time(const qr_batches *batches);
 
 #endif

@@ -24,18 +24,6 @@ typedef struct feed_part {
     bool has_lora_key; /* the adapter's name is the first key of every block */
 } feed_part;
 
-void qr_feed_wire_init(qr_feed_wire *f, bool hashes_as_bytes)
-{
-    *f = (qr_feed_wire){.hashes_as_bytes = hashes_as_bytes};
-}
-
-void qr_feed_wire_free(qr_feed_wire *f)
-{
-    qr_free(f->memory);
-    f->memory = NULL;
-    f->capacity = 0;
-}
-
 static feed_part take_part(const quire_feed_event *event, uint32_t first, uint32_t count)
 {
     feed_part part = {.event = event, .first = first, .end = first + count};
@@ -81,13 +69,6 @@ static quire_bytes hash_at(const quire_feed_event *event, uint32_t place)
     return (quire_bytes){event->hashes + (size_t)place * event->hash_bytes, event->hash_bytes};
 }
 
-static quire_wire_hash make_hash(const qr_feed_wire *f, quire_bytes hash)
-{
-    if (f->hashes_as_bytes)
-        return (quire_wire_hash){.bytes = hash};
-    return (quire_wire_hash){.number = quire_hash_external(hash)};
-}
-
 static quire_wire_key make_text_key(quire_bytes text)
 {
     bool is_text = qr_utf8_is_text(text.data, text.len);
@@ -115,7 +96,7 @@ static void make_blocks(qr_feed_wire *f, const feed_part *part, const feed_array
     for (uint32_t i = part->first; i < part->end; i++) {
         if (event->blocks[i] == QUIRE_NULL_BLOCK)
             continue;
-        arrays->hashes[wire->num_hashes] = make_hash(f, hash_at(event, i));
+        arrays->hashes[wire->num_hashes] = qr_wire_hash_of(hash_at(event, i), f->hashes_as_bytes);
         arrays->key_start[wire->num_hashes++] = num_keys;
         if (part->has_lora_key)
             arrays->keys[num_keys++] = make_text_key(event->lora_name);
@@ -142,7 +123,7 @@ static void make_stored(qr_feed_wire *f, const feed_part *part, const feed_array
     wire->block_size = event->block_size;
     wire->has_parent = has_chain && parent.data != NULL;
     if (wire->has_parent != 0)
-        wire->parent = make_hash(f, parent);
+        wire->parent = qr_wire_hash_of(parent, f->hashes_as_bytes);
     for (uint32_t i = 0; i < part->num_tokens; i++)
         arrays->tokens[i] = event->tokens[part->first_token + i];
     wire->tokens = arrays->tokens;
@@ -153,8 +134,8 @@ static void make_stored(qr_feed_wire *f, const feed_part *part, const feed_array
         wire->lora_name = event->lora_name;
 }
 
-int qr_feed_wire_make_part(qr_feed_wire *f, const quire_feed_event *event, uint32_t first,
-                           uint32_t count, quire_wire_event *wire)
+int qr_feed_wire_make(qr_feed_wire *f, const quire_feed_event *event, uint32_t first,
+                      uint32_t count, quire_wire_event *wire)
 {
     *wire = (quire_wire_event){.size = sizeof(quire_wire_event), .kind = QUIRE_WIRE_CLEARED};
     if (event->kind == QUIRE_FEED_CLEARED)
@@ -176,9 +157,4 @@ int qr_feed_wire_make_part(qr_feed_wire *f, const quire_feed_event *event, uint3
     else
         make_stored(f, &part, &arrays, wire);
     return QUIRE_OK;
-}
-
-int qr_feed_wire_make(qr_feed_wire *f, const quire_feed_event *event, quire_wire_event *wire)
-{
-    return qr_feed_wire_make_part(f, event, 0, event->num_blocks, wire);
 }

@@ -15,25 +15,28 @@
 
 #include <stdbool.h>
 
+/* Zero but for its first field to begin with. */
 typedef struct qr_feed_wire {
     bool hashes_as_bytes;
-    void *memory; /* of the last event's arrays */
+    void *memory; /* of the last event's arrays; to be freed with qr_free */
     size_t capacity;
 } qr_feed_wire;
 
-void qr_feed_wire_init(qr_feed_wire *f, bool hashes_as_bytes);
-void qr_feed_wire_free(qr_feed_wire *f);
+static inline quire_wire_hash qr_wire_hash_of(quire_bytes hash, bool as_bytes)
+{
+    return as_bytes ? (quire_wire_hash){.bytes = hash}
+                    : (quire_wire_hash){.number = quire_hash_external(hash)};
+}
 
-/* STORED and PRESENT become STORED; REMOVED and CLEARED stay; the others are QUIRE_MISS, there is
+/* The blocks [first, first + count) of an event; the parent of a part is the block before.
+ *
+ * STORED and PRESENT become STORED; REMOVED and CLEARED stay; the others are QUIRE_MISS, there is
  * nothing to tell. REMOVED is told whether or not another block has the key: still_cached is for
  * the caller to look at. What *wire points to is f's and event's, until the next call.
  *
  * Texts that are not UTF-8 could not be read by vLLM: a LoRA name becomes nil, an extra key bytes.
  * Without tokens extra_keys is nil as a whole, since some are then kept back. QUIRE_E_NOMEM. */
-int qr_feed_wire_make(qr_feed_wire *f, const quire_feed_event *event, quire_wire_event *wire);
-
-/* The same for a part of the blocks, [first, first + count): its parent is the block before. */
-int qr_feed_wire_make_part(qr_feed_wire *f, const quire_feed_event *event, uint32_t first,
-                           uint32_t count, quire_wire_event *wire);
+int qr_feed_wire_make(qr_feed_wire *f, const quire_feed_event *event, uint32_t first,
+                      uint32_t count, quire_wire_event *wire);
 
 #endif

@@ -1,33 +1,7 @@
 #include "events/publish/mirror.h"
 
 #include "base/bits.h"
-#include "base/buckets.h"
 #include "base/memory.h"
-
-/* A block of the ring of its key. */
-typedef struct mirror_block {
-    uint32_t next;
-    uint32_t prev;
-    uint32_t group; /* QR_NIL: it holds no key */
-} mirror_block;
-
-/* What all keys of a group have in common. */
-typedef struct mirror_group {
-    uint32_t block_size;
-    uint32_t hash_len;
-} mirror_group;
-
-struct qr_mirror {
-    uint32_t num_blocks;
-    uint32_t num_groups;
-    uint32_t hash_bytes;
-    uint32_t num_held;
-    uint32_t num_keys;
-    mirror_block *blocks;
-    mirror_group *groups;
-    unsigned char *hashes; /* hash_bytes for each block */
-    qr_buckets index;      /* of the key's first block; the null block has no key */
-};
 
 int qr_mirror_create(uint32_t num_blocks, uint32_t num_groups, uint32_t hash_bytes,
                      qr_mirror **mirror_out)
@@ -94,7 +68,7 @@ static bool takes_key(qr_mirror *mirror, quire_block block, const qr_mirror_key 
         return false;
     if (key->hash.len < sizeof(uint64_t) || key->hash.len > mirror->hash_bytes)
         return false;
-    mirror_group *group = &mirror->groups[key->group];
+    qr_mirror_group *group = &mirror->groups[key->group];
     if (group->hash_len == 0)
         group->hash_len = (uint32_t)key->hash.len;
     group->block_size = key->block_size;
@@ -105,7 +79,7 @@ qr_mirror_change qr_mirror_set(qr_mirror *mirror, quire_block block, const qr_mi
 {
     if (!takes_key(mirror, block, key))
         return QR_MIRROR_REFUSED;
-    mirror_block *held = &mirror->blocks[block];
+    qr_mirror_block *held = &mirror->blocks[block];
     if (held->group != QR_NIL) {
         bool is_same = held->group == key->group &&
                        memcmp(held_hash(mirror, block), key->hash.data, key->hash.len) == 0;
@@ -144,7 +118,7 @@ qr_mirror_change qr_mirror_remove(qr_mirror *mirror, quire_block block)
 {
     if (block >= mirror->num_blocks || mirror->blocks[block].group == QR_NIL)
         return QR_MIRROR_SAME;
-    mirror_block *held = &mirror->blocks[block];
+    qr_mirror_block *held = &mirror->blocks[block];
     const unsigned char *hash = held_hash(mirror, block);
     uint32_t tag = tag_of(mirror, hash, held->group);
     qr_mirror_change change = held->next == block ? QR_MIRROR_FIRST : QR_MIRROR_COPY;
@@ -169,16 +143,6 @@ void qr_mirror_forget(qr_mirror *mirror)
     qr_buckets_clear(&mirror->index);
     mirror->num_held = 0;
     mirror->num_keys = 0;
-}
-
-uint32_t qr_mirror_num_blocks(const qr_mirror *mirror)
-{
-    return mirror->num_held;
-}
-
-uint32_t qr_mirror_num_keys(const qr_mirror *mirror)
-{
-    return mirror->num_keys;
 }
 
 static bool is_first_of_key(const qr_mirror *mirror, quire_block block)

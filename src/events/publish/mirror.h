@@ -13,9 +13,34 @@
 #ifndef QR_EVENTS_PUBLISH_MIRROR_H
 #define QR_EVENTS_PUBLISH_MIRROR_H
 
+#include "base/buckets.h"
+
 #include <quire/hash.h>
 
-typedef struct qr_mirror qr_mirror;
+/* A block of the ring of its key. */
+typedef struct qr_mirror_block {
+    uint32_t next;
+    uint32_t prev;
+    uint32_t group; /* QR_NIL: it holds no key */
+} qr_mirror_block;
+
+/* What all keys of a group have in common. */
+typedef struct qr_mirror_group {
+    uint32_t block_size;
+    uint32_t hash_len;
+} qr_mirror_group;
+
+typedef struct qr_mirror {
+    uint32_t num_blocks;
+    uint32_t num_groups;
+    uint32_t hash_bytes;
+    uint32_t num_held; /* blocks that hold a key */
+    uint32_t num_keys; /* different ones */
+    qr_mirror_block *blocks;
+    qr_mirror_group *groups;
+    unsigned char *hashes; /* hash_bytes for each block */
+    qr_buckets index;      /* of the key's first block; the null block has no key */
+} qr_mirror;
 
 /* hash_bytes: of the longest key. QUIRE_E_NOMEM. */
 int qr_mirror_create(uint32_t num_blocks, uint32_t num_groups, uint32_t hash_bytes,
@@ -47,9 +72,6 @@ int qr_mirror_get(const qr_mirror *mirror, quire_block block, qr_mirror_key *key
 qr_mirror_change qr_mirror_remove(qr_mirror *mirror, quire_block block);
 
 void qr_mirror_forget(qr_mirror *mirror);
-
-uint32_t qr_mirror_num_blocks(const qr_mirror *mirror); /* that hold a key */
-uint32_t qr_mirror_num_keys(const qr_mirror *mirror);   /* different ones */
 
 /* The next block after `after` (0: from the start) that holds a key of the group; 0: no more. With
  * every_copy 0 just one for each key. */

@@ -122,9 +122,9 @@ static bool publish_news(quire_publisher *p)
         publish(p, bytes, num_events);
         count++;
     }
-    qr_count_set(&p->num_lost, qr_batches_num_lost(p->batches));
-    qr_count_set(&p->num_blocks, qr_mirror_num_keys(qr_batches_mirror(p->batches)));
-    qr_count_set(&p->is_whole, qr_batches_is_whole(p->batches));
+    qr_count_set(&p->num_lost, p->batches->num_lost);
+    qr_count_set(&p->num_blocks, p->batches->mirror->num_keys);
+    qr_count_set(&p->is_whole, !p->batches->is_walking);
     return count > 0;
 }
 
@@ -189,8 +189,7 @@ static int start_thread(quire_publisher *p)
 
 static int say_refused(int status, const char *what, const char *value)
 {
-    qr_say("%s '%s': %s", what, value, quire_strerror(status));
-    return status;
+    return qr_fail(status, "%s '%s': %s", what, value, quire_strerror(status));
 }
 
 static int read_endpoints(quire_publisher *p, const quire_publisher_config *config)
@@ -235,31 +234,24 @@ static int guard_socket(void *socket, const quire_publisher_config *config)
     return QUIRE_OK;
 }
 
-static int open_pub(quire_publisher *p, const quire_publisher_config *config)
+static int open_socket(quire_publisher *p, const quire_publisher_config *config, int type,
+                       qr_endpoint *endpoint, void **opened)
 {
-    p->pub = zmq_socket(p->context, ZMQ_PUB);
-    if (p->pub == NULL)
+    void *socket = *opened = zmq_socket(p->context, type);
+    if (socket == NULL)
         return say_refused(QUIRE_E_SYSTEM, "socket", zmq_strerror(zmq_errno()));
-    qr_socket_set(p->pub, ZMQ_SNDHWM, config->hwm > INT32_MAX ? INT32_MAX : (int)config->hwm);
-    qr_socket_set(p->pub, ZMQ_TCP_KEEPALIVE, 1);
-    qr_socket_set_most(p->pub, REQUEST_BYTES);
-    int status = guard_socket(p->pub, config);
-    return status == QUIRE_OK ? qr_endpoint_attach(&p->endpoint, p->pub) : status;
-}
-
-static int open_router(quire_publisher *p, const quire_publisher_config *config)
-{
-    p->router = zmq_socket(p->context, ZMQ_ROUTER);
-    if (p->router == NULL)
-        return say_refused(QUIRE_E_SYSTEM, "socket", zmq_strerror(zmq_errno()));
-    qr_socket_set(p->router, ZMQ_LINGER, 0);
-    qr_socket_set(p->router, ZMQ_SNDHWM, ANSWERS_HWM);
-    qr_socket_set(p->router, ZMQ_RCVHWM, REQUESTS_HWM);
-    qr_socket_set(p->router, ZMQ_ROUTER_MANDATORY, 1); /* tells who is full, and who has gone */
-    qr_socket_set(p->router, ZMQ_TCP_KEEPALIVE, 1);
-    qr_socket_set_most(p->router, REQUEST_BYTES);
-    int status = guard_socket(p->router, config);
-    return status == QUIRE_OK ? qr_endpoint_attach(&p->replay_endpoint, p->router) : status;
+    if (type == ZMQ_PUB) {
+        qr_socket_set(socket, ZMQ_SNDHWM, config->hwm > INT32_MAX ? INT32_MAX : (int)config->hwm);
+    } else {
+        qr_socket_set(socket, ZMQ_LINGER, 0);
+        qr_socket_set(socket, ZMQ_SNDHWM, ANSWERS_HWM);
+        qr_socket_set(socket, ZMQ_RCVHWM, REQUESTS_HWM);
+        qr_socket_set(socket, ZMQ_ROUTER_MANDATORY, 1); /* tells who is full, and who has gone */
+    }
+    qr_socket_set(socket, ZMQ_TCP_KEEPALIVE, 1);
+    qr_socket_set_most(socket, REQUEST_BYTES);
+    int status = guard_socket(socket, config);
+    return status == QUIRE_OK ? qr_endpoint_attach(endpoint, socket) : status;
 }
 
 static int open_sockets(quire_publisher *p, const quire_publisher_config *config)
@@ -271,9 +263,9 @@ static int open_sockets(quire_publisher *p, const quire_publisher_config *config
     if (config->num_curve_clients > 0)
         status = qr_zap_init(&p->zap, p->context, config->curve_clients, config->num_curve_clients);
     if (status == QUIRE_OK)
-        status = open_pub(p, config);
+        status = open_socket(p, config, ZMQ_PUB, &p->endpoint, &p->pub);
     if (status == QUIRE_OK && config->replay_endpoint != NULL)
-        status = open_router(p, config);
+        status = open_socket(p, config, ZMQ_ROUTER, &p->replay_endpoint, &p->router);
     return status;
 }
 
@@ -392,8 +384,7 @@ static void stop_publisher(quire_publisher *p)
         (void)pthread_join(p->thread, NULL);
     uint64_t spent_ms = qr_now_ms() - start_ms;
     qr_zap_release(&p->zap);
-    if (p->router != NULL)
-        (void)zmq_close(p->router);
+    (void)zmq_close(p->router);
     if (p->pub != NULL) { /* what is in the queues may still go out, in the time that is left */
         qr_socket_set(p->pub, ZMQ_LINGER, spent_ms < CLOSING_MS ? CLOSING_MS - (int)spent_ms : 0);
         (void)zmq_close(p->pub);
@@ -401,9 +392,8 @@ static void stop_publisher(quire_publisher *p)
     qr_replay_server_release(&p->answers);
     qr_replay_buffer_release(&p->buffer);
     qr_batches_destroy(p->batches);
-    if (p->context != NULL)
-        while (zmq_ctx_term(p->context) != 0 && zmq_errno() == EINTR)
-            ;
+    while (zmq_ctx_term(p->context) != 0 && zmq_errno() == EINTR)
+        ;
 }
 
 /* In a child the thread does not exist, libzmq's descriptors are the parent's, and what the thread

@@ -7,16 +7,13 @@
 #include <string.h>
 
 enum {
-    READ_AT_ONCE = 16,    /* requests */
-    SEND_AT_ONCE = 64,    /* messages for each answer: live batches come first */
-    STUCK_MS = 5000,      /* nothing went out: its peer does not read */
-    LONGEST_MS = 60000,   /* an answer takes its place for no longer */
-    WALK_MS = 1000,       /* the whole index waits so long for a walk to end */
-    WHOLE_EVERY_MS = 100, /* a new one is made, or ten times what making it takes */
-    NUMBER_BYTES = 8
+    READ_AT_ONCE = 16,   /* requests */
+    SEND_AT_ONCE = 64,   /* messages for each answer: live batches come first */
+    STUCK_MS = 5000,     /* nothing went out: its peer does not read */
+    LONGEST_MS = 60000,  /* an answer takes its place for no longer */
+    WALK_MS = 1000,      /* the whole index waits so long for a walk to end */
+    WHOLE_EVERY_MS = 100 /* a new one is made, or ten times what making it takes */
 };
-
-static const char WHOLE_REQUEST[] = "snapshot";
 
 typedef enum answer_state { ANSWER_MOVED, ANSWER_WAITS, ANSWER_DONE, ANSWER_GONE } answer_state;
 
@@ -45,8 +42,8 @@ static qr_snapshot *take_whole(qr_replay_server *a, uint64_t now_ms)
         if (a->num_wholes >= QR_REPLAY_MOST_SNAPSHOTS)
             return NULL;
         uint64_t number = a->buffer->next - 1;
-        qr_snapshot *made = qr_snapshot_make(&a->maker, qr_batches_mirror(a->batches), number,
-                                             qr_batches_time(a->batches), a->budget);
+        qr_snapshot *made =
+            qr_snapshot_make(&a->maker, a->batches->mirror, number, a->batches->time, a->budget);
         if (made == NULL)
             return NULL;
         leave_whole(a, a->last);
@@ -82,13 +79,13 @@ static bool accept_request(qr_replay_server *a, qr_frames *frames, uint64_t now_
     size_t id_len = zmq_msg_size(&frames->all[0]);
     const void *body = zmq_msg_data(&frames->all[2]);
     if (frames->count != 3 || id_len > QR_REPLAY_SERVER_ID_BYTES ||
-        zmq_msg_size(&frames->all[1]) != 0 || zmq_msg_size(&frames->all[2]) != NUMBER_BYTES ||
+        zmq_msg_size(&frames->all[1]) != 0 || zmq_msg_size(&frames->all[2]) != QR_NUMBER_BYTES ||
         has_answer(a, id, id_len))
         return false;
     qr_replay_answer *answer = &a->list[a->count++];
     *answer = (qr_replay_answer){.id_len = id_len, .asked_ms = now_ms, .moved_ms = now_ms};
     memcpy(answer->id, id, id_len);
-    answer->wants_whole = memcmp(body, WHOLE_REQUEST, NUMBER_BYTES) == 0;
+    answer->wants_whole = memcmp(body, QR_REPLAY_SNAPSHOT, QR_NUMBER_BYTES) == 0;
     if (!answer->wants_whole)
         answer->next = qr_payload_read_number(body);
     return true;
@@ -113,7 +110,7 @@ static answer_state send_message(qr_replay_server *a, const qr_replay_answer *an
                                  qr_payload *payload)
 {
     zmq_msg_t last;
-    unsigned char number[NUMBER_BYTES];
+    unsigned char number[QR_NUMBER_BYTES];
     qr_payload_write_number(payload == NULL ? UINT64_MAX : payload->number, number);
     if (payload == NULL)
         (void)zmq_msg_init(&last);
@@ -145,7 +142,7 @@ static bool can_begin(qr_replay_server *a, qr_replay_answer *answer, uint64_t no
 {
     if (!answer->wants_whole || answer->whole != NULL || a->buffer->next == 0)
         return true;
-    if (!qr_batches_is_whole(a->batches) && now_ms < answer->asked_ms + WALK_MS)
+    if (a->batches->is_walking && now_ms < answer->asked_ms + WALK_MS)
         return false;
     answer->whole = take_whole(a, now_ms);
     return answer->whole != NULL;

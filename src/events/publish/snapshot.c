@@ -1,6 +1,7 @@
 #include "events/publish/snapshot.h"
 
 #include "base/memory.h"
+#include "events/publish/feed_wire.h"
 
 /* Keys in one batch: few enough that a reader which stops reading holds little. */
 enum { PIECE_KEYS = 2048 };
@@ -45,10 +46,7 @@ static quire_wire_event stored_piece(qr_snapshot_maker *maker, const qr_mirror *
         qr_mirror_key key;
         (void)qr_mirror_get(mirror, place->block, &key);
         event.block_size = key.block_size;
-        maker->hashes[event.num_hashes++] =
-            maker->hashes_as_bytes != 0
-                ? (quire_wire_hash){.bytes = key.hash}
-                : (quire_wire_hash){.number = quire_hash_external(key.hash)};
+        maker->hashes[event.num_hashes++] = qr_wire_hash_of(key.hash, maker->hashes_as_bytes != 0);
     }
     return event;
 }
@@ -77,7 +75,7 @@ qr_snapshot *qr_snapshot_make(qr_snapshot_maker *maker, const qr_mirror *mirror,
                               double time, qr_budget *budget)
 {
     uint32_t num_groups = maker->num_groups * maker->num_tiers;
-    size_t most = qr_mirror_num_blocks(mirror) / PIECE_KEYS + num_groups + 1;
+    size_t most = mirror->num_held / PIECE_KEYS + num_groups + 1;
     qr_snapshot *whole = qr_alloc(1, sizeof *whole + most * sizeof(void *));
     if (whole == NULL)
         return NULL;

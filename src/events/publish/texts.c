@@ -51,7 +51,7 @@ static uint32_t tag_of_entry(const qr_texts *t, uint32_t e)
     return tag_of(t, hash_of(t, e), t->entries[e].hash_len, t->entries[e].group);
 }
 
-static void free_parts(qr_texts *t)
+void qr_texts_forget(qr_texts *t)
 {
     for (uint32_t e = 0; e < t->num_entries; e++)
         qr_free(t->entries[e].tokens);
@@ -67,7 +67,7 @@ static void free_parts(qr_texts *t)
 
 static void give_up(qr_texts *t)
 {
-    free_parts(t);
+    qr_texts_forget(t);
     t->is_off = true;
 }
 
@@ -119,13 +119,8 @@ void qr_texts_destroy(qr_texts *t)
 {
     if (t == NULL)
         return;
-    free_parts(t);
+    qr_texts_forget(t);
     qr_free(t);
-}
-
-void qr_texts_forget(qr_texts *t)
-{
-    free_parts(t);
 }
 
 /* ---- keys ------------------------------------------------------------------ */

@@ -20,6 +20,7 @@
 
 #include "base/bits.h"
 #include "base/config.h"
+#include "base/list.h"
 
 #include <quire/wire.h>
 
@@ -50,8 +51,7 @@ typedef struct index_record {
     uint32_t copies;
     uint32_t medium;    /* in media */
     uint32_t same_next; /* with the same content; of free records: the next free one */
-    uint32_t next;      /* of the same worker */
-    uint32_t prev;
+    qr_link link;       /* of the same worker */
 } index_record;
 _Static_assert(sizeof(index_record) == 64, "one line");
 
@@ -78,7 +78,7 @@ struct quire_index {
     index_slot *slots;
     uint64_t num_slots; /* a power of two, or 0 */
     uint64_t num_heads;
-    uint32_t *workers; /* their first records */
+    qr_chain *workers; /* their records */
     index_medium media[MAX_MEDIA];
     uint32_t num_media;
     uint64_t num_groupless; /* records of QUIRE_INDEX_NO_GROUP */
@@ -253,27 +253,6 @@ static void give_record(quire_index *x, uint32_t id)
     x->first_free = id;
 }
 
-static void join_worker(quire_index *x, uint32_t id)
-{
-    index_record *r = &x->records[id];
-    r->prev = QR_NIL;
-    r->next = x->workers[r->worker];
-    if (r->next != QR_NIL)
-        x->records[r->next].prev = id;
-    x->workers[r->worker] = id;
-}
-
-static void leave_worker(quire_index *x, uint32_t id)
-{
-    const index_record *r = &x->records[id];
-    if (r->prev != QR_NIL)
-        x->records[r->prev].next = r->next;
-    else
-        x->workers[r->worker] = r->next;
-    if (r->next != QR_NIL)
-        x->records[r->next].prev = r->prev;
-}
-
 /* ---- one block ------------------------------------------------------------- */
 
 /* The first record of a content; QR_NIL: none. */
@@ -313,7 +292,8 @@ static bool insert(quire_index *x, const index_key *key)
     r->same_next = slot->head;
     x->num_heads += slot->head == QR_NIL;
     *slot = (index_slot){tag, id};
-    join_worker(x, id);
+    qr_chain *chain = &x->workers[key->worker];
+    qr_chain_insert(chain, &x->records->link, sizeof *r, chain->first, id);
     x->stats.num_blocks++;
     x->num_groupless += key->group == QUIRE_INDEX_NO_GROUP;
     return true;
@@ -334,7 +314,7 @@ static void erase(quire_index *x, uint32_t id)
     }
     x->num_groupless -= r->group == QUIRE_INDEX_NO_GROUP;
     x->stats.num_blocks--;
-    leave_worker(x, id);
+    qr_chain_remove(&x->workers[r->worker], &x->records->link, sizeof *r, id);
     forget_hash(r);
     give_record(x, id);
 }
@@ -408,7 +388,7 @@ static int make_index(const quire_index_config *config, quire_index *x)
     if (x->workers == NULL)
         return QUIRE_E_NOMEM;
     for (uint32_t i = 0; i < x->max_workers; i++)
-        x->workers[i] = QR_NIL;
+        x->workers[i] = QR_CHAIN_EMPTY;
     return QUIRE_OK;
 }
 
@@ -437,7 +417,8 @@ void quire_index_destroy(quire_index *index)
     if (index == NULL)
         return;
     for (uint32_t worker = 0; index->workers != NULL && worker < index->max_workers; worker++) {
-        for (uint32_t id = index->workers[worker]; id != QR_NIL; id = index->records[id].next)
+        for (uint32_t id = index->workers[worker].first; id != QR_NIL;
+             id = index->records[id].link.next)
             forget_hash(&index->records[id]);
     }
     qr_free(index->workers);
@@ -483,8 +464,8 @@ int quire_index_clear(quire_index *index, uint32_t worker)
         return QUIRE_E_ARGUMENT;
     if (worker >= index->max_workers)
         return QUIRE_E_RANGE;
-    while (index->workers[worker] != QR_NIL)
-        erase(index, index->workers[worker]);
+    while (index->workers[worker].first != QR_NIL)
+        erase(index, index->workers[worker].first);
     return QUIRE_OK;
 }
 
@@ -538,7 +519,8 @@ void quire_index_visit(const quire_index *index, uint32_t worker,
 {
     if (index == NULL || visit == NULL || worker >= index->max_workers)
         return;
-    for (uint32_t id = index->workers[worker]; id != QR_NIL; id = index->records[id].next) {
+    for (uint32_t id = index->workers[worker].first; id != QR_NIL;
+         id = index->records[id].link.next) {
         const index_record *r = &index->records[id];
         const index_medium *m = &index->media[r->medium];
         quire_wire_hash hash = hash_of(r);

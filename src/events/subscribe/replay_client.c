@@ -4,9 +4,7 @@
 #include "events/frames.h"
 #include "events/payload.h"
 
-enum { ANSWERS_HWM = 1000, FRAMES = 4, NUMBER_BYTES = 8, KEY_TEXT_BYTES = 40 };
-
-const unsigned char QR_REPLAY_SNAPSHOT[8] = {'s', 'n', 'a', 'p', 's', 'h', 'o', 't'};
+enum { ANSWERS_HWM = 1000, FRAMES = 4, KEY_TEXT_BYTES = 40 };
 
 bool qr_curve_keys_apply(const qr_curve_keys *keys, void *socket)
 {
@@ -18,8 +16,7 @@ bool qr_curve_keys_apply(const qr_curve_keys *keys, void *socket)
 
 void qr_replay_client_close(qr_replay_client *asker)
 {
-    if (asker->dealer != NULL)
-        (void)zmq_close(asker->dealer);
+    (void)zmq_close(asker->dealer);
     asker->dealer = NULL;
 }
 
@@ -40,12 +37,12 @@ static bool open_dealer(qr_replay_client *asker)
 
 /* A socket for each request: what is left of an answer that was given up cannot be taken for a part
  * of the next one. */
-bool qr_replay_client_ask(qr_replay_client *asker, const unsigned char request[8])
+bool qr_replay_client_ask(qr_replay_client *asker, const void *request)
 {
     qr_replay_client_close(asker);
-    bool is_sent = open_dealer(asker) &&
-                   zmq_send(asker->dealer, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) == 0 &&
-                   zmq_send(asker->dealer, request, NUMBER_BYTES, ZMQ_DONTWAIT) == NUMBER_BYTES;
+    bool is_sent =
+        open_dealer(asker) && zmq_send(asker->dealer, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) == 0 &&
+        zmq_send(asker->dealer, request, QR_NUMBER_BYTES, ZMQ_DONTWAIT) == QR_NUMBER_BYTES;
     asker->deadline_ms = qr_now_ms() + asker->timeout_ms;
     if (!is_sent)
         qr_replay_client_close(asker);
@@ -58,7 +55,7 @@ static bool read_answer(qr_replay_client *asker, uint64_t *number, zmq_msg_t *pa
     qr_frames frames;
     bool is_good = qr_frames_receive(&frames, asker->dealer) && frames.count >= 3 &&
                    frames.count <= FRAMES &&
-                   zmq_msg_size(&frames.all[frames.count - 2]) == NUMBER_BYTES;
+                   zmq_msg_size(&frames.all[frames.count - 2]) == QR_NUMBER_BYTES;
     if (is_good) {
         *number = qr_payload_read_number(zmq_msg_data(&frames.all[frames.count - 2]));
         (void)zmq_msg_move(payload, &frames.all[frames.count - 1]);

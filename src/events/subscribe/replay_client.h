@@ -40,11 +40,8 @@ typedef enum qr_replay_outcome {
     QR_REPLAY_LATE     /* within the time of an answer */
 } qr_replay_outcome;
 
-/* The request that is not a number. */
-extern const unsigned char QR_REPLAY_SNAPSHOT[8];
-
-/* False: no socket, the system has no more. */
-bool qr_replay_client_ask(qr_replay_client *asker, const unsigned char request[8]);
+/* request: QR_NUMBER_BYTES. False: no socket, the system has no more. */
+bool qr_replay_client_ask(qr_replay_client *asker, const void *request);
 
 /* The next message of the answer. payload must be an initialized message, and gets the batch. */
 qr_replay_outcome qr_replay_client_next(qr_replay_client *asker, long wait_ms, uint64_t *number,

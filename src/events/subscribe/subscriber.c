@@ -199,13 +199,10 @@ static void close_subscriber(quire_subscriber *s)
     qr_live_message_close(&s->held);
     qr_live_message_close(&s->current);
     qr_replay_client_close(&s->asker);
-    if (s->sub != NULL)
-        (void)zmq_close(s->sub);
-    if (s->breaks != NULL)
-        (void)zmq_close(s->breaks);
-    if (s->context != NULL)
-        while (zmq_ctx_term(s->context) != 0 && zmq_errno() == EINTR)
-            ;
+    (void)zmq_close(s->sub);
+    (void)zmq_close(s->breaks);
+    while (zmq_ctx_term(s->context) != 0 && zmq_errno() == EINTR)
+        ;
     quire_wire_reader_destroy(s->reader);
 }
 

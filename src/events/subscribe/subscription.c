@@ -5,7 +5,7 @@
 #include "events/frames.h"
 #include "events/payload.h"
 
-enum { LIVE_FRAMES = 3, NUMBER_BYTES = 8, MOST_PATIENCE = 16 };
+enum { LIVE_FRAMES = 3, MOST_PATIENCE = 16 };
 
 /* ---- messages -------------------------------------------------------------- */
 
@@ -51,7 +51,7 @@ static qr_outcome receive_live(quire_subscriber *s, long wait_ms, qr_live_messag
     qr_outcome result = QR_OUTCOME_BAD;
     if (!qr_frames_receive(&frames, s->sub)) {
         result = QR_OUTCOME_NOTHING;
-    } else if (frames.count == LIVE_FRAMES && zmq_msg_size(&frames.all[1]) == NUMBER_BYTES) {
+    } else if (frames.count == LIVE_FRAMES && zmq_msg_size(&frames.all[1]) == QR_NUMBER_BYTES) {
         m->number = qr_payload_read_number(zmq_msg_data(&frames.all[1]));
         (void)zmq_msg_move(&m->topic, &frames.all[0]);
         (void)zmq_msg_move(&m->payload, &frames.all[2]);
@@ -94,7 +94,7 @@ static qr_outcome give_gap(quire_subscriber *s, uint64_t number, quire_delivery 
 
 static void ask_replay(quire_subscriber *s, uint64_t from)
 {
-    unsigned char request[NUMBER_BYTES];
+    unsigned char request[QR_NUMBER_BYTES];
     qr_payload_write_number(from, request);
     s->mode = QR_MODE_REPLAY;
     s->asked_at = s->expected;
