@@ -3,6 +3,7 @@
 #include "base/config.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 static void write_sentence(int status, const char *format, va_list values)
@@ -72,6 +73,17 @@ int qr_refuse_reading(void *ours, size_t our_size, const void *callers, const ch
     return qr_refuse("invalid size %zu of %s (expected %zu; start from its INIT macro), or a field "
                      "that this version of the library does not know",
                      size, type, our_size);
+}
+
+int qr_refuse_opening(void *ours, size_t our_size, const void *callers, const void *place,
+                      const quire_allocator *allocator, const char *what)
+{
+    qr_refuse_clear();
+    int status = qr_config_read(ours, our_size, callers);
+    bool is_half = allocator != NULL && (allocator->alloc == NULL || allocator->free == NULL);
+    if (status == QUIRE_OK && (place == NULL || is_half))
+        status = QUIRE_E_ARGUMENT;
+    return status == QUIRE_OK ? status : qr_fail(status, "%s: %s", what, quire_strerror(status));
 }
 
 int qr_refuse_fields(const qr_field *fields, size_t count)

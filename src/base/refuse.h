@@ -14,6 +14,7 @@
 #define QR_BASE_REFUSE_H
 
 #include <quire/error.h>
+#include <quire/memory.h>
 
 #include <stddef.h>
 #include <stdint.h>
@@ -45,6 +46,10 @@ typedef struct qr_field {
 
 /* As qr_config_read; type is the name of the struct. */
 int qr_refuse_reading(void *ours, size_t our_size, const void *callers, const char *type);
+/* The same for a call that opens something, with the status's own sentence behind `what`:
+ * QUIRE_E_ARGUMENT also where it has no place to go to, or the allocator is half of one. */
+int qr_refuse_opening(void *ours, size_t our_size, const void *callers, const void *place,
+                      const quire_allocator *allocator, const char *what);
 /* QUIRE_OK or QUIRE_E_CONFIG. */
 int qr_refuse_fields(const qr_field *fields, size_t count);
 /* Always QUIRE_E_CONFIG. */

@@ -56,6 +56,13 @@ static void tell_breaker(quire_tier *tier, uint32_t epoch, qr_outcome outcome, u
 
 /* ---- submitting ------------------------------------------------------------ */
 
+static int check_call(const quire_tier *tier, bool has_arguments)
+{
+    if (tier == NULL || !has_arguments)
+        return QUIRE_E_ARGUMENT;
+    return qr_fork_guard_is_child(&tier->guard) ? QUIRE_E_SYSTEM : QUIRE_OK;
+}
+
 static int check_io(const quire_tier *tier, const quire_tier_io *io)
 {
     const quire_tier_caps *caps = &tier->runner.caps;
@@ -132,11 +139,9 @@ static void count_submitted(quire_tier *tier, const quire_tier_job *job, uint64_
 QUIRE_API int quire_tier_submit(quire_tier *tier, quire_tier_job *job)
 {
     uint64_t bytes;
-    if (tier == NULL || job == NULL)
-        return QUIRE_E_ARGUMENT;
-    if (qr_fork_guard_is_child(&tier->guard))
-        return QUIRE_E_SYSTEM;
-    int status = check_job(tier, job, &bytes);
+    int status = check_call(tier, job != NULL);
+    if (status == QUIRE_OK)
+        status = check_job(tier, job, &bytes);
     if (status != QUIRE_OK)
         return status;
     if (tier->is_closing)
@@ -240,10 +245,9 @@ QUIRE_API uint32_t quire_tier_poll(quire_tier *tier, quire_tier_job **jobs, uint
 
 QUIRE_API int quire_tier_cancel(quire_tier *tier, quire_tier_job *job)
 {
-    if (tier == NULL || job == NULL)
-        return QUIRE_E_ARGUMENT;
-    if (qr_fork_guard_is_child(&tier->guard))
-        return QUIRE_E_SYSTEM;
+    int status = check_call(tier, job != NULL);
+    if (status != QUIRE_OK)
+        return status;
     if (job->state == 0 || job->state > tier->runner.max_jobs ||
         tier->runner.flights[job->state - 1].job != job)
         return QUIRE_MISS;
@@ -262,17 +266,10 @@ QUIRE_API int quire_tier_is_late(const quire_tier *tier, const quire_tier_job *j
 
 /* ---- what is there --------------------------------------------------------- */
 
-static int check_keys(const quire_tier *tier, const quire_tier_key *keys, uint32_t n)
-{
-    if (tier == NULL || (keys == NULL && n > 0))
-        return QUIRE_E_ARGUMENT;
-    return qr_fork_guard_is_child(&tier->guard) ? QUIRE_E_SYSTEM : QUIRE_OK;
-}
-
 QUIRE_API int quire_tier_lookup(quire_tier *tier, const quire_tier_key *keys, uint32_t n,
                                 uint8_t *found)
 {
-    int status = found == NULL && n > 0 ? QUIRE_E_ARGUMENT : check_keys(tier, keys, n);
+    int status = check_call(tier, n == 0 || (keys != NULL && found != NULL));
     if (status != QUIRE_OK || n == 0)
         return status;
     bool is_open =
@@ -289,7 +286,7 @@ QUIRE_API int quire_tier_lookup(quire_tier *tier, const quire_tier_key *keys, ui
 
 QUIRE_API int quire_tier_touch(quire_tier *tier, const quire_tier_key *keys, uint32_t n)
 {
-    int status = check_keys(tier, keys, n);
+    int status = check_call(tier, n == 0 || keys != NULL);
     if (status == QUIRE_OK && tier->runner.ops.touch != NULL)
         tier->runner.ops.touch(tier->runner.self, keys, n);
     return status;
@@ -298,7 +295,7 @@ QUIRE_API int quire_tier_touch(quire_tier *tier, const quire_tier_key *keys, uin
 QUIRE_API int quire_tier_expect(quire_tier *tier, uint64_t request, uint64_t order,
                                 const quire_tier_key *keys, uint32_t n)
 {
-    int status = check_keys(tier, keys, n);
+    int status = check_call(tier, n == 0 || keys != NULL);
     if (status == QUIRE_OK && tier->runner.ops.expect != NULL)
         tier->runner.ops.expect(tier->runner.self, request, order, keys, n);
     return status;
@@ -334,27 +331,25 @@ int qr_tier_forget(quire_tier *tier)
 
 QUIRE_API int quire_tier_reset(quire_tier *tier)
 {
-    if (tier == NULL)
-        return QUIRE_E_ARGUMENT;
-    if (qr_fork_guard_is_child(&tier->guard))
-        return QUIRE_E_SYSTEM;
+    int status = check_call(tier, true);
+    if (status != QUIRE_OK)
+        return status;
     if (tier->runner.caps.is_shared != 0 && tier->runner.caps.is_persistent != 0)
         return QUIRE_E_IDENTITY; /* it is others' too */
-    int status = qr_tier_forget(tier);
+    status = qr_tier_forget(tier);
     return status == QUIRE_OK ? await_settled(tier) : status;
 }
 
 QUIRE_API int quire_tier_set_identity(quire_tier *tier, const unsigned char *fingerprint)
 {
-    if (tier == NULL || fingerprint == NULL)
-        return QUIRE_E_ARGUMENT;
-    if (qr_fork_guard_is_child(&tier->guard))
-        return QUIRE_E_SYSTEM;
+    int status = check_call(tier, fingerprint != NULL);
+    if (status != QUIRE_OK)
+        return status;
     if (tier->is_closing || qr_count_get(&tier->counts.jobs_in_flight) > 0)
         return QUIRE_BUSY;
     if (tier->runner.ops.set_identity == NULL)
         return quire_tier_reset(tier);
-    int status = tier->runner.ops.set_identity(tier->runner.self, fingerprint);
+    status = tier->runner.ops.set_identity(tier->runner.self, fingerprint);
     qr_runner_wake(&tier->runner);
     return status == QUIRE_OK ? await_settled(tier) : status;
 }

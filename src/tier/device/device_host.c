@@ -12,7 +12,6 @@
 #include <quire/device.h>
 
 #include "base/arena.h"
-#include "base/config.h"
 #include "base/fork_guard.h"
 #include "base/hooks.h"
 #include "base/memory.h"
@@ -378,14 +377,11 @@ static int start_threads(host_device *d)
 QUIRE_API int quire_device_host_open(const quire_device_host_config *callers,
                                      const quire_allocator *allocator, quire_device *device)
 {
-    qr_refuse_clear();
     quire_device_host_config config;
-    int status = qr_config_read(&config, sizeof config, callers);
-    if (status == QUIRE_OK && (device == NULL || (allocator != NULL && (allocator->alloc == NULL ||
-                                                                        allocator->free == NULL))))
-        status = QUIRE_E_ARGUMENT;
+    int status = qr_refuse_opening(&config, sizeof config, callers, device, allocator,
+                                   "the host device's config");
     if (status != QUIRE_OK)
-        return qr_fail(status, "the host device's config: %s", quire_strerror(status));
+        return status;
     const char *wrong = what_is_wrong(&config);
     if (wrong != NULL)
         return qr_fail(QUIRE_E_CONFIG, "the host device's config: %s", wrong);

@@ -21,7 +21,7 @@ typedef struct qr_policy {
     uint64_t (*num_more_nodes)(const quire_slots_config *config); /* than slots; NULL: 0 */
     /* Takes its own memory, in counting too; NULL: none. */
     void (*carve)(quire_slots *slots, const quire_slots_config *config, qr_arena *arena);
-    void (*init)(quire_slots *slots); /* also for a reset; NULL: nothing to do */
+    void (*init)(quire_slots *slots); /* in memory that is zero; NULL: nothing to do */
     void (*insert)(quire_slots *slots, uint32_t node);
     void (*touch)(quire_slots *slots, uint32_t node); /* with a slot or not */
     bool (*can_evict)(const quire_slots *slots, uint32_t n);

@@ -22,11 +22,6 @@ static uint64_t arc_num_more_nodes(const quire_slots_config *config)
     return 2 * (uint64_t)config->num_slots;
 }
 
-static void arc_init(quire_slots *slots)
-{
-    slots->target = 0;
-}
-
 static void arc_insert(quire_slots *slots, uint32_t node)
 {
     if (slots->nodes[node].list != QR_NO_LIST)
@@ -111,7 +106,6 @@ static bool arc_is_valid(const quire_slots *slots)
 
 const qr_policy qr_policy_arc = {
     .num_more_nodes = arc_num_more_nodes,
-    .init = arc_init,
     .insert = arc_insert,
     .touch = arc_touch,
     .can_evict = arc_can_evict,

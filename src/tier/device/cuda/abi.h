@@ -95,7 +95,6 @@ enum { QR_CU_MOST_PITCH = INT32_MAX };
     X(cuCtxPushCurrent, _v2, (qr_cu_context context))                                              \
     X(cuCtxPopCurrent, _v2, (qr_cu_context * context))                                             \
     X(cuCtxGetDevice, , (qr_cu_device * device))                                                   \
-    X(cuCtxSynchronize, , (void))                                                                  \
     X(cuCtxGetStreamPriorityRange, , (int *least, int *greatest))                                  \
     X(cuMemAlloc, _v2, (qr_cu_address * address, size_t bytes))                                    \
     X(cuMemFree, _v2, (qr_cu_address address))                                                     \

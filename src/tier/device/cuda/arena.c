@@ -9,7 +9,6 @@
 
 #include "base/arena.h"
 #include "base/bits.h"
-#include "base/config.h"
 #include "base/hooks.h"
 #include "base/refuse.h"
 
@@ -80,24 +79,16 @@ static void lay_out(quire_cuda_arena *arena, const quire_cuda_arena_config *conf
 QUIRE_API int quire_cuda_arena_open(quire_cuda *cuda, const quire_cuda_arena_config *callers,
                                     quire_cuda_arena **arena)
 {
-    qr_refuse_clear();
     quire_cuda_arena_config config;
-    int status = qr_config_read(&config, sizeof config, callers);
-    if (status == QUIRE_OK && (cuda == NULL || arena == NULL))
-        status = QUIRE_E_ARGUMENT;
-    if (status == QUIRE_OK &&
-        (config.num_layers == 0 || config.num_layers > MOST_LAYERS || config.num_blocks == 0 ||
-         config.bytes == 0 ||
-         (config.layout != QUIRE_CUDA_LAYER_OUTER && config.layout != QUIRE_CUDA_BLOCK_OUTER)))
-        status = QUIRE_E_CONFIG;
-    size_t bytes = 0;
-    if (status == QUIRE_OK) {
-        bytes =
-            qr_mul_size(qr_mul_size(config.num_layers, config.num_blocks), (size_t)config.bytes);
-        status = bytes == SIZE_MAX ? QUIRE_E_CONFIG : QUIRE_OK;
-    }
+    int status = qr_refuse_opening(&config, sizeof config, callers, cuda != NULL ? arena : NULL,
+                                   NULL, "the arena's config");
     if (status != QUIRE_OK)
-        return qr_fail(status, "the arena's config: %s", quire_strerror(status));
+        return status;
+    size_t bytes =
+        qr_mul_size(qr_mul_size(config.num_layers, config.num_blocks), (size_t)config.bytes);
+    if (bytes == 0 || bytes == SIZE_MAX || config.num_layers > MOST_LAYERS ||
+        (config.layout != QUIRE_CUDA_LAYER_OUTER && config.layout != QUIRE_CUDA_BLOCK_OUTER))
+        return qr_fail(QUIRE_E_CONFIG, "the arena's config: %s", quire_strerror(QUIRE_E_CONFIG));
     quire_cuda_arena *a = create_arena(&config);
     if (a == NULL)
         return qr_fail(QUIRE_E_NOMEM, "out of memory for an arena of %u layers", config.num_layers);
@@ -118,7 +109,7 @@ QUIRE_API void quire_cuda_arena_close(quire_cuda_arena *arena)
     if (arena == NULL || qr_fork_guard_is_child(&arena->cuda->guard))
         return;
     if (arena->view.base != 0 && qr_gpu_enter(arena->cuda) == QUIRE_OK) {
-        (void)arena->cuda->driver.calls.cuMemFree(arena->view.base);
+        qr_gpu_free(arena->cuda, arena->view.base);
         qr_gpu_leave(arena->cuda);
     }
     qr_owner_release(&arena->owner);

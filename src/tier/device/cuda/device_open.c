@@ -2,7 +2,6 @@
  * events. */
 #include "tier/device/cuda/device_cuda.h"
 
-#include "base/config.h"
 #include "base/hooks.h"
 #include "base/refuse.h"
 
@@ -278,14 +277,11 @@ static int open_device(const quire_device_cuda_config *config, const quire_alloc
 QUIRE_API int quire_device_cuda_open(const quire_device_cuda_config *callers,
                                      const quire_allocator *allocator, quire_device *device)
 {
-    qr_refuse_clear();
     quire_device_cuda_config config;
-    int status = qr_config_read(&config, sizeof config, callers);
-    if (status == QUIRE_OK && (device == NULL || (allocator != NULL && (allocator->alloc == NULL ||
-                                                                        allocator->free == NULL))))
-        status = QUIRE_E_ARGUMENT;
+    int status = qr_refuse_opening(&config, sizeof config, callers, device, allocator,
+                                   "the GPU device's config");
     if (status != QUIRE_OK)
-        return qr_fail(status, "the GPU device's config: %s", quire_strerror(status));
+        return status;
     const char *wrong = what_is_wrong_with(&config);
     if (wrong != NULL)
         return qr_fail(QUIRE_E_CONFIG, "the GPU device's config: %s", wrong);

@@ -95,10 +95,8 @@ void qr_cuda_describe(const qr_cuda_driver *driver, qr_cu_result result, char *t
 {
     const char *name = NULL;
     const char *sentence = NULL;
-    if (driver->calls.cuGetErrorName != NULL)
-        (void)driver->calls.cuGetErrorName(result, &name);
-    if (driver->calls.cuGetErrorString != NULL)
-        (void)driver->calls.cuGetErrorString(result, &sentence);
+    (void)driver->calls.cuGetErrorName(result, &name);
+    (void)driver->calls.cuGetErrorString(result, &sentence);
     if (name == NULL)
         (void)snprintf(text, bytes, "CUDA error %d", result);
     else

@@ -1,6 +1,5 @@
 #include "tier/device/cuda/gpu.h"
 
-#include "base/config.h"
 #include "base/hooks.h"
 #include "base/refuse.h"
 
@@ -241,15 +240,12 @@ static int set_up_gpu(quire_cuda *cuda, const quire_cuda_config *config)
 QUIRE_API int quire_cuda_open(const quire_cuda_config *callers, const quire_allocator *allocator,
                               quire_cuda **cuda)
 {
-    qr_refuse_clear();
     quire_cuda_config config;
     qr_owner owner;
-    int status = qr_config_read(&config, sizeof config, callers);
-    if (status == QUIRE_OK && (cuda == NULL || (allocator != NULL && (allocator->alloc == NULL ||
-                                                                      allocator->free == NULL))))
-        status = QUIRE_E_ARGUMENT;
+    int status =
+        qr_refuse_opening(&config, sizeof config, callers, cuda, allocator, "the GPU's config");
     if (status != QUIRE_OK)
-        return qr_fail(status, "the GPU's config: %s", quire_strerror(status));
+        return status;
     quire_cuda *c = (void *)qr_owner_carve(&owner, allocator, sizeof *c).base;
     if (c == NULL)
         return qr_fail(QUIRE_E_NOMEM, "out of memory");

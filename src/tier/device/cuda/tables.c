@@ -11,7 +11,6 @@
 
 #include "base/arena.h"
 #include "base/bits.h"
-#include "base/config.h"
 #include "base/hooks.h"
 #include "base/refuse.h"
 
@@ -241,14 +240,11 @@ static qr_cu_result take_tables(quire_cuda_tables *t)
 QUIRE_API int quire_cuda_tables_open(const quire_cuda_tables_config *callers,
                                      const quire_allocator *allocator, quire_cuda_tables **tables)
 {
-    qr_refuse_clear();
     quire_cuda_tables_config config;
-    int status = qr_config_read(&config, sizeof config, callers);
-    if (status == QUIRE_OK && (tables == NULL || (allocator != NULL && (allocator->alloc == NULL ||
-                                                                        allocator->free == NULL))))
-        status = QUIRE_E_ARGUMENT;
+    int status =
+        qr_refuse_opening(&config, sizeof config, callers, tables, allocator, "the tables' config");
     if (status != QUIRE_OK)
-        return qr_fail(status, "the tables' config: %s", quire_strerror(status));
+        return status;
     const char *wrong = set_table_defaults(&config);
     if (wrong != NULL)
         return qr_fail(QUIRE_E_CONFIG, "the tables' config: %s", wrong);
