@@ -98,29 +98,23 @@ static int map_pages(quire_host_memory *m, const quire_host_memory_config *confi
 /* ---- where it lies --------------------------------------------------------- */
 
 /* By the system call itself: the library that wraps it is not everywhere. */
-static int prefer_node(quire_host_memory *m, uint32_t node)
-{
-    unsigned long mask[MOST_NODES / BITS_OF_LONG] = {0};
-    mask[node / BITS_OF_LONG] = 1UL << node % BITS_OF_LONG;
-    long result = syscall(SYS_mbind, m->info.data, (unsigned long)m->info.bytes, MPOL_PREFERRED,
-                          mask, MOST_NODES + 1UL, 0UL); /* the kernel counts one less */
-    return result == 0 ? QUIRE_OK : QUIRE_E_SYSTEM;
-}
-
 static int place_pages(quire_host_memory *m, const quire_host_memory_config *config)
 {
+    unsigned long mask[MOST_NODES / BITS_OF_LONG] = {0};
+    uint32_t node = config->numa_node;
     if (config->dump != QUIRE_ON)
         (void)madvise(m->info.data, (size_t)m->info.bytes, MADV_DONTDUMP);
     if (config->bind != QUIRE_ON)
         return QUIRE_OK;
-    int status = prefer_node(m, config->numa_node);
-    m->info.is_bound = status == QUIRE_OK;
-    if (status != QUIRE_OK)
-        qr_say(
+    mask[node / BITS_OF_LONG] = 1UL << node % BITS_OF_LONG;
+    if (syscall(SYS_mbind, m->info.data, (unsigned long)m->info.bytes, MPOL_PREFERRED, mask,
+                MOST_NODES + 1UL, 0UL) != 0) /* the kernel counts one less */
+        return qr_fail(
+            QUIRE_E_SYSTEM,
             "cannot bind memory to node %u (%s): see /sys/devices/system/node, or leave bind off",
-            config->numa_node,
-            errno == ENOSYS ? "the kernel has no NUMA support" : "node not found");
-    return status;
+            node, errno == ENOSYS ? "the kernel has no NUMA support" : "node not found");
+    m->info.is_bound = 1;
+    return QUIRE_OK;
 }
 
 /* ---- that it is there ------------------------------------------------------ */
@@ -147,12 +141,11 @@ static int let_pages_be_there(quire_host_memory *m)
 
 static int lock_pages(quire_host_memory *m)
 {
-    if (mlock(m->info.data, (size_t)m->info.bytes) != 0) {
-        qr_say(
+    if (mlock(m->info.data, (size_t)m->info.bytes) != 0)
+        return qr_fail(
+            QUIRE_E_SYSTEM,
             "cannot lock %llu bytes of host memory: raise the limit (ulimit -l), or leave lock off",
             (unsigned long long)m->info.bytes);
-        return QUIRE_E_SYSTEM;
-    }
     m->info.is_locked = 1;
     m->info.is_prefaulted = 1;
     return QUIRE_OK;

@@ -97,12 +97,16 @@ static bool places_are_valid(const quire_slots *slots)
            slots->num_free_slots + slots->num_cached + slots->num_active == slots->num_fresh;
 }
 
-bool qr_slots_is_valid(const quire_slots *slots)
+int quire_slots_check(const quire_slots *slots)
 {
+    if (!qr_slots_is(slots))
+        return QUIRE_E_ARGUMENT;
     for (uint32_t i = 0; i < QR_SLOTS_LISTS; i++)
         if (!list_is_valid(slots, i))
-            return false;
-    return slots->num_fresh <= slots->num_slots && slots->num_fresh_nodes <= slots->num_nodes &&
-           nodes_are_valid(slots) && free_nodes_are_valid(slots) && places_are_valid(slots) &&
-           slots->policy->is_valid(slots);
+            return QUIRE_E_CORRUPT;
+    bool is_valid = slots->num_fresh <= slots->num_slots &&
+                    slots->num_fresh_nodes <= slots->num_nodes && nodes_are_valid(slots) &&
+                    free_nodes_are_valid(slots) && places_are_valid(slots) &&
+                    slots->policy->is_valid(slots);
+    return is_valid ? QUIRE_OK : QUIRE_E_CORRUPT;
 }

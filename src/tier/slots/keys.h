@@ -21,14 +21,6 @@ typedef struct qr_key_walk {
     uint64_t num_made_known;       /* no node is made known */
 } qr_key_walk;
 
-/* What is in it besides is written before it is read. */
-static inline void qr_key_walk_begin(qr_key_walk *walk, const quire_tier_key *keys, uint32_t n)
-{
-    walk->keys = keys;
-    walk->n = n;
-    walk->chunk = QR_NIL;
-}
-
 uint32_t qr_key_walk_tag(const quire_slots *slots, qr_key_walk *walk, uint32_t i);
 /* The node of key i, with a slot or not; QR_NIL. */
 uint32_t qr_key_walk_node(const quire_slots *slots, qr_key_walk *walk, uint32_t i);

@@ -105,17 +105,9 @@ void quire_slots_destroy(quire_slots *slots)
 
 /* ---- nodes ----------------------------------------------------------------- */
 
-/* The node of a key that has a slot; QR_NIL. */
-static uint32_t present(const quire_slots *slots, const quire_tier_key *key)
+/* A key's node if it has a slot; QR_NIL. */
+static inline uint32_t if_present(const quire_slots *slots, uint32_t node)
 {
-    uint32_t node = qr_slots_node_of(slots, key);
-    return node != QR_NIL && slots->nodes[node].slot != QR_NIL ? node : QR_NIL;
-}
-
-/* Of key i of a call. */
-static uint32_t present_at(const quire_slots *slots, qr_key_walk *walk, uint32_t i)
-{
-    uint32_t node = qr_key_walk_node(slots, walk, i);
     return node != QR_NIL && slots->nodes[node].slot != QR_NIL ? node : QR_NIL;
 }
 
@@ -189,7 +181,9 @@ void qr_slots_tell_eviction(quire_slots *slots, uint32_t node)
 static inline bool begin_walk(const quire_slots *slots, qr_key_walk *walk,
                               const quire_tier_key *keys, uint32_t n)
 {
-    qr_key_walk_begin(walk, keys, n);
+    walk->keys = keys; /* what is in it besides is written before it is read */
+    walk->n = n;
+    walk->chunk = QR_NIL;
     return qr_slots_is(slots) && (n == 0 || keys != NULL);
 }
 
@@ -223,7 +217,7 @@ int quire_slots_find(const quire_slots *slots, const quire_tier_key *key, uint32
 {
     if (!qr_slots_is(slots) || key == NULL || slot == NULL)
         return QUIRE_E_ARGUMENT;
-    uint32_t node = present(slots, key);
+    uint32_t node = if_present(slots, qr_slots_node_of(slots, key));
     if (node == QR_NIL)
         return QUIRE_MISS;
     *slot = slots->nodes[node].slot;
@@ -255,13 +249,6 @@ quire_usage quire_slots_usage(const quire_slots *slots)
     usage.active = counts >> 32;
     usage.empty = usage.total - usage.cached - usage.active;
     return usage;
-}
-
-int quire_slots_check(const quire_slots *slots)
-{
-    if (!qr_slots_is(slots))
-        return QUIRE_E_ARGUMENT;
-    return qr_slots_is_valid(slots) ? QUIRE_OK : QUIRE_E_CORRUPT;
 }
 
 /* ---- loading --------------------------------------------------------------- */
@@ -348,7 +335,7 @@ static uint32_t name_present(quire_slots *slots, qr_key_walk *walk, uint32_t *sl
 {
     uint32_t num_missing = 0;
     for (uint32_t i = 0; i < walk->n; i++) {
-        uint32_t node = present_at(slots, walk, i);
+        uint32_t node = if_present(slots, qr_key_walk_node(slots, walk, i));
         is_new[i] = node == QR_NIL;
         num_missing += is_new[i];
         if (node == QR_NIL)
@@ -362,7 +349,7 @@ static uint32_t name_present(quire_slots *slots, qr_key_walk *walk, uint32_t *sl
 static void unname_all(quire_slots *slots, qr_key_walk *walk)
 {
     for (uint32_t i = 0; i < walk->n; i++) {
-        uint32_t node = present_at(slots, walk, i);
+        uint32_t node = if_present(slots, qr_key_walk_node(slots, walk, i));
         if (node != QR_NIL)
             set_node(slots, node, slots->nodes[node].users, slots->nodes[node].is_ready, false);
     }
@@ -469,7 +456,8 @@ int quire_slots_complete_store(quire_slots *slots, const quire_tier_key *keys, u
         return QUIRE_E_ARGUMENT;
     bool has_listener = slots->listener != NULL;
     for (uint32_t i = 0; i < n; i++)
-        end_writing(slots, present_at(slots, &walk, i), is_good != 0, has_listener);
+        end_writing(slots, if_present(slots, qr_key_walk_node(slots, &walk, i)), is_good != 0,
+                    has_listener);
     publish_counts(slots);
     return QUIRE_OK;
 }
@@ -478,7 +466,7 @@ int quire_slots_remove(quire_slots *slots, const quire_tier_key *key)
 {
     if (!qr_slots_is(slots) || key == NULL)
         return QUIRE_E_ARGUMENT;
-    uint32_t node = present(slots, key);
+    uint32_t node = if_present(slots, qr_slots_node_of(slots, key));
     if (node == QR_NIL)
         return QUIRE_MISS;
     if (!qr_slots_is_idle(&slots->nodes[node]))
@@ -496,15 +484,12 @@ uint32_t quire_slots_reset(quire_slots *slots)
         uint32_t next;
         for (uint32_t node = slots->lists[list].chain.first; node != QR_NIL; node = next) {
             next = slots->nodes[node].link.next;
-            bool is_remembered = slots->nodes[node].slot == QR_NIL;
-            if (!is_remembered && !qr_slots_is_idle(&slots->nodes[node]))
-                continue;
-            if (!is_remembered) {
+            if (qr_slots_is_idle(&slots->nodes[node])) {
                 drop_node(slots, node);
-                continue;
+            } else if (slots->nodes[node].slot == QR_NIL) {
+                qr_slots_list_remove(slots, node);
+                qr_slots_forget(slots, node);
             }
-            qr_slots_list_remove(slots, node);
-            qr_slots_forget(slots, node);
         }
     }
     slots->target = 0;

@@ -141,8 +141,6 @@ static inline void qr_slots_vacate(quire_slots *slots, uint32_t node)
 
 /* A node without slot, in no list: its key is not known any more, unless it is expected. */
 void qr_slots_forget(quire_slots *slots, uint32_t id);
-/* Walks everything: check.c. */
-bool qr_slots_is_valid(const quire_slots *slots);
 
 /* ---- lists ----------------------------------------------------------------- */
 
