@@ -81,8 +81,8 @@ int qr_endpoint_read(const char *text, uint32_t rank, qr_endpoint *endpoint)
     *endpoint = (qr_endpoint){.text = ""};
     int status = QUIRE_OK;
     if (strlen(text) + 16 > sizeof endpoint->text || rank > 65535) {
-        qr_say("the address is too long, or rank %u is too large", rank);
-        status = QUIRE_E_ARGUMENT;
+        status =
+            qr_fail(QUIRE_E_ARGUMENT, "the address is too long, or rank %u is too large", rank);
     } else if (starts_with(text, TCP)) {
         status = read_tcp(text, rank, endpoint);
     } else if (starts_with(text, IPC) && text[strlen(IPC)] != 0) {
@@ -93,9 +93,9 @@ int qr_endpoint_read(const char *text, uint32_t rank, qr_endpoint *endpoint)
             (void)snprintf(endpoint->text + len, sizeof endpoint->text - (size_t)len, "_dp%u",
                            rank);
     } else {
-        qr_say("invalid address '%s' (expected tcp://HOST:PORT or ipc://FILE%s)", text,
-               starts_with(text, "inproc://") ? "; inproc:// ends inside the publisher" : "");
-        status = QUIRE_E_ARGUMENT;
+        status = qr_fail(
+            QUIRE_E_ARGUMENT, "invalid address '%s' (expected tcp://HOST:PORT or ipc://FILE%s)",
+            text, starts_with(text, "inproc://") ? "; inproc:// ends inside the publisher" : "");
     }
     endpoint->listens = status == QUIRE_OK && is_listening(endpoint);
     return status;

@@ -308,11 +308,6 @@ void qr_http_format_maps(qr_http_body *body, const quire_monitor *monitor)
 
 /* ---- rows -------------------------------------------------------------------- */
 
-static bool is_in_range(const qr_http_range *range, uint64_t step)
-{
-    return range->every <= 1 || (range->until - step) % range->every == 0;
-}
-
 static void add_row(qr_http_body *body, qr_http_rows *rows, const quire_monitor_step *step)
 {
     if (rows->num > 0)
@@ -337,7 +332,7 @@ qr_http_rows qr_http_format_steps(qr_http_body *body, const quire_monitor *monit
             seen = steps[i].step;
             if (rows.num == range->limit || seen > range->until)
                 return rows;
-            if (is_in_range(range, seen))
+            if (range->every <= 1 || (range->until - seen) % range->every == 0)
                 add_row(body, &rows, &steps[i]);
         }
     }

@@ -173,15 +173,10 @@ static void catch_up(qr_http_hub *hub)
 
 /* ---- telling it; under the lock --------------------------------------------- */
 
-static bool fits_into(const qr_http_stream *stream, const qr_http_body *message)
-{
-    return !message->is_failed && message->len <= QR_HTTP_STREAM_BYTES - stream->len;
-}
-
 /* All of it, or nothing. */
 static bool put_message(qr_http_stream *stream, const qr_http_body *message, uint64_t now_ns)
 {
-    if (!fits_into(stream, message))
+    if (message->is_failed || message->len > QR_HTTP_STREAM_BYTES - stream->len)
         return false;
     size_t at = (stream->first + stream->len) % QR_HTTP_STREAM_BYTES;
     size_t to_end = QR_HTTP_STREAM_BYTES - at;

@@ -174,7 +174,7 @@ static bool is_news(qr_batches *b, const quire_feed_event *event, uint32_t i)
 }
 
 /* Runs of blocks between those that are no news. Null blocks are part of a run, as in vLLM's own
- * events, but do not make one. */
+ * events, but do not make one; a walk has none. */
 static int tell_news(qr_batches *b, const quire_feed_event *event)
 {
     int status = QUIRE_OK;
@@ -220,26 +220,6 @@ static int tell_stored(qr_batches *b, const quire_feed_event *event)
     return tell(b, event);
 }
 
-/* Those that the mirror does not know; they have no parent and no tokens, so that those which it
- * knows are simply cut out. */
-static int tell_present(qr_batches *b, const quire_feed_event *event)
-{
-    int status = QUIRE_OK;
-    uint32_t first = 0;
-    for (uint32_t i = 0; i <= event->num_blocks && status == QUIRE_OK; i++) {
-        if (i < event->num_blocks && is_news(b, event, i))
-            continue;
-        quire_feed_event part = *event;
-        part.blocks = event->blocks + first;
-        part.hashes = event->hashes + (size_t)first * event->hash_bytes;
-        part.num_blocks = i - first;
-        if (part.num_blocks > 0)
-            status = tell(b, &part);
-        first = i + 1;
-    }
-    return status;
-}
-
 /* After a loss the reader tells of blocks that the mirror does not know: nobody was told of it. */
 static int tell_removed(qr_batches *b, const quire_feed_event *event)
 {
@@ -283,7 +263,7 @@ static int tell_event(qr_batches *b, const quire_feed_event *event)
     case QUIRE_FEED_CLEARED:
         return tell_cleared(b, event);
     case QUIRE_FEED_PRESENT:
-        return tell_present(b, event);
+        return tell_news(b, event);
     case QUIRE_FEED_WALKED:
         b->is_walking = b->is_walking && event->number < b->walk;
         return QUIRE_OK;

@@ -179,12 +179,6 @@ static void *publisher_thread(void *user)
     return NULL;
 }
 
-static int start_thread(quire_publisher *p)
-{
-    p->has_thread = qr_thread_start(&p->thread, "quire-events", publisher_thread, p);
-    return p->has_thread ? QUIRE_OK : QUIRE_E_SYSTEM;
-}
-
 /* ---- making ---------------------------------------------------------------- */
 
 static int say_refused(int status, const char *what, const char *value)
@@ -363,8 +357,10 @@ QUIRE_API int quire_publisher_create(const quire_publisher_config *callers,
         status = open_sockets(p, &config);
     if (status == QUIRE_OK) {
         status = create_contents(p, &config);
-        if (status == QUIRE_OK)
-            status = start_thread(p);
+        p->has_thread =
+            status == QUIRE_OK && qr_thread_start(&p->thread, "quire-events", publisher_thread, p);
+        if (status == QUIRE_OK && !p->has_thread)
+            status = QUIRE_E_SYSTEM;
         if (status != QUIRE_OK)
             (void)say_refused(status, "publisher", p->endpoint.text);
     }

@@ -69,12 +69,6 @@ static bool take_real(qr_cursor *c, qr_piece *piece, size_t size)
     return true;
 }
 
-static bool take_unsigned(qr_cursor *c, qr_piece *piece, size_t size)
-{
-    piece->kind = QR_PIECE_NUMBER;
-    return take_number(c, size, &piece->number);
-}
-
 /* Extensions: `len` bytes behind one that says what they are. */
 static bool take_extension(qr_cursor *c, qr_piece *piece, uint64_t len)
 {
@@ -101,7 +95,7 @@ static bool take_marked(qr_cursor *c, qr_piece *piece, unsigned char mark)
     case 0xca ... 0xcb:
         return take_real(c, piece, 4U << (mark - 0xca));
     case 0xcc ... 0xcf:
-        return take_unsigned(c, piece, 1U << (mark - 0xcc));
+        return take_number(c, 1U << (mark - 0xcc), &piece->number);
     case 0xd0 ... 0xd3:
         return take_signed(c, piece, 1U << (mark - 0xd0));
     case 0xd4 ... 0xd8:
