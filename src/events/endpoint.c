@@ -1,6 +1,5 @@
 #include "events/endpoint.h"
 
-#include "base/hooks.h"
 #include "base/refuse.h"
 #include "events/frames.h"
 

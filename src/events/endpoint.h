@@ -10,12 +10,8 @@
 #ifndef QR_EVENTS_ENDPOINT_H
 #define QR_EVENTS_ENDPOINT_H
 
-#include "base/hooks.h"
-
-#include <quire/config.h>
-
 #include <stdbool.h>
-#include <stddef.h>
+#include <stdint.h>
 
 #define QR_ENDPOINT_BYTES 512
 

@@ -1,6 +1,5 @@
 #include "events/zap.h"
 
-#include "base/hooks.h"
 #include "base/memory.h"
 #include "base/refuse.h"
 #include "events/frames.h"

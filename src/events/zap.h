@@ -6,9 +6,6 @@
 #ifndef QR_EVENTS_ZAP_H
 #define QR_EVENTS_ZAP_H
 
-#include "base/hooks.h"
-
-#include <stddef.h>
 #include <stdint.h>
 
 enum { QR_KEY_BYTES = 32, QR_KEY_TEXT_BYTES = 40 };

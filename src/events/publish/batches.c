@@ -1,6 +1,5 @@
 #include "events/publish/batches.h"
 
-#include "base/bits.h"
 #include "base/hooks.h"
 #include "base/memory.h"
 

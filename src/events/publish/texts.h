@@ -14,10 +14,7 @@
 #ifndef QR_EVENTS_PUBLISH_TEXTS_H
 #define QR_EVENTS_PUBLISH_TEXTS_H
 
-#include <quire/hash.h>
 #include <quire/monitor.h>
-
-#include <stdbool.h>
 
 typedef struct qr_texts qr_texts;
 

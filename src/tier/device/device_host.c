@@ -13,7 +13,6 @@
 
 #include "base/arena.h"
 #include "base/fork_guard.h"
-#include "base/hooks.h"
 #include "base/memory.h"
 #include "base/refuse.h"
 #include "base/thread.h"

@@ -9,7 +9,6 @@
 
 #include "base/arena.h"
 #include "base/bits.h"
-#include "base/hooks.h"
 #include "base/refuse.h"
 
 #include <stdio.h>

@@ -1,7 +1,5 @@
 #include "tier/device/cuda/device_cuda.h"
 
-#include "tier/core/crc32c.h"
-
 #include <quire/tier.h>
 
 /* ---- marks ----------------------------------------------------------------- */

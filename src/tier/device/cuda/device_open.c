@@ -2,7 +2,6 @@
  * events. */
 #include "tier/device/cuda/device_cuda.h"
 
-#include "base/hooks.h"
 #include "base/refuse.h"
 
 enum { MANY = 256, MOST_JOBS = 65536, MOST_COPIES = 65536, MOST_REGIONS = 65536 };
@@ -239,7 +238,7 @@ void qr_cuda_device_release(qr_cuda_device *d)
 /* ---- opening --------------------------------------------------------------- */
 
 static int open_device(const quire_device_cuda_config *config, const quire_allocator *allocator,
-                       qr_cuda_device **device)
+                       quire_device *device)
 {
     qr_cuda_device *d = create_cuda_device(config, allocator);
     if (d == NULL)
@@ -270,7 +269,7 @@ static int open_device(const quire_device_cuda_config *config, const quire_alloc
     if (status != QUIRE_OK)
         qr_cuda_device_release(d);
     else
-        *device = d;
+        *device = (quire_device){&QR_CUDA_OPS, d};
     return status;
 }
 
@@ -292,9 +291,5 @@ QUIRE_API int quire_device_cuda_open(const quire_device_cuda_config *callers,
     config.engine_from = config.engine_from == 0 ? ENGINE_FROM : config.engine_from;
     config.staged_from = config.staged_from == 0 ? STAGED_FROM : config.staged_from;
     config.stage_bytes = config.stage_bytes == 0 ? STAGE_BYTES : config.stage_bytes;
-    qr_cuda_device *d = NULL;
-    status = open_device(&config, allocator, &d);
-    if (status == QUIRE_OK)
-        *device = (quire_device){&QR_CUDA_OPS, d};
-    return status;
+    return open_device(&config, allocator, device);
 }

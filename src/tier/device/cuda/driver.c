@@ -1,6 +1,5 @@
 #include "tier/device/cuda/driver.h"
 
-#include "base/hooks.h"
 #include "base/refuse.h"
 
 #include <quire/error.h>

@@ -7,7 +7,6 @@
 #ifndef QR_TIER_DEVICE_CUDA_DRIVER_H
 #define QR_TIER_DEVICE_CUDA_DRIVER_H
 
-#include "base/hooks.h"
 #include "tier/device/cuda/abi.h"
 
 typedef struct qr_cuda_driver {

@@ -10,8 +10,6 @@
 #include "tier/device/cuda/kernels.h"
 
 #include "base/arena.h"
-#include "base/bits.h"
-#include "base/hooks.h"
 #include "base/refuse.h"
 
 enum { SOME_DEPTH = 4, MOST_DEPTH = 64, TABLE_CTAS = 256 };
