@@ -204,10 +204,8 @@ QUIRE_API int quire_tier_open(const quire_tier_config *callers, const quire_allo
         return status;
     status = check_tier_config(&config, &ops);
     if (status == QUIRE_OK && (tier == NULL || (allocator != NULL && (allocator->alloc == NULL ||
-                                                                      allocator->free == NULL)))) {
-        qr_say("tier or a function of the allocator is NULL");
-        status = QUIRE_E_ARGUMENT;
-    }
+                                                                      allocator->free == NULL))))
+        status = qr_fail(QUIRE_E_ARGUMENT, "tier or a function of the allocator is NULL");
     if (status == QUIRE_OK) {
         set_defaults(&config);
         status = open_tier(&config, &ops, allocator, tier);
