@@ -46,7 +46,7 @@ static socklen_t fill_sockaddr(any_sockaddr *to, const qr_http_address *address,
 
 static bool get_port(int socket, uint32_t *port)
 {
-    any_sockaddr bound;
+    any_sockaddr bound = {.any = {0}};
     socklen_t len = sizeof bound;
     if (getsockname(socket, &bound.any, &len) != 0)
         return false;

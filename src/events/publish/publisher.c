@@ -183,7 +183,8 @@ static void *publisher_thread(void *user)
 
 static int say_refused(int status, const char *what, const char *value)
 {
-    return qr_fail(status, "%s '%s': %s", what, value, quire_strerror(status));
+    qr_say("%s '%s': %s", what, value, quire_strerror(status));
+    return status;
 }
 
 static int read_endpoints(quire_publisher *p, const quire_publisher_config *config)

@@ -81,7 +81,7 @@ QUIRE_API int quire_cuda_arena_open(quire_cuda *cuda, const quire_cuda_arena_con
     quire_cuda_arena_config config;
     int status = qr_refuse_opening(&config, sizeof config, callers, cuda != NULL ? arena : NULL,
                                    NULL, "the arena's config");
-    if (status != QUIRE_OK)
+    if (status != QUIRE_OK || cuda == NULL)
         return status;
     size_t bytes =
         qr_mul_size(qr_mul_size(config.num_layers, config.num_blocks), (size_t)config.bytes);
