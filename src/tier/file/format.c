@@ -31,8 +31,7 @@ bool qr_file_layout_of(uint64_t num_slots, uint32_t block_bytes, qr_file_layout 
     if (num_slots == 0 || num_slots > QUIRE_SLOTS_MAX || block_bytes == 0)
         return false;
     uint64_t slot_bytes = QR_FILE_PAGE + to_pages(block_bytes);
-    uint64_t entry_bytes = to_pages(num_slots * QR_FILE_ENTRY);
-    uint64_t index_bytes = QR_FILE_PAGE + entry_bytes;
+    uint64_t index_bytes = QR_FILE_PAGE + to_pages(num_slots * QR_FILE_ENTRY);
     uint64_t all_slots;
     uint64_t file_bytes;
     if (__builtin_mul_overflow(num_slots, slot_bytes, &all_slots) ||
@@ -44,7 +43,6 @@ bool qr_file_layout_of(uint64_t num_slots, uint32_t block_bytes, qr_file_layout 
         .num_slots = (uint32_t)num_slots,
         .block_bytes = block_bytes,
         .slot_bytes = slot_bytes,
-        .entry_bytes = entry_bytes,
         .index_at = {(uint64_t)2 * QR_FILE_PAGE, (uint64_t)2 * QR_FILE_PAGE + index_bytes},
         .slots_at = (uint64_t)2 * QR_FILE_PAGE + 2 * index_bytes,
         .file_bytes = file_bytes};

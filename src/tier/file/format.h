@@ -39,8 +39,7 @@ typedef enum qr_file_verdict {
 typedef struct qr_file_layout {
     uint32_t num_slots;
     uint32_t block_bytes;
-    uint64_t slot_bytes;  /* head and block, whole pages */
-    uint64_t entry_bytes; /* of all entries of one index, whole pages */
+    uint64_t slot_bytes; /* head and block, whole pages */
     uint64_t index_at[2];
     uint64_t slots_at;
     uint64_t file_bytes;

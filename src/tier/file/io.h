@@ -34,7 +34,6 @@ typedef struct qr_file_op {
     int64_t result; /* bytes, fewer than asked for too; -errno */
     uint32_t tag;   /* below the io's max_ops */
     uint32_t generation;
-    bool is_in_flight;
     qr_file_work work; /* where threads do it */
 } qr_file_op;
 
@@ -48,7 +47,6 @@ typedef struct qr_file_io {
     /* false: ops are in flight even after timeout_ms; nothing was freed. */
     bool (*close)(struct qr_file_io *io, int timeout_ms);
     uint32_t num_in_flight;
-    uint64_t num_strays; /* reports that fit no op */
 } qr_file_io;
 
 typedef struct qr_file_region {

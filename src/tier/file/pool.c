@@ -38,7 +38,6 @@ static void pool_submit(qr_file_io *io, qr_file_op *op)
 {
     file_pool *pool = (file_pool *)(void *)io;
     op->result = pool->fd; /* until it is done: all that a thread must know is in the op */
-    op->is_in_flight = true;
     op->generation++;
     op->work.run = run_op;
     io->num_in_flight++;
@@ -57,7 +56,6 @@ static uint32_t pool_wait(qr_file_io *io, int wake_fd, int timeout_ms, qr_file_o
     while (pool->ended != NULL && n < capacity) {
         qr_file_op *op = op_of(pool->ended);
         pool->ended = pool->ended->next;
-        op->is_in_flight = false;
         io->num_in_flight--;
         ended[n++] = op;
     }

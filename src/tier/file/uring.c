@@ -110,7 +110,6 @@ static void uring_submit(qr_file_io *io, qr_file_op *op)
     file_uring *uring = (file_uring *)(void *)io;
     struct io_uring_sqe *sqe = take_sqe(uring);
     op->generation++;
-    op->is_in_flight = true;
     io->num_in_flight++;
     if (sqe == NULL) {
         op->result = -EAGAIN;
@@ -145,10 +144,8 @@ static qr_file_op *match_report(file_uring *uring, const struct io_uring_cqe *cq
         return NULL;
     }
     qr_file_op *op = tag < uring->max_ops ? uring->ops[tag] : NULL;
-    if (op == NULL || op->generation != cqe->user_data >> 32) {
-        uring->io.num_strays++;
+    if (op == NULL || op->generation != cqe->user_data >> 32)
         return NULL;
-    }
     uring->ops[tag] = NULL;
     op->result = cqe->res;
     return op;
@@ -156,7 +153,6 @@ static qr_file_op *match_report(file_uring *uring, const struct io_uring_cqe *cq
 
 static uint32_t end_op(file_uring *uring, qr_file_op *op, qr_file_op **ended, uint32_t n)
 {
-    op->is_in_flight = false;
     uring->io.num_in_flight--;
     ended[n] = op;
     return n + 1;

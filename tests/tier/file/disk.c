@@ -118,7 +118,6 @@ static void disk_submit(qr_file_io *io, qr_file_op *op)
         fault = disk->fault;
         disk->num_faults++;
     }
-    op->is_in_flight = true;
     op->generation++;
     io->num_in_flight++;
     if (disk->num_waiting == DISK_OPS)
@@ -148,7 +147,6 @@ static uint32_t disk_wait(qr_file_io *io, int wake_fd, int timeout_ms, qr_file_o
         }
         qr_file_op *op = disk->waiting[i].op;
         op->result = do_op(disk, op, fault);
-        op->is_in_flight = false;
         io->num_in_flight--;
         disk->waiting[i] = disk->waiting[--disk->num_waiting];
         ended[n++] = op;
