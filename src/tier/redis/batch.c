@@ -99,7 +99,7 @@ void qr_call_drop_key(quire_tier_redis *redis, const qr_call *load)
         return; /* the next load finds it wrong again */
     call->kind = QR_CALL_REMOVE;
     write_command(redis, call, QUIRE_TIER_REMOVE, qr_call_io(load));
-    call->due_ns = redis->net.now_ns + redis->drop_ns;
+    call->due_ns = redis->net.now_ns + 5 * QR_NET_SECOND;
     qr_call_route(redis, call, NULL);
 }
 

@@ -5,7 +5,7 @@
  *                tail ─┘                                  | \r\n                 |
  *
  *      receiving ─┬─ lines, to the input buffer           | $n |
- *                 ├─ a value's header, to the link        | header |
+ *                 ├─ a value's header, there too          | header |
  *                 ├─ its bytes, to the job's memory       | the block's memory |
  *                 └─ what is behind, to the input buffer  | \r\n$n ...
  */
@@ -104,16 +104,6 @@ void qr_link_push(qr_link *link, qr_call *call)
     link->bytes += qr_call_weight(call);
 }
 
-static qr_call *pop_call(qr_link *link)
-{
-    qr_call *call = link->calls.first;
-    qr_call_list_drop_first(&link->calls);
-    link->num_calls--;
-    link->node->num_calls--;
-    link->bytes -= qr_call_weight(call);
-    return call;
-}
-
 static void unlink_call(qr_link *link, qr_call *before, qr_call *call)
 {
     if (before != NULL)
@@ -129,13 +119,20 @@ static void unlink_call(qr_link *link, qr_call *before, qr_call *call)
     link->bytes -= qr_call_weight(call);
 }
 
+static qr_call *pop_call(qr_link *link)
+{
+    qr_call *call = link->calls.first;
+    unlink_call(link, NULL, call);
+    return call;
+}
+
 /* Its answer goes nowhere. */
 static void orphan_call(quire_tier_redis *redis, qr_link *link, qr_call *call,
                         quire_tier_status status)
 {
     qr_net_batch *batch = call->batch;
     uint32_t io = call->io;
-    if (call == link->calls.first && link->mode == QR_MODE_VALUE)
+    if (call == link->calls.first && (link->mode == QR_MODE_HEADER || link->mode == QR_MODE_VALUE))
         link->mode = QR_MODE_DRAIN;
     call->batch = NULL;
     call->due_ns = redis->net.now_ns + redis->net.late_ns;
@@ -242,19 +239,11 @@ static int aim(qr_link *link, struct iovec *pieces)
 {
     int n = 0;
     if (link->mode == QR_MODE_VALUE) {
-        if (link->value_at < QR_REDIS_HEADER) {
-            pieces[n].iov_base = link->header + link->value_at;
-            pieces[n++].iov_len = QR_REDIS_HEADER - link->value_at;
-        }
-        uint64_t at = link->value_at < QR_REDIS_HEADER ? 0 : link->value_at - QR_REDIS_HEADER;
-        uint64_t bytes = link->value_bytes - QR_REDIS_HEADER;
-        if (at < bytes) {
-            bool is_rest = bytes - at <= READ_AT_ONCE;
-            pieces[n].iov_base = memory_of(link) + at;
-            pieces[n++].iov_len = is_rest ? bytes - at : READ_AT_ONCE;
-            if (!is_rest)
-                return n;
-        }
+        uint64_t left = link->value_bytes - link->value_at;
+        pieces[n].iov_base = memory_of(link) + link->value_at;
+        pieces[n++].iov_len = left < READ_AT_ONCE ? left : READ_AT_ONCE;
+        if (left > READ_AT_ONCE)
+            return n;
     }
     if (link->in_begin > 0) {
         memmove(link->input, link->input + link->in_begin, link->in_end - link->in_begin);
@@ -267,53 +256,41 @@ static int aim(qr_link *link, struct iovec *pieces)
 }
 
 /* While they are in the cache, but not in small pieces, which take longer. */
-static void sum_bytes(qr_link *link, uint64_t end, bool is_whole)
+static void sum_value(qr_link *link, bool is_whole)
 {
-    uint64_t n = end - link->summed;
+    uint64_t n = link->value_at - link->summed;
     if (!is_whole)
         n -= n % SUM_STEP;
     link->crc = quire_crc32c(link->crc, memory_of(link) + link->summed, n);
     link->summed += n;
+    if (is_whole && link->crc == link->expected_crc)
+        link->verdict = QUIRE_TIER_DONE;
 }
 
 /* n bytes of the value have come to where they belong. */
-static void note_value(quire_tier_redis *redis, qr_link *link, uint64_t n)
+static void note_value(qr_link *link, uint64_t n)
 {
-    uint64_t from = link->value_at;
     link->value_at += n;
-    if (from < QR_REDIS_HEADER && link->value_at >= QR_REDIS_HEADER) {
-        if (!qr_redis_header_check(&redis->space, qr_call_io(link->calls.first), link->header,
-                                   &link->expected_crc)) {
-            link->mode = QR_MODE_DRAIN; /* not ours: no byte more of it */
-            return;
-        }
-    }
     bool is_whole = link->value_at == link->value_bytes;
-    if (link->value_at > QR_REDIS_HEADER)
-        sum_bytes(link, link->value_at - QR_REDIS_HEADER, is_whole);
-    if (!is_whole)
-        return;
-    link->verdict = link->crc == link->expected_crc ? QUIRE_TIER_DONE : QUIRE_TIER_WRONG;
-    link->mode = QR_MODE_END;
+    if (link->mode == QR_MODE_VALUE)
+        sum_value(link, is_whole);
+    if (is_whole)
+        link->mode = QR_MODE_END;
 }
 
-/* Bytes of a value that came with the lines before it. */
-static void copy_value(quire_tier_redis *redis, qr_link *link)
+/* Bytes of a value that came with what was before it. */
+static void take_value(qr_link *link)
 {
     const unsigned char *from = link->input + link->in_begin;
     uint64_t have = link->in_end - link->in_begin;
     uint64_t left = link->value_bytes - link->value_at;
     uint64_t n = have < left ? have : left;
-    uint64_t at = 0;
-    if (link->value_at < QR_REDIS_HEADER) {
-        uint64_t head = QR_REDIS_HEADER - link->value_at;
-        at = n < head ? n : head;
-        memcpy(link->header + link->value_at, from, at);
-    }
-    if (n > at)
-        memcpy(memory_of(link) + (link->value_at + at - QR_REDIS_HEADER), from + at, n - at);
+    if (link->mode == QR_MODE_VALUE)
+        memcpy(memory_of(link) + link->value_at, from, n);
+    else if (link->calls.first->kind == QR_CALL_INFO)
+        qr_usage_scan(link, from, n);
     link->in_begin += (uint32_t)n;
-    note_value(redis, link, n);
+    note_value(link, n);
 }
 
 static void begin_value(qr_link *link, uint64_t bytes)
@@ -321,27 +298,22 @@ static void begin_value(qr_link *link, uint64_t bytes)
     const qr_call *call = link->calls.first;
     bool is_expected =
         call->batch != NULL && bytes == (uint64_t)QR_REDIS_HEADER + qr_call_io(call)->bytes;
-    link->mode = is_expected ? QR_MODE_VALUE : QR_MODE_DRAIN;
+    link->mode = is_expected ? QR_MODE_HEADER : QR_MODE_DRAIN;
     link->value_bytes = bytes;
     link->value_at = 0;
     link->crc = 0;
     link->summed = 0;
     link->verdict = QUIRE_TIER_WRONG;
-    if (link->mode == QR_MODE_DRAIN && bytes == 0)
-        link->mode = QR_MODE_END;
 }
 
-static void drain_value(qr_link *link)
+/* Of what is not ours no byte more is taken. */
+static void take_header(quire_tier_redis *redis, qr_link *link)
 {
-    uint64_t have = link->in_end - link->in_begin;
-    uint64_t left = link->value_bytes - link->value_at;
-    uint64_t n = have < left ? have : left;
-    if (link->calls.first->kind == QR_CALL_INFO)
-        qr_usage_scan(link, link->input + link->in_begin, n);
-    link->in_begin += (uint32_t)n;
-    link->value_at += n;
-    if (link->value_at == link->value_bytes)
-        link->mode = QR_MODE_END;
+    bool is_ours = qr_redis_header_check(&redis->space, qr_call_io(link->calls.first),
+                                         link->input + link->in_begin, &link->expected_crc);
+    link->mode = is_ours ? QR_MODE_VALUE : QR_MODE_DRAIN;
+    link->in_begin += QR_REDIS_HEADER;
+    link->value_bytes -= QR_REDIS_HEADER;
 }
 
 static void end_value(quire_tier_redis *redis, qr_link *link)
@@ -398,17 +370,18 @@ static bool take_reply(quire_tier_redis *redis, qr_link *link)
 static void digest(quire_tier_redis *redis, qr_link *link)
 {
     while (link->state != QR_LINK_CLOSED && link->in_begin < link->in_end) {
-        if (link->mode == QR_MODE_VALUE) {
-            copy_value(redis, link);
-        } else if (link->mode == QR_MODE_DRAIN) {
-            drain_value(link);
-        } else if (link->mode == QR_MODE_END) {
-            if (link->in_end - link->in_begin < 2)
-                return;
-            end_value(redis, link);
-        } else if (!take_reply(redis, link)) {
+        uint32_t have = link->in_end - link->in_begin;
+        if ((link->mode == QR_MODE_HEADER && have < QR_REDIS_HEADER) ||
+            (link->mode == QR_MODE_END && have < 2))
             return;
-        }
+        if (link->mode == QR_MODE_HEADER)
+            take_header(redis, link);
+        else if (link->mode == QR_MODE_END)
+            end_value(redis, link);
+        else if (link->mode != QR_MODE_REPLY)
+            take_value(link);
+        else if (!take_reply(redis, link))
+            return;
     }
 }
 
@@ -428,7 +401,7 @@ static void receive_answers(quire_tier_redis *redis, qr_link *link)
         if (link->mode == QR_MODE_VALUE && bytes > 0) {
             uint64_t left = link->value_bytes - link->value_at;
             uint64_t of_value = bytes < left ? bytes : left;
-            note_value(redis, link, of_value);
+            note_value(link, of_value);
             bytes -= of_value;
         }
         link->in_end += (uint32_t)bytes;

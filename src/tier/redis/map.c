@@ -74,7 +74,6 @@ void qr_map_tend(quire_tier_redis *redis)
     redis->wants_map = false;
     redis->map_after_ns = redis->net.now_ns + redis->refresh_ns;
     redis->reader.link = link;
-    redis->reader.is_failed = false;
     memset(redis->reader.owner, 0xff, sizeof redis->reader.owner);
 }
 

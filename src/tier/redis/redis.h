@@ -107,9 +107,10 @@ typedef enum qr_link_state {
 /* Where the next byte that comes belongs. */
 typedef enum qr_link_mode {
     QR_MODE_REPLY = 0,
-    QR_MODE_VALUE, /* header, then the job's memory */
-    QR_MODE_DRAIN, /* nowhere */
-    QR_MODE_END    /* \r\n behind a value */
+    QR_MODE_HEADER, /* of a value */
+    QR_MODE_VALUE,  /* the job's memory */
+    QR_MODE_DRAIN,  /* nowhere */
+    QR_MODE_END     /* \r\n behind a value */
 } qr_link_mode;
 
 /* How full a server is, as it says. */
@@ -133,13 +134,12 @@ typedef struct qr_link {
 
     qr_resp resp;
     qr_link_mode mode;
-    uint64_t value_bytes; /* of the value that comes, header and all */
+    uint64_t value_bytes; /* of the value that comes; once it is read, without the header */
     uint64_t value_at;
     uint32_t crc;
     uint32_t expected_crc;
     uint64_t summed; /* bytes that are in crc */
     quire_tier_status verdict;
-    unsigned char header[QR_REDIS_HEADER];
     unsigned char *input;
     uint32_t in_begin;
     uint32_t in_end;
@@ -186,7 +186,6 @@ typedef struct qr_map_reader {
     uint32_t part; /* of an entry: 2 is the master */
     char host[QR_ADDRESS_HOST];
     uint32_t host_bytes;
-    bool is_failed;
     uint16_t owner[QR_REDIS_SLOTS];
 } qr_map_reader;
 
@@ -201,7 +200,6 @@ struct quire_tier_redis {
     uint64_t window_bytes;
     uint64_t load_window_bytes;
     uint64_t refresh_ns;
-    uint64_t drop_ns; /* of deleting what was wrong */
     uint64_t usage_ns;
     uint32_t value_bytes; /* of the last block that was stored or loaded; 0: none was */
     uint32_t breaker_strikes;

@@ -131,7 +131,6 @@ static void set_limits(quire_tier_redis *redis, const quire_tier_redis_config *c
     redis->window_bytes = qr_or_default(c->window_bytes, WINDOW_BYTES);
     redis->load_window_bytes = qr_or_default(c->load_window_bytes, LOAD_WINDOW_BYTES);
     redis->refresh_ns = qr_or_default(c->refresh_ns, SECOND);
-    redis->drop_ns = 5 * SECOND;
     redis->usage_ns = qr_or_default(c->usage_ns, 5 * SECOND);
     redis->breaker_strikes = (uint32_t)qr_or_default(c->breaker_strikes, STRIKES);
     redis->breaker_ns = qr_or_default(c->breaker_ns, 5 * SECOND);
