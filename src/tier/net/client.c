@@ -4,7 +4,6 @@
 #include "base/hooks.h"
 #include "base/memory.h"
 #include "base/refuse.h"
-#include "tier/slots/known.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -119,13 +118,14 @@ static void refuse_job(qr_net_client *net, quire_tier_job *job, uint32_t open)
         }
 }
 
-void qr_net_begin(qr_net_client *net, quire_tier_job *job, bool can_ask)
+void qr_net_begin(qr_net_client *net, quire_tier_job *job)
 {
+    bool can_begin = net->ops->can_begin == NULL || net->ops->can_begin(net, job);
     uint32_t open = 0;
     for (uint32_t i = 0; i < job->num_ios; i++)
         open += job->ios[i].status == QUIRE_TIER_PENDING;
     qr_net_batch *batch = net->free_batches;
-    if (open == 0 || batch == NULL || !can_ask) {
+    if (open == 0 || batch == NULL || !can_begin) {
         refuse_job(net, job, open);
         return;
     }
@@ -195,6 +195,26 @@ qr_net_batch *qr_net_find(qr_net_client *net, const quire_tier_job *job)
     while (batch != NULL && batch->job != job)
         batch = batch->next;
     return batch;
+}
+
+void qr_net_leave(qr_net_client *net, qr_net_batch *batch)
+{
+    bool is_late = net->now_ns >= batch->deadline_ns;
+    qr_net_count(net, QR_NET_LATE, is_late);
+    net->ops->leave(net, batch, is_late);
+}
+
+void qr_net_expire(qr_net_client *net)
+{
+    qr_net_batch *batch = net->active;
+    while (batch != NULL) {
+        if (net->now_ns < batch->deadline_ns) {
+            batch = batch->next;
+            continue;
+        }
+        qr_net_leave(net, batch);
+        batch = net->active; /* a connection that was closed may have ended others */
+    }
 }
 
 /* ---- names ----------------------------------------------------------------- */
@@ -331,6 +351,16 @@ int qr_net_await(void *self, const void *memory, size_t bytes)
     return QUIRE_OK;
 }
 
+void qr_net_get_caps(void *self, quire_tier_caps *caps)
+{
+    const qr_net_client *net = self;
+    *caps = (quire_tier_caps){.alignment = 1,
+                              .max_bytes = net->max_block_bytes,
+                              .is_persistent = 1, /* as far as this engine can tell */
+                              .is_shared = 1,
+                              .checks_crc = 1};
+}
+
 void qr_net_prepare_job(void *self, quire_tier_job *job)
 {
     (void)self;
@@ -342,8 +372,7 @@ void qr_net_prepare_job(void *self, quire_tier_job *job)
 
 void qr_net_begin_job(void *self, quire_tier_ends *ends, quire_tier_job *job)
 {
-    qr_net_client *net = enter(self, ends);
-    net->ops->begin(net, job);
+    qr_net_begin(enter(self, ends), job);
 }
 
 void qr_net_cancel_job(void *self, quire_tier_ends *ends, quire_tier_job *job)
@@ -351,5 +380,5 @@ void qr_net_cancel_job(void *self, quire_tier_ends *ends, quire_tier_job *job)
     qr_net_client *net = enter(self, ends);
     qr_net_batch *batch = qr_net_find(net, job);
     if (batch != NULL)
-        net->ops->cancel(net, batch);
+        qr_net_leave(net, batch);
 }

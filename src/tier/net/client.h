@@ -12,10 +12,9 @@
 #include "tier/net/name.h"
 #include "tier/net/secret.h"
 #include "tier/net/socket.h"
+#include "tier/slots/known.h"
 
 #include "base/count.h"
-
-#include <quire/slots.h>
 
 #include <stdatomic.h>
 
@@ -131,8 +130,9 @@ typedef struct qr_net_ops {
     /* When something is to be done even if nothing comes; deadlines of jobs apart. */
     uint64_t (*next_time)(qr_net_client *net);
     void (*name_found)(qr_net_client *net, qr_net_target *target);
-    void (*begin)(qr_net_client *net, quire_tier_job *job);
-    void (*cancel)(qr_net_client *net, qr_net_batch *batch);
+    bool (*can_begin)(qr_net_client *net, const quire_tier_job *job); /* NULL: always */
+    /* Its user is gone: late, or cancelled. Late, all its ios end. */
+    void (*leave)(qr_net_client *net, qr_net_batch *batch, bool is_late);
     /* NULL: it is connected; else a server that is not, which may say why. */
     const qr_net_target *(*find_missing)(const qr_net_client *net);
 } qr_net_ops;
@@ -159,8 +159,8 @@ void qr_net_close(qr_net_client *net);
 
 /* ---- jobs ------------------------------------------------------------------- */
 
-/* Refuses the job if can_ask is false, or if there are as many jobs as may be. */
-void qr_net_begin(qr_net_client *net, quire_tier_job *job, bool can_ask);
+/* Refuses the job if it cannot begin, or if there are as many jobs as may be. */
+void qr_net_begin(qr_net_client *net, quire_tier_job *job);
 /* After the last one neither the job nor its ios may be looked at: they are its user's again. */
 void qr_net_end_io(qr_net_client *net, qr_net_batch *batch, uint32_t io, quire_tier_status status);
 static inline bool qr_net_waits(const quire_tier_io *io)
@@ -173,6 +173,9 @@ void qr_net_end_waiting(qr_net_client *net, qr_net_batch *batch, quire_tier_stat
 void qr_net_release(qr_net_client *net, qr_net_batch *batch);
 /* NULL: the job has ended. */
 qr_net_batch *qr_net_find(qr_net_client *net, const quire_tier_job *job);
+void qr_net_leave(qr_net_client *net, qr_net_batch *batch);
+/* Leaves those whose time is over. */
+void qr_net_expire(qr_net_client *net);
 
 /* ---- a turn ------------------------------------------------------------------ */
 
@@ -184,8 +187,14 @@ bool qr_net_connect(qr_net_client *net, qr_net_target *target, qr_socket *socket
 
 /* ---- of quire_tier_ops, with the client as self ------------------------------- */
 
+#define QR_NET_TIER_OPS(tier)                                                                      \
+    .abi = 1, .size = sizeof(quire_tier_ops), .name = (tier), .open = qr_net_await,                \
+    .finish = qr_known_finish_job, .slots = qr_known_get_slots, .begin = qr_net_begin_job,         \
+    .turn = qr_net_turn, .cancel = qr_net_cancel_job
+
 /* Waits for a connection as long as the config says. */
 int qr_net_await(void *self, const void *memory, size_t bytes);
+void qr_net_get_caps(void *self, quire_tier_caps *caps);
 void qr_net_prepare_job(void *self, quire_tier_job *job);
 void qr_net_begin_job(void *self, quire_tier_ends *ends, quire_tier_job *job);
 void qr_net_turn(void *self, quire_tier_ends *ends, int wake_fd, int timeout_ms);

@@ -15,7 +15,7 @@
  * Everything is taken at creation and belongs to the tier's thread; other threads see stats and
  * hints alone.
  *
- *      batch.c   jobs and calls     link.c   bytes     peer.c   connecting, one turn
+ *      peer.c   jobs and calls, connecting, one turn     link.c   bytes
  */
 #ifndef QR_TIER_PEER_PEER_H
 #define QR_TIER_PEER_PEER_H
@@ -117,24 +117,6 @@ static inline qr_peer_call *qr_peer_call_at(qr_peer_link *link, uint32_t i)
     return &link->calls[(link->first_call + i) & (QR_PEER_CALLS - 1)];
 }
 
-/* ---- batch.c ------------------------------------------------------------ */
-
-bool qr_peer_has_ready_link(const quire_tier_peer *peer);
-/* Of qr_net_ops. */
-void qr_peer_batch_begin(qr_net_client *net, quire_tier_job *job);
-void qr_peer_batch_cancel(qr_net_client *net, qr_net_batch *batch);
-/* Ends those whose time is over. */
-void qr_peer_batch_expire(quire_tier_peer *peer);
-/* Makes calls of ios while links have room. true: some ios wait for a link. */
-bool qr_peer_batch_ask(quire_tier_peer *peer);
-/* All ios that are no call yet. */
-void qr_peer_batch_end_waiting(quire_tier_peer *peer, quire_tier_status status);
-/* Its ios end; the call has left its link. */
-void qr_peer_call_end(quire_tier_peer *peer, const qr_peer_call *call, quire_tier_status status);
-/* The lengths of a FIND's answer. */
-void qr_peer_call_found(quire_tier_peer *peer, const qr_peer_call *call,
-                        const unsigned char *lengths);
-
 /* ---- link.c ------------------------------------------------------------- */
 
 /* Its socket is being connected. */
@@ -151,8 +133,13 @@ bool qr_peer_link_has_room(const quire_tier_peer *peer, const qr_peer_link *link
 /* The user of a batch's calls is gone: their answers go nowhere. */
 void qr_peer_link_forget(quire_tier_peer *peer, qr_peer_link *link, const qr_net_batch *batch);
 
-/* ---- peer.c ------------------------------------------------------------------ */
+/* ---- peer.c ------------------------------------------------------------- */
 
+/* Its ios end; the call has left its link. */
+void qr_peer_call_end(quire_tier_peer *peer, const qr_peer_call *call, quire_tier_status status);
+/* The lengths of a FIND's answer. */
+void qr_peer_call_found(quire_tier_peer *peer, const qr_peer_call *call,
+                        const unsigned char *lengths);
 /* A link was lost before it was ready: another address is tried in this turn, or the peer is
  * down. */
 void qr_peer_not_connected(quire_tier_peer *peer);

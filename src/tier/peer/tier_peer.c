@@ -6,7 +6,6 @@
 #include "base/refuse.h"
 #include "tier/core/tier.h"
 #include "tier/peer/peer.h"
-#include "tier/slots/known.h"
 
 #include <quire/wire.h>
 
@@ -93,13 +92,8 @@ static int init_peer(void *self, const void *config, uint32_t max_jobs, const qu
 
 static void get_caps(void *self, quire_tier_caps *caps)
 {
-    const quire_tier_peer *peer = self;
-    *caps = (quire_tier_caps){.alignment = 1,
-                              .max_bytes = peer->net.max_block_bytes,
-                              .is_persistent = 1, /* as far as this engine can tell */
-                              .is_shared = 1,
-                              .checks_crc = 1,
-                              .is_read_only = 1};
+    qr_net_get_caps(self, caps);
+    caps->is_read_only = 1;
 }
 
 static void prepare_job(void *self, quire_tier_job *job)
@@ -135,22 +129,10 @@ static int set_identity(void *self, const unsigned char *fingerprint)
     return QUIRE_OK;
 }
 
-static const quire_tier_ops ops = {.abi = 1,
-                                   .size = sizeof(quire_tier_ops),
-                                   .name = "peer",
-                                   .medium = "PEER",
-                                   .open = qr_net_await,
-                                   .close = close_peer,
-                                   .caps = get_caps,
-                                   .prepare = prepare_job,
-                                   .finish = qr_known_finish_job,
-                                   .slots = qr_known_get_slots,
-                                   .usage = get_usage,
-                                   .lookup = lookup_keys,
-                                   .set_identity = set_identity,
-                                   .begin = qr_net_begin_job,
-                                   .turn = qr_net_turn,
-                                   .cancel = qr_net_cancel_job};
+static const quire_tier_ops ops = {QR_NET_TIER_OPS("peer"), .medium = "PEER",
+                                   .close = close_peer,     .caps = get_caps,
+                                   .prepare = prepare_job,  .usage = get_usage,
+                                   .lookup = lookup_keys,   .set_identity = set_identity};
 static const qr_tier_kind kind = {.ops = &ops,
                                   .config_bytes = sizeof(quire_tier_peer_config),
                                   .self_bytes = sizeof(quire_tier_peer),

@@ -177,11 +177,16 @@ void qr_batch_route_all(quire_tier_redis *redis)
 
 /* ---- users that do not wait any longer ------------------------------------- */
 
-/* The batch's user is gone; what cannot be left alone is closed first. The batch is released with
- * its last io; a hold on it keeps it valid here until all nodes were looked at. */
-static void leave_batch(quire_tier_redis *redis, qr_net_batch *batch, quire_tier_status status,
-                        bool keeps_stores, bool strikes)
+/* What cannot be left alone is closed first. If it was cancelled, a store that is half sent goes
+ * on, but not for long. The batch is released with its last io; a hold on it keeps it valid here
+ * until all nodes were looked at. */
+void qr_batch_leave(qr_net_client *net, qr_net_batch *batch, bool is_late)
 {
+    quire_tier_redis *redis = (quire_tier_redis *)net;
+    quire_tier_status status = is_late ? QUIRE_TIER_FAILED : QUIRE_TIER_CANCELLED;
+    uint64_t until = net->now_ns + net->late_ns;
+    if (!is_late && batch->deadline_ns > until)
+        batch->deadline_ns = until;
     batch->open++;
     qr_net_end_waiting(&redis->net, batch, status);
     for (uint32_t n = 0; n < redis->max_nodes; n++) {
@@ -191,45 +196,12 @@ static void leave_batch(quire_tier_redis *redis, qr_net_batch *batch, quire_tier
             continue;
         qr_node_end_waiting(redis, node, batch, status);
         for (uint32_t i = 0; i < redis->num_links; i++)
-            if (!qr_link_forget(redis, &node->links[i], batch, status, keeps_stores, &num_gone))
+            if (!qr_link_forget(redis, &node->links[i], batch, status, !is_late, &num_gone))
                 qr_link_close(redis, &node->links[i], false);
-        if (strikes && num_gone > 0 && !qr_node_is_open(node)) {
+        if (is_late && num_gone > 0 && !qr_node_is_open(node)) {
             qr_net_note(&node->target, "timeout: no reply");
             qr_node_strike(redis, node, false);
         }
     }
     qr_net_release(&redis->net, batch);
-}
-
-static void expire_batch(quire_tier_redis *redis, qr_net_batch *batch)
-{
-    qr_net_count(&redis->net, QR_NET_LATE, 1);
-    leave_batch(redis, batch, QUIRE_TIER_FAILED, false, true);
-}
-
-void qr_batch_expire(quire_tier_redis *redis)
-{
-    qr_net_batch *batch = redis->net.active;
-    while (batch != NULL) {
-        if (batch->deadline_ns > redis->net.now_ns) {
-            batch = batch->next;
-            continue;
-        }
-        expire_batch(redis, batch);
-        batch = redis->net.active; /* a link that was closed may have ended others */
-    }
-}
-
-/* A store that is half sent goes on, but not for long. */
-void qr_batch_cancel(qr_net_client *net, qr_net_batch *batch)
-{
-    quire_tier_redis *redis = (quire_tier_redis *)net;
-    if (redis->net.now_ns >= batch->deadline_ns) {
-        expire_batch(redis, batch);
-        return;
-    }
-    uint64_t until = redis->net.now_ns + redis->net.late_ns;
-    if (batch->deadline_ns > until)
-        batch->deadline_ns = until;
-    leave_batch(redis, batch, QUIRE_TIER_CANCELLED, true, false);
 }

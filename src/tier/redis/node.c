@@ -143,10 +143,12 @@ void qr_node_not_connected(quire_tier_redis *redis, qr_node *node)
     qr_node_strike(redis, node, false);
 }
 
-void qr_node_found(quire_tier_redis *redis, qr_node *node)
+void qr_node_found(qr_net_client *net, qr_net_target *target)
 {
-    if (node->target.num_endpoints == 0)
-        qr_net_note(&node->target, "name not found");
+    quire_tier_redis *redis = (quire_tier_redis *)net;
+    qr_node *node = (qr_node *)target;
+    if (target->num_endpoints == 0)
+        qr_net_note(target, "name not found");
     if (!has_links(redis, node))
         connect_link(redis, node, &node->links[0]);
 }

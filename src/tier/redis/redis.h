@@ -18,7 +18,7 @@
  * batch.c    jobs and calls            map.c     slots -> nodes, CLUSTER SLOTS
  * node.c     queues, breaker           reply.c   what an answer means
  * link.c     bytes                     usage.c   how full the servers are
- * redis.c          one turn over all of it
+ * tier_redis.c     one turn over all of it
  */
 #ifndef QR_TIER_REDIS_REDIS_H
 #define QR_TIER_REDIS_REDIS_H
@@ -237,10 +237,8 @@ struct quire_tier_redis {
 
 /* Makes calls of ios while there are some free, and hands them to their nodes. */
 void qr_batch_route_all(quire_tier_redis *redis);
-/* Ends those whose time is over. */
-void qr_batch_expire(quire_tier_redis *redis);
 /* Of qr_net_ops. */
-void qr_batch_cancel(qr_net_client *net, qr_net_batch *batch);
+void qr_batch_leave(qr_net_client *net, qr_net_batch *batch, bool is_late);
 
 /* A call with nothing in it; NULL: none is free. */
 qr_call *qr_call_take(quire_tier_redis *redis, bool is_ours);
@@ -274,8 +272,8 @@ static inline bool qr_node_is_open(const qr_node *node)
 /* Something of it failed. opens: at once, without counting. */
 void qr_node_strike(quire_tier_redis *redis, qr_node *node, bool opens);
 void qr_node_good(qr_node *node);
-/* Its name's addresses are here. */
-void qr_node_found(quire_tier_redis *redis, qr_node *node);
+/* Of qr_net_ops: its name's addresses are here. */
+void qr_node_found(qr_net_client *net, qr_net_target *target);
 /* A link is ready: it answers. */
 void qr_node_ready(quire_tier_redis *redis, qr_node *node);
 /* A link was lost while it was being made. */
@@ -332,9 +330,5 @@ void qr_usage_publish(quire_tier_redis *redis);
 void qr_reply_take(quire_tier_redis *redis, qr_link *link, qr_call *call, const qr_resp_item *item);
 /* The value of a load has come, or passed. */
 void qr_reply_value(quire_tier_redis *redis, qr_link *link, qr_call *call);
-
-/* ---- redis.c --------------------------------------------------------------- */
-
-extern const qr_net_ops qr_redis_net_ops;
 
 #endif

@@ -1,12 +1,11 @@
-/* tier/redis/tier_redis.c - how the Redis tier is made, and what a runner calls. redis.h has its
- * inside. */
+/* tier/redis/tier_redis.c - how the Redis tier is made, what a runner calls, and one turn. redis.h
+ * has its inside. */
 #include "base/config.h"
 #include "base/hooks.h"
 #include "base/memory.h"
 #include "base/refuse.h"
 #include "tier/core/tier.h"
 #include "tier/redis/redis.h"
-#include "tier/slots/known.h"
 
 #include <openssl/crypto.h>
 #include <stdio.h>
@@ -25,6 +24,96 @@ enum {
 #define SECOND         QR_NET_SECOND
 #define LONGEST        QR_NET_LONGEST
 #define LONGEST_TTL_MS (UINT64_C(3650) * 86400 * 1000)
+
+/* ---- a turn ---------------------------------------------------------------- */
+
+static void publish(quire_tier_redis *redis)
+{
+    uint64_t num_used = 0;
+    uint64_t num_open = 0;
+    uint64_t num_calls = 0;
+    for (uint32_t i = 0; i < redis->max_nodes; i++) {
+        const qr_node *node = &redis->nodes[i];
+        num_used += node->is_used;
+        num_open += node->is_used && qr_node_is_open(node);
+        num_calls += node->is_used ? node->num_calls : 0;
+    }
+    qr_count_set(&redis->net.counts[QR_NET_NODES], num_used);
+    qr_count_set(&redis->net.counts[QR_NET_NODES_OPEN], num_open);
+    qr_count_set(&redis->net.counts[QR_NET_CALLS], num_calls);
+    qr_usage_publish(redis);
+}
+
+/* Everything that can be done without waiting. A pass may make room for another: an answer frees a
+ * call, a map gives calls their nodes; so the sending comes last. */
+static void work(qr_net_client *net)
+{
+    quire_tier_redis *redis = (quire_tier_redis *)net;
+    uint32_t total = redis->max_nodes * redis->num_links;
+    for (uint32_t i = 0; i < total; i++)
+        if (redis->links[i].state != QR_LINK_CLOSED)
+            qr_link_pump(redis, &redis->links[i]);
+    qr_net_expire(net);
+    qr_map_tend(redis);
+    qr_usage_tend(redis);
+    qr_batch_route_all(redis);
+    for (uint32_t i = 0; i < redis->max_nodes; i++)
+        if (redis->nodes[i].is_used)
+            qr_node_tend(redis, &redis->nodes[i]);
+    for (uint32_t i = 0; i < total; i++) {
+        const qr_link *link = &redis->links[i];
+        if (link->state > QR_LINK_CONNECTING && link->sending != NULL && link->socket.can_write)
+            qr_link_pump(redis, &redis->links[i]);
+    }
+    publish(redis);
+}
+
+static uint64_t next_time(qr_net_client *net)
+{
+    const quire_tier_redis *redis = (quire_tier_redis *)net;
+    uint64_t when = UINT64_MAX;
+    bool has_ready = false;
+    for (uint32_t n = 0; n < redis->max_nodes; n++) {
+        const qr_node *node = &redis->nodes[n];
+        if (!node->is_used)
+            continue;
+        if (node->breaker.health == QUIRE_TIER_OPEN && (node->is_mapped || node->is_seed))
+            qr_earlier(&when, node->breaker.until_ns);
+        if (node->target.is_looking)
+            qr_earlier(&when, node->target.until_ns);
+        for (uint32_t i = 0; i < redis->num_links; i++) {
+            const qr_link *link = &node->links[i];
+            has_ready = has_ready || link->state == QR_LINK_READY;
+            if (link->state == QR_LINK_CONNECTING || link->state == QR_LINK_GREETING)
+                qr_earlier(&when, link->until_ns);
+            else if (link->calls.first != NULL && link->calls.first->batch == NULL)
+                qr_earlier(&when, link->calls.first->due_ns);
+        }
+    }
+    if (redis->wants_map && has_ready && redis->reader.link == NULL)
+        qr_earlier(&when, redis->map_after_ns);
+    qr_earlier(&when, qr_usage_time(redis));
+    return when;
+}
+
+/* The first that has a failure to tell of. */
+static const qr_net_target *find_missing(const qr_net_client *net)
+{
+    const quire_tier_redis *redis = (const quire_tier_redis *)net;
+    if (redis->has_map)
+        return NULL;
+    for (uint32_t i = 0; i < redis->max_nodes; i++)
+        if (redis->nodes[i].is_used && redis->nodes[i].target.why[0] != 0)
+            return &redis->nodes[i].target;
+    return &redis->nodes[0].target;
+}
+
+static const qr_net_ops net_ops = {.name = "redis",
+                                   .work = work,
+                                   .next_time = next_time,
+                                   .name_found = qr_node_found,
+                                   .leave = qr_batch_leave,
+                                   .find_missing = find_missing};
 
 /* ---- the config ------------------------------------------------------------ */
 
@@ -194,7 +283,7 @@ static int init_redis(void *self, const void *config, uint32_t max_jobs, const q
     quire_tier_redis *redis = self;
     const quire_tier_redis_config *c = config;
     qr_net_options options = options_of(c, max_jobs);
-    int status = qr_net_open(&redis->net, &qr_redis_net_ops, &options, hooks);
+    int status = qr_net_open(&redis->net, &net_ops, &options, hooks);
     if (status != QUIRE_OK)
         return status;
     (void)snprintf(redis->prefix, sizeof redis->prefix, "%s",
@@ -208,16 +297,6 @@ static int init_redis(void *self, const void *config, uint32_t max_jobs, const q
 }
 
 /* ---- what a runner calls --------------------------------------------------- */
-
-static void get_caps(void *self, quire_tier_caps *caps)
-{
-    const quire_tier_redis *redis = self;
-    *caps = (quire_tier_caps){.alignment = 1,
-                              .max_bytes = redis->net.max_block_bytes,
-                              .is_persistent = 1,
-                              .is_shared = 1,
-                              .checks_crc = 1};
-}
 
 /* A server does not say which of its keys are in use: all of them are cached ones. */
 static quire_usage get_usage(void *self)
@@ -244,21 +323,13 @@ static int set_identity(void *self, const unsigned char *fingerprint)
     return QUIRE_OK;
 }
 
-static const quire_tier_ops ops = {.abi = 1,
-                                   .size = sizeof(quire_tier_ops),
-                                   .name = "redis",
-                                   .open = qr_net_await,
+static const quire_tier_ops ops = {QR_NET_TIER_OPS("redis"),
                                    .close = close_redis,
-                                   .caps = get_caps,
+                                   .caps = qr_net_get_caps,
                                    .prepare = qr_net_prepare_job,
-                                   .finish = qr_known_finish_job,
-                                   .slots = qr_known_get_slots,
                                    .set_identity = set_identity,
                                    .usage = get_usage,
-                                   .space = get_space,
-                                   .begin = qr_net_begin_job,
-                                   .turn = qr_net_turn,
-                                   .cancel = qr_net_cancel_job};
+                                   .space = get_space};
 static const qr_tier_kind kind = {.ops = &ops,
                                   .config_bytes = sizeof(quire_tier_redis_config),
                                   .self_bytes = sizeof(quire_tier_redis),

@@ -123,7 +123,7 @@ static void begin_works(void)
             w->ios[k].memory = w->memory[k];
             w->ios[k].bytes = BYTES;
         }
-        qr_net_begin(&redis->net, &w->job, true);
+        qr_net_begin(&redis->net, &w->job);
     }
 }
 

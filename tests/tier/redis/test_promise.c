@@ -139,7 +139,7 @@ static void begin_task(task *t, quire_tier_op op, uint32_t key)
     t->job.num_ios = 1;
     t->job.ios = &t->io;
     t->job.due_ns = 1000;
-    qr_net_begin(&redis->net, &t->job, true);
+    qr_net_begin(&redis->net, &t->job);
     qr_batch_route_all(redis);
     qr_node_tend(redis, &redis->nodes[0]);
 }
@@ -166,9 +166,9 @@ static void begun_loads_are_sent(void **state)
         if (is_late != 0) {
             redis->net.active_last->deadline_ns = 5000;
             redis->net.now_ns = 2000;
-            qr_batch_expire(redis);
+            qr_net_expire(&redis->net);
         } else {
-            qr_batch_cancel(&redis->net, qr_net_find(&redis->net, &a.job));
+            qr_net_leave(&redis->net, qr_net_find(&redis->net, &a.job));
         }
         assert_int_not_equal(a.io.status, QUIRE_TIER_PENDING);
         pump(false);
@@ -192,7 +192,7 @@ static void a_byte_is_a_beginning(void **state)
     takes_a_byte = false;
     assert_int_equal(num_sent, 1);
     begin_task(&b, QUIRE_TIER_FIND, 2);
-    qr_batch_cancel(&redis->net, qr_net_find(&redis->net, &a.job));
+    qr_net_leave(&redis->net, qr_net_find(&redis->net, &a.job));
     assert_int_equal(a.io.status, QUIRE_TIER_CANCELLED);
     pump(false);
     assert_int_equal(line->state, QR_LINK_READY);
@@ -213,7 +213,7 @@ static void loads_not_begun_leave(void **state)
         assert_int_equal(line->num_calls, 1);
         if (is_late != 0)
             redis->net.now_ns = 2000;
-        qr_batch_cancel(&redis->net, qr_net_find(&redis->net, &a.job));
+        qr_net_leave(&redis->net, qr_net_find(&redis->net, &a.job));
         assert_int_equal(a.io.status, is_late != 0 ? QUIRE_TIER_FAILED : QUIRE_TIER_CANCELLED);
         assert_int_equal(line->num_calls, 0);
         redis->net.now_ns = 1;
@@ -240,7 +240,7 @@ static void begun_stores_close(void **state)
     qr_node_tend(redis, &redis->nodes[0]);
     pump(true);
     redis->net.now_ns = 2000;
-    qr_batch_expire(redis);
+    qr_net_expire(&redis->net);
     assert_int_equal(a.io.status, QUIRE_TIER_FAILED);
     assert_int_equal(line->state, QR_LINK_CLOSED);
     close_line();

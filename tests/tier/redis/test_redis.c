@@ -552,7 +552,7 @@ static void stuck_nodes_leave_room(void **state)
         redis->owner[slot] = slot % 2;
     for (uint32_t i = 0; i < MANY; i++)
         ios[i].key = faulty_key(i);
-    qr_net_begin(&redis->net, &job, true);
+    qr_net_begin(&redis->net, &job);
     uint32_t answered = 0;
     for (int round = 0; round < 3; round++) {
         qr_batch_route_all(redis);
@@ -561,7 +561,7 @@ static void stuck_nodes_leave_room(void **state)
     }
     assert_in_range(answered, MANY * 2 / 5, MANY * 3 / 5); /* all that are its own */
     redis->net.now_ns = UINT64_MAX;
-    qr_batch_expire(redis);
+    qr_net_expire(&redis->net);
     for (uint32_t i = 0; i < MANY; i++)
         assert_int_equal(num_ended[i], 1);
     assert_int_equal(redis->num_free_calls, num_free);
