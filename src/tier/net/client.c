@@ -237,14 +237,14 @@ bool qr_net_find_endpoints(qr_net_client *net, qr_net_target *target)
 /* An answer for a server that no longer waits for it is dropped. */
 static void take_name(qr_net_client *net)
 {
-    qr_address asked;
-    qr_endpoint endpoints[QR_ADDRESS_MAX];
-    int count = qr_name_answer(net->name, &asked, endpoints);
+    const qr_address *asked;
+    const qr_endpoint *endpoints;
+    int count = qr_name_answer(net->name, &asked, &endpoints);
     qr_net_target *target = net->looking;
     if (count < 0 || target == NULL)
         return;
     net->looking = NULL;
-    if (!target->is_looking || !qr_address_is_equal(&target->address, &asked))
+    if (!target->is_looking || !qr_address_is_equal(&target->address, asked))
         return;
     target->is_looking = false;
     target->at_endpoint = 0;

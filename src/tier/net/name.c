@@ -3,35 +3,32 @@
 #include "base/memory.h"
 #include "base/thread.h"
 
-#include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-typedef enum name_state { IDLE, ASKED, LOOKING, ANSWERED } name_state;
+/* LEFT: closed during a lookup; the thread frees all of it. */
+typedef enum name_state { IDLE, LOOKING, ANSWERED, CLOSED, LEFT } name_state;
 
 struct qr_name {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
+    _Atomic name_state state;
+    qr_address address; /* LOOKING: these three are the thread's */
+    int count;
+    qr_endpoint endpoints[QR_ADDRESS_MAX];
+    sem_t changed; /* to LOOKING or CLOSED */
     int fd;
     pthread_t thread;
     bool has_thread;
-    bool is_closed;
-    bool is_left; /* closed during a lookup: the thread frees all of this */
-    name_state state;
-    qr_address address;
-    int count;
-    qr_endpoint endpoints[QR_ADDRESS_MAX];
 };
 
 static void free_name(qr_name *name)
 {
     close(name->fd);
-    pthread_cond_destroy(&name->changed);
-    pthread_mutex_destroy(&name->lock);
+    sem_destroy(&name->changed);
     qr_free(name);
 }
 
@@ -60,30 +57,26 @@ static int look_up(const qr_address *address, qr_endpoint *endpoints)
     return count;
 }
 
+static name_state await_change(qr_name *name)
+{
+    while (sem_wait(&name->changed) != 0) /* interrupted */
+        continue;
+    return atomic_load(&name->state);
+}
+
 static void *run_lookups(void *argument)
 {
     qr_name *name = argument;
-    pthread_mutex_lock(&name->lock);
-    while (!name->is_closed) {
-        if (name->state != ASKED) {
-            pthread_cond_wait(&name->changed, &name->lock);
-            continue;
-        }
-        qr_address address = name->address;
-        qr_endpoint endpoints[QR_ADDRESS_MAX];
-        name->state = LOOKING;
-        pthread_mutex_unlock(&name->lock);
-        int count = look_up(&address, endpoints);
-        pthread_mutex_lock(&name->lock);
-        name->count = count;
-        memcpy(name->endpoints, endpoints, (size_t)count * sizeof *endpoints);
-        name->state = ANSWERED;
+    name_state state = await_change(name);
+    while (state == LOOKING) {
         uint64_t one = 1;
+        name->count = look_up(&name->address, name->endpoints);
+        if (!atomic_compare_exchange_strong(&name->state, &state, ANSWERED))
+            break;
         (void)!write(name->fd, &one, sizeof one); /* a counter: there is always room */
+        state = await_change(name);
     }
-    bool is_left = name->is_left;
-    pthread_mutex_unlock(&name->lock);
-    if (is_left)
+    if (state == LEFT)
         free_name(name);
     return NULL;
 }
@@ -98,32 +91,26 @@ qr_name *qr_name_open(void)
         qr_free(name);
         return NULL;
     }
-    pthread_mutex_init(&name->lock, NULL);
-    pthread_cond_init(&name->changed, NULL);
+    (void)sem_init(&name->changed, 0, 0);
     return name;
 }
 
 void qr_name_close(qr_name *name)
 {
+    name_state looking = LOOKING;
     if (name == NULL)
         return;
-    if (!name->has_thread) {
-        free_name(name);
+    pthread_t thread = name->thread;
+    if (atomic_compare_exchange_strong(&name->state, &looking, LEFT)) {
+        pthread_detach(thread);
         return;
     }
-    pthread_t thread = name->thread;
-    pthread_mutex_lock(&name->lock);
-    name->is_closed = true;
-    bool is_left = name->state == LOOKING;
-    name->is_left = is_left;
-    pthread_cond_signal(&name->changed);
-    pthread_mutex_unlock(&name->lock);
-    if (is_left) {
-        pthread_detach(thread);
-    } else {
+    atomic_store(&name->state, CLOSED);
+    if (name->has_thread) {
+        sem_post(&name->changed);
         pthread_join(thread, NULL);
-        free_name(name);
     }
+    free_name(name);
 }
 
 int qr_name_fd(const qr_name *name)
@@ -135,31 +122,22 @@ bool qr_name_ask(qr_name *name, const qr_address *address)
 {
     if (!name->has_thread)
         name->has_thread = qr_thread_start(&name->thread, "quire-names", run_lookups, name);
-    if (!name->has_thread)
+    if (!name->has_thread || atomic_load(&name->state) != IDLE)
         return false;
-    pthread_mutex_lock(&name->lock);
-    bool is_free = name->state == IDLE;
-    if (is_free) {
-        name->address = *address;
-        name->state = ASKED;
-        pthread_cond_signal(&name->changed);
-    }
-    pthread_mutex_unlock(&name->lock);
-    return is_free;
+    name->address = *address;
+    atomic_store(&name->state, LOOKING);
+    sem_post(&name->changed);
+    return true;
 }
 
-int qr_name_answer(qr_name *name, qr_address *asked, qr_endpoint *endpoints)
+int qr_name_answer(qr_name *name, const qr_address **asked, const qr_endpoint **endpoints)
 {
-    int count = -1;
     uint64_t times;
-    pthread_mutex_lock(&name->lock);
-    if (name->state == ANSWERED) {
-        (void)!read(name->fd, &times, sizeof times);
-        *asked = name->address;
-        count = name->count;
-        memcpy(endpoints, name->endpoints, (size_t)count * sizeof *endpoints);
-        name->state = IDLE;
-    }
-    pthread_mutex_unlock(&name->lock);
-    return count;
+    if (atomic_load(&name->state) != ANSWERED)
+        return -1;
+    (void)!read(name->fd, &times, sizeof times);
+    *asked = &name->address;
+    *endpoints = name->endpoints;
+    atomic_store(&name->state, IDLE);
+    return name->count;
 }

@@ -19,7 +19,8 @@ int qr_name_fd(const qr_name *name);
 
 /* false while another is looked up, or without a thread. */
 bool qr_name_ask(qr_name *name, const qr_address *address);
-/* The answer, once: how many endpoints, 0 for none; -1: there is no answer yet. */
-int qr_name_answer(qr_name *name, qr_address *asked, qr_endpoint *endpoints);
+/* The answer, once, and good until the next question: how many endpoints, 0 for none; -1: there is
+ * no answer yet. */
+int qr_name_answer(qr_name *name, const qr_address **asked, const qr_endpoint **endpoints);
 
 #endif
