@@ -69,12 +69,7 @@ static bool parse_path(qr_address *address, const char *path, size_t n)
     return true;
 }
 
-bool qr_address_parse(qr_address *address, const char *text, size_t bytes)
-{
-    return qr_address_parse_or(address, text, bytes, QR_ADDRESS_PORT);
-}
-
-bool qr_address_parse_or(qr_address *address, const char *text, size_t bytes, int64_t port)
+bool qr_address_parse(qr_address *address, const char *text, size_t bytes, int64_t port)
 {
     if (bytes > 5 && memcmp(text, "unix:", 5) == 0)
         return parse_path(address, text + 5, bytes - 5);
@@ -104,24 +99,22 @@ bool qr_address_to_endpoint(const qr_address *address, qr_endpoint *endpoint)
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(address->port)};
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(address->port)};
     struct sockaddr_un path = {.sun_family = AF_UNIX};
+    const void *found = NULL;
     memset(endpoint, 0, sizeof *endpoint);
     if (address->is_unix) {
         memcpy(path.sun_path, address->host, strlen(address->host));
-        memcpy(&endpoint->address, &path, sizeof path);
+        found = &path;
         endpoint->bytes = sizeof path;
-        return true;
-    }
-    if (inet_pton(AF_INET, address->host, &v4.sin_addr) == 1) {
-        memcpy(&endpoint->address, &v4, sizeof v4);
+    } else if (inet_pton(AF_INET, address->host, &v4.sin_addr) == 1) {
+        found = &v4;
         endpoint->bytes = sizeof v4;
-        return true;
-    }
-    if (inet_pton(AF_INET6, address->host, &v6.sin6_addr) == 1) {
-        memcpy(&endpoint->address, &v6, sizeof v6);
+    } else if (inet_pton(AF_INET6, address->host, &v6.sin6_addr) == 1) {
+        found = &v6;
         endpoint->bytes = sizeof v6;
-        return true;
     }
-    return false;
+    if (found != NULL)
+        memcpy(&endpoint->address, found, endpoint->bytes);
+    return found != NULL;
 }
 
 bool qr_address_is_local(const qr_address *address)

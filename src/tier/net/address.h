@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-enum { QR_ADDRESS_HOST = 256, QR_ADDRESS_PORT = 6379, QR_ADDRESS_MAX = 8 };
+enum { QR_ADDRESS_HOST = 256, QR_ADDRESS_MAX = 8 };
 
 typedef struct qr_address {
     char host[QR_ADDRESS_HOST]; /* or the path of a socket */
@@ -24,10 +24,8 @@ typedef struct qr_endpoint {
     socklen_t bytes;
 } qr_endpoint;
 
-/* A person's: false where it is none. */
-bool qr_address_parse(qr_address *address, const char *text, size_t bytes);
-/* The same with another port where the text has none; 0: the text must have one. */
-bool qr_address_parse_or(qr_address *address, const char *text, size_t bytes, int64_t port);
+/* A person's: false where it is none. port: where the text has none; 0: the text must have one. */
+bool qr_address_parse(qr_address *address, const char *text, size_t bytes, int64_t port);
 /* A server's "host:port"; an empty host means the one that said so. */
 bool qr_address_parse_said(qr_address *address, const char *text, size_t bytes,
                            const qr_address *by);

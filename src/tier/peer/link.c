@@ -179,7 +179,7 @@ static void take_welcome(quire_tier_peer *peer, qr_peer_link *link)
         return;
     }
     bool is_proven = qr_peer_prove(peer->net.secret.password, &link->talk, link->in, mac) &&
-                     qr_peer_is_same_mac(mac, link->in + QR_PEER_WELCOME_HEAD);
+                     CRYPTO_memcmp(mac, link->in + QR_PEER_WELCOME_HEAD, QR_PEER_MAC) == 0;
     if (status == QR_PEER_SECRET || !is_proven) {
         qr_peer_link_lose(peer, link, "authentication failed: the peer has another secret");
         return;

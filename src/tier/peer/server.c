@@ -147,7 +147,7 @@ static bool parse_address(const char *text, qr_address *address, qr_endpoint *en
 {
     size_t bytes = text == NULL ? 0 : strlen(text);
     bool is_any = bytes > 2 && strcmp(text + bytes - 2, ":0") == 0;
-    if (bytes == 0 || !qr_address_parse_or(address, text, is_any ? bytes - 2 : bytes, is_any))
+    if (bytes == 0 || !qr_address_parse(address, text, is_any ? bytes - 2 : bytes, is_any))
         return false;
     if (is_any && !address->is_unix)
         address->port = 0;

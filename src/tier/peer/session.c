@@ -106,7 +106,7 @@ static qr_peer_status judge_proof(quire_peer_server *server, qr_session *session
     memcpy(session->talk.fingerprint, session->in, QUIRE_FINGERPRINT_BYTES);
     if (strlen(secret) < QR_PEER_SECRET_LEAST ||
         !qr_peer_prove(secret, &session->talk, NULL, mac) ||
-        !qr_peer_is_same_mac(mac, session->in + QUIRE_FINGERPRINT_BYTES)) {
+        CRYPTO_memcmp(mac, session->in + QUIRE_FINGERPRINT_BYTES, QR_PEER_MAC) != 0) {
         qr_served(server, QR_SERVED_NOT_PROVEN, 1);
         return QR_PEER_SECRET;
     }

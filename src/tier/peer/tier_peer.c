@@ -43,7 +43,7 @@ static int check_config(const void *config)
     const char *wrong = check_fields(c, &options);
     if (wrong != NULL)
         return qr_fail(QUIRE_E_CONFIG, "%s", wrong);
-    if (c->server == NULL || !qr_address_parse_or(&address, c->server, strlen(c->server), 0))
+    if (c->server == NULL || !qr_address_parse(&address, c->server, strlen(c->server), 0))
         return qr_fail(QUIRE_E_CONFIG, "server: \"%s\" is not HOST:PORT, [IPv6]:PORT or unix:PATH",
                        c->server == NULL ? "(null)" : c->server);
     return qr_net_check_trust(&options, &address, "server", c->server);
@@ -72,7 +72,7 @@ static int init_peer(void *self, const void *config, uint32_t max_jobs, const qu
     int status = qr_net_open(&peer->net, &qr_peer_net_ops, &options, hooks);
     if (status != QUIRE_OK)
         return status;
-    (void)qr_address_parse_or(&peer->target.address, c->server, strlen(c->server), 0);
+    (void)qr_address_parse(&peer->target.address, c->server, strlen(c->server), 0);
     (void)qr_random_bytes(&peer->net.hooks, &seed, sizeof seed); /* 0 will do as well */
     peer->num_links = (uint32_t)qr_or_default(c->connections, LINKS);
     peer->window_bytes = qr_or_default(c->load_window_bytes, WINDOW_BYTES);

@@ -2,7 +2,6 @@
 
 #include "base/bits.h"
 
-#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <string.h>
@@ -69,9 +68,4 @@ bool qr_peer_prove(const char *secret, const qr_peer_talk *talk, const unsigned 
     }
     return HMAC(EVP_sha256(), secret, (int)strlen(secret), text, bytes, mac, &mac_bytes) != NULL &&
            mac_bytes == QR_PEER_MAC;
-}
-
-bool qr_peer_is_same_mac(const unsigned char *a, const unsigned char *b)
-{
-    return CRYPTO_memcmp(a, b, QR_PEER_MAC) == 0;
 }

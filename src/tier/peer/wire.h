@@ -102,7 +102,5 @@ typedef struct qr_peer_talk {
  * false: the library of digests failed. */
 bool qr_peer_prove(const char *secret, const qr_peer_talk *talk, const unsigned char *welcome,
                    unsigned char *mac);
-/* In the same time wherever they differ. */
-bool qr_peer_is_same_mac(const unsigned char *a, const unsigned char *b);
 
 #endif

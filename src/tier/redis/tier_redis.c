@@ -12,6 +12,7 @@
 #include <string.h>
 
 enum {
+    PORT = 6379,
     CONNECTIONS = 3,
     MAX_CONNECTIONS = 64,
     NODES = 32,
@@ -146,7 +147,7 @@ static int check_servers(const quire_tier_redis_config *c, const qr_net_options 
     for (uint32_t i = 0; i < c->num_servers && status == QUIRE_OK; i++) {
         qr_address address;
         const char *text = c->servers[i];
-        if (text == NULL || !qr_address_parse(&address, text, strlen(text)))
+        if (text == NULL || !qr_address_parse(&address, text, strlen(text), PORT))
             return qr_fail(QUIRE_E_CONFIG,
                            "servers: \"%s\" is not HOST[:PORT], [IPv6]:PORT or unix:PATH",
                            text == NULL ? "(null)" : text);
@@ -270,7 +271,7 @@ static void add_seeds(quire_tier_redis *redis, const quire_tier_redis_config *c)
     redis->wants_map = true;
     for (uint32_t i = 0; i < c->num_servers; i++) {
         qr_address address;
-        if (!qr_address_parse(&address, c->servers[i], strlen(c->servers[i])))
+        if (!qr_address_parse(&address, c->servers[i], strlen(c->servers[i]), PORT))
             continue;
         qr_node *node = qr_node_find(redis, &address);
         if (node != NULL)

@@ -294,7 +294,7 @@ static void addresses_are_read(void **state)
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         qr_address a;
-        bool is_read = qr_address_parse(&a, cases[i].text, strlen(cases[i].text));
+        bool is_read = qr_address_parse(&a, cases[i].text, strlen(cases[i].text), 6379);
         assert_int_equal(is_read, cases[i].host != NULL);
         if (!is_read)
             continue;
@@ -304,17 +304,17 @@ static void addresses_are_read(void **state)
     }
     char longest[400];
     qr_address a;
-    assert_false(qr_address_parse(&a, "unix:/a\0b", 9));
-    assert_true(qr_address_parse(&a, "unix:a", 6));
-    assert_true(qr_address_parse(&a, "a:1:2", 3)); /* what follows is not of the text */
+    assert_false(qr_address_parse(&a, "unix:/a\0b", 9, 6379));
+    assert_true(qr_address_parse(&a, "unix:a", 6, 6379));
+    assert_true(qr_address_parse(&a, "a:1:2", 3, 6379)); /* what follows is not of the text */
     assert_string_equal(a.host, "a");
     assert_int_equal(a.port, 1);
     memset(longest, 'a', sizeof longest);
-    assert_false(qr_address_parse(&a, longest, 256));
-    assert_true(qr_address_parse(&a, longest, 255));
+    assert_false(qr_address_parse(&a, longest, 256, 6379));
+    assert_true(qr_address_parse(&a, longest, 255, 6379));
     memcpy(longest, "unix:/", 6);
-    assert_false(qr_address_parse(&a, longest, 5 + 108));
-    assert_true(qr_address_parse(&a, longest, 5 + 107));
+    assert_false(qr_address_parse(&a, longest, 5 + 108, 6379));
+    assert_true(qr_address_parse(&a, longest, 5 + 107, 6379));
 }
 
 static void servers_name_servers(void **state)
@@ -322,7 +322,7 @@ static void servers_name_servers(void **state)
     (void)state;
     qr_address by;
     qr_address a;
-    assert_true(qr_address_parse(&by, "10.0.0.9:7000", 13));
+    assert_true(qr_address_parse(&by, "10.0.0.9:7000", 13, 6379));
     assert_true(qr_address_parse_said(&a, "::1:7001", 8, &by));
     assert_string_equal(a.host, "::1");
     assert_int_equal(a.port, 7001);
