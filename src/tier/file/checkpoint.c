@@ -33,10 +33,8 @@ static void write_piece(qr_file_checkpoint *checkpoint, qr_file_slab *slab)
     stage_entries(slab, checkpoint->at, bytes);
     memset(slab->staging + bytes, 0, pages - bytes);
     checkpoint->crc = quire_crc32c(checkpoint->crc, slab->staging, bytes);
-    slab->op.kind = QR_FILE_SYNCED;
-    slab->op.memory = slab->staging;
-    slab->op.bytes = pages;
-    slab->op.offset = index_place(slab) + QR_FILE_PAGE + checkpoint->at;
+    qr_file_slab_put_op(slab, QR_FILE_SYNCED, index_place(slab) + QR_FILE_PAGE + checkpoint->at,
+                        pages);
     checkpoint->at += bytes;
 }
 
@@ -48,10 +46,7 @@ static void write_page(qr_file_checkpoint *checkpoint, qr_file_slab *slab)
                            .crc = checkpoint->crc};
     index.owner.epoch = checkpoint->epoch; /* of its entries, whatever was reset meanwhile */
     qr_file_index_write(slab->staging, &index);
-    slab->op.kind = QR_FILE_SYNCED;
-    slab->op.memory = slab->staging;
-    slab->op.bytes = QR_FILE_PAGE;
-    slab->op.offset = index_place(slab);
+    qr_file_slab_put_op(slab, QR_FILE_SYNCED, index_place(slab), QR_FILE_PAGE);
 }
 
 static void submit_stage(qr_file_checkpoint *checkpoint, qr_file_slab *slab, qr_file_stage stage)

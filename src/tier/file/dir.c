@@ -88,16 +88,10 @@ int qr_file_dir_open_leaf(const qr_file_dir *dir, uint32_t leaf, bool may_make)
     return openat(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* The leaf of a block's file, and its name there; -1 with errno. */
-static int open_leaf_of(const qr_file_dir *dir, const quire_tier_key *key, bool may_make,
-                        char *name)
-{
-    name_key(key, name);
-    return qr_file_dir_open_leaf(dir, key->hash[0], may_make);
-}
-
 static quire_tier_status status_of(int error)
 {
+    if (error == 0)
+        return QUIRE_TIER_DONE;
     if (error == ENOSPC || error == EDQUOT)
         return QUIRE_TIER_NO_ROOM;
     return error == ENOENT ? QUIRE_TIER_MISSING : QUIRE_TIER_FAILED;
@@ -119,11 +113,6 @@ static void plan_groups(qr_file_dir *dir)
     dir->max_aged = dir->max_aged > MOST_AGED ? MOST_AGED : dir->max_aged;
 }
 
-static void say_errno_of(const char *path, const char *what)
-{
-    qr_say("%s: cannot %s: %s", path, what, strerror(errno));
-}
-
 int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint)
 {
     char name[2 * QUIRE_FINGERPRINT_BYTES + 1];
@@ -131,17 +120,17 @@ int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint)
     *qr_hex_write(name, fingerprint, QUIRE_FINGERPRINT_BYTES) = 0;
     int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (root < 0) {
-        say_errno_of(path, "be opened as a directory");
+        (void)qr_file_fail(path, "be opened as a directory", errno);
         return -1;
     }
     int fd = -1;
     if (mkdirat(root, name, 0700) != 0 && errno != EEXIST) {
-        say_errno_of(path, "create a directory in it");
+        (void)qr_file_fail(path, "create a directory in it", errno);
     } else {
         fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         bool is_open = fd >= 0 && fstat(fd, &info) == 0;
         if (!is_open)
-            say_errno_of(path, "open the directory of this model");
+            (void)qr_file_fail(path, "open the directory of this model", errno);
         if (fd >= 0 && (!is_open || qr_file_say_owner(path, &info))) {
             close(fd);
             fd = -1;
@@ -240,17 +229,11 @@ static int write_block(qr_file_dir *dir, int fd, const quire_tier_io *io)
     return (uint64_t)done == (uint64_t)QR_FILE_PAGE + io->bytes ? 0 : ENOSPC;
 }
 
-quire_tier_status qr_file_dir_store(qr_file_dir *dir, quire_tier_io *io)
+static quire_tier_status store(qr_file_dir *dir, int leaf, const char *name, quire_tier_io *io)
 {
-    char name[QR_FILE_NAME];
     char tmp[QR_FILE_NAME];
-    int leaf = open_leaf_of(dir, &io->key, true, name);
-    if (leaf < 0)
-        return errno == ENOENT ? QUIRE_TIER_FAILED : status_of(errno);
-    if (is_whole(leaf, name, io->bytes)) {
-        close(leaf);
+    if (is_whole(leaf, name, io->bytes))
         return QUIRE_TIER_DONE;
-    }
     int fd = make_unfinished(dir, leaf, tmp);
     int error = fd < 0 ? errno : write_block(dir, fd, io);
     if (error == 0)
@@ -259,10 +242,7 @@ quire_tier_status qr_file_dir_store(qr_file_dir *dir, quire_tier_io *io)
         (void)unlinkat(leaf, tmp, 0);
     if (fd >= 0)
         close(fd);
-    close(leaf);
-    if (error == 0)
-        return QUIRE_TIER_DONE;
-    return error == ENOENT ? QUIRE_TIER_FAILED : status_of(error);
+    return status_of(error);
 }
 
 /* ---- loading ------------------------------------------------------------ */
@@ -301,12 +281,8 @@ static quire_tier_status read_block(qr_file_dir *dir, int fd, quire_tier_io *io)
     return QUIRE_TIER_DONE;
 }
 
-quire_tier_status qr_file_dir_load(qr_file_dir *dir, quire_tier_io *io)
+static quire_tier_status load(qr_file_dir *dir, int leaf, const char *name, quire_tier_io *io)
 {
-    char name[QR_FILE_NAME];
-    int leaf = open_leaf_of(dir, &io->key, false, name);
-    if (leaf < 0)
-        return status_of(errno);
     int fd = openat(leaf, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     quire_tier_status status = fd >= 0          ? read_block(dir, fd, io)
                                : errno == ELOOP ? QUIRE_TIER_WRONG
@@ -319,21 +295,16 @@ quire_tier_status qr_file_dir_load(qr_file_dir *dir, quire_tier_io *io)
         (void)unlinkat(leaf, name, 0); /* a link */
     if (fd >= 0)
         close(fd);
-    close(leaf);
     return status;
 }
 
-quire_tier_status qr_file_dir_find(qr_file_dir *dir, quire_tier_io *io)
+/* ---- finding, and all of them ------------------------------------------- */
+
+static quire_tier_status find(qr_file_dir *dir, int leaf, const char *name, quire_tier_io *io)
 {
-    char name[QR_FILE_NAME];
     struct stat info;
-    int leaf = open_leaf_of(dir, &io->key, false, name);
-    if (leaf < 0)
+    if (fstatat(leaf, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
         return status_of(errno);
-    int error = fstatat(leaf, name, &info, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
-    close(leaf);
-    if (error != 0)
-        return status_of(error);
     if (!S_ISREG(info.st_mode) || info.st_size <= QR_FILE_PAGE ||
         info.st_size - QR_FILE_PAGE > (off_t)dir->block_bytes)
         return QUIRE_TIER_MISSING;
@@ -341,13 +312,24 @@ quire_tier_status qr_file_dir_find(qr_file_dir *dir, quire_tier_io *io)
     return QUIRE_TIER_DONE;
 }
 
-quire_tier_status qr_file_dir_remove(qr_file_dir *dir, quire_tier_io *io)
+quire_tier_status qr_file_dir_do(qr_file_dir *dir, quire_tier_op op, quire_tier_io *io)
 {
     char name[QR_FILE_NAME];
-    int leaf = open_leaf_of(dir, &io->key, false, name);
+    quire_tier_status status;
+    name_key(&io->key, name);
+    int leaf = qr_file_dir_open_leaf(dir, io->key.hash[0], op == QUIRE_TIER_STORE);
     if (leaf < 0)
-        return status_of(errno);
-    int error = unlinkat(leaf, name, 0) == 0 ? 0 : errno;
-    close(leaf);
-    return error == 0 ? QUIRE_TIER_DONE : status_of(error);
+        status = status_of(errno);
+    else if (op == QUIRE_TIER_STORE)
+        status = store(dir, leaf, name, io);
+    else if (op == QUIRE_TIER_LOAD)
+        status = load(dir, leaf, name, io);
+    else if (op == QUIRE_TIER_FIND)
+        status = find(dir, leaf, name, io);
+    else
+        status = status_of(unlinkat(leaf, name, 0) == 0 ? 0 : errno);
+    if (leaf >= 0)
+        close(leaf);
+    bool is_odd = op == QUIRE_TIER_STORE && status == QUIRE_TIER_MISSING; /* its directory went */
+    return is_odd ? QUIRE_TIER_FAILED : status;
 }

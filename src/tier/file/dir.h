@@ -8,9 +8,9 @@
  * locks anything: two who store the same block store the same, and one who finds a file gone has a
  * miss.
  *
- * Loading a block sets its time of change, by which sweep.h finds the oldest files.
+ * Loading a block sets its time of change, by which a sweep finds the oldest files.
  *
- * Threads: any. */
+ * Threads: any, but for a sweep. */
 #ifndef QR_TIER_FILE_DIR_H
 #define QR_TIER_FILE_DIR_H
 
@@ -71,9 +71,25 @@ bool qr_file_dir_read_name(const char *name, quire_tier_key *key);
 void qr_file_swept_put(qr_file_swept *swept, const quire_tier_key *key);
 bool qr_file_swept_take(qr_file_swept *swept, quire_tier_key *key);
 
-quire_tier_status qr_file_dir_store(qr_file_dir *dir, quire_tier_io *io);
-quire_tier_status qr_file_dir_load(qr_file_dir *dir, quire_tier_io *io); /* sets crc */
-quire_tier_status qr_file_dir_find(qr_file_dir *dir, quire_tier_io *io); /* sets bytes */
-quire_tier_status qr_file_dir_remove(qr_file_dir *dir, quire_tier_io *io);
+/* LOAD sets crc, FIND sets bytes. */
+quire_tier_status qr_file_dir_do(qr_file_dir *dir, quire_tier_op op, quire_tier_io *io);
+
+/* ---- sweep.c: room in the directory -------------------------------------
+ *
+ *      leaves   00 01 02 03 | 04 05 06 07 | ...      groups, each with its part of the capacity
+ *
+ * From time to time a group is listed. If the group has more bytes than its part, its oldest files
+ * are removed (by the time of their last use) until the group is a sixteenth below its part. A
+ * listing keeps the max_aged oldest files; if more must be removed, the group is listed again, so
+ * that the limit holds for groups of any size with a fixed amount of memory. Names are hashes:
+ * groups fill evenly, and no process needs to know what the others stored. Unfinished files are
+ * removed when they are older than any that is still being written. */
+
+uint32_t qr_file_dir_groups(const qr_file_dir *dir);
+uint32_t qr_file_dir_group_of(const qr_file_dir *dir, const quire_tier_key *key);
+
+/* Brings a group below its part of the capacity; returns the number of files that are left. Stops
+ * early if no file can be removed. One thread at a time. */
+uint32_t qr_file_dir_sweep(qr_file_dir *dir, uint32_t group);
 
 #endif

@@ -37,6 +37,11 @@ typedef struct qr_file_op {
     qr_file_work work; /* where threads do it */
 } qr_file_op;
 
+static inline qr_file_op *qr_file_op_of(qr_file_work *work)
+{
+    return (qr_file_op *)(void *)((char *)work - offsetof(qr_file_op, work));
+}
+
 typedef struct qr_file_io {
     const char *name;
     void (*submit)(struct qr_file_io *io, qr_file_op *op);

@@ -44,11 +44,6 @@ const char *qr_file_size_text(uint64_t bytes, char *text, size_t text_bytes)
     return text;
 }
 
-static int say_errno(const qr_file_handle *handle, const char *what)
-{
-    return qr_fail(QUIRE_E_SYSTEM, "%s: cannot %s: %s", handle->path, what, strerror(errno));
-}
-
 /* ---- its size ----------------------------------------------------------- */
 
 static int empty_file(void *user)
@@ -56,7 +51,7 @@ static int empty_file(void *user)
     qr_file_handle *handle = user;
     handle->is_ours = true;
     if (ftruncate(handle->fd, 0) != 0)
-        return say_errno(handle, "be emptied");
+        return qr_file_fail(handle->path, "be emptied", errno);
     return QUIRE_OK;
 }
 
@@ -109,7 +104,7 @@ static int open_file(qr_file_handle *handle)
     const char *name = qr_file_split(handle->path, folder, sizeof folder);
     handle->folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (handle->folder < 0)
-        return say_errno(handle, "open its directory");
+        return qr_file_fail(handle->path, "open its directory", errno);
     handle->fd = openat(handle->folder, name, flags | O_CREAT | O_EXCL, 0600);
     handle->is_ours = handle->fd >= 0;
     if (handle->fd < 0 && errno == EEXIST)
@@ -118,7 +113,7 @@ static int open_file(qr_file_handle *handle)
         return qr_fail(QUIRE_E_SYSTEM, "%s is a symbolic link; use the path of the file itself",
                        handle->path);
     if (handle->fd < 0 || fstat(handle->fd, &info) != 0)
-        return say_errno(handle, "be opened");
+        return qr_file_fail(handle->path, "be opened", errno);
     if (!S_ISREG(info.st_mode))
         return qr_fail(QUIRE_E_SYSTEM, "%s is not a regular file; use another path", handle->path);
     if (qr_file_say_owner(handle->path, &info))
@@ -176,7 +171,7 @@ static int lock_file(qr_file_handle *handle)
     const char *name = qr_file_split(handle->path, folder, sizeof folder);
     if (try_lock(handle->fd) != 0) {
         if (errno != EAGAIN && errno != EACCES)
-            return say_errno(handle, "be locked");
+            return qr_file_fail(handle->path, "be locked", errno);
         handle->is_ours = false;
         say_holder(handle);
         return QUIRE_BUSY;

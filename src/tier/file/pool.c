@@ -6,7 +6,6 @@
 #include <quire/error.h>
 
 #include <errno.h>
-#include <stddef.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -17,15 +16,10 @@ typedef struct file_pool {
     int fd;
 } file_pool;
 
-static qr_file_op *op_of(qr_file_work *work)
-{
-    return (qr_file_op *)(void *)((char *)work - offsetof(qr_file_op, work));
-}
-
 /* Until it is done, the descriptor is in result. */
 static void run_op(qr_file_work *work)
 {
-    qr_file_op *op = op_of(work);
+    qr_file_op *op = qr_file_op_of(work);
     struct iovec part = {.iov_base = op->memory, .iov_len = op->bytes};
     int fd = (int)op->result;
     int flags = op->kind == QR_FILE_SYNCED ? RWF_DSYNC : 0;
@@ -54,11 +48,10 @@ static uint32_t pool_wait(qr_file_io *io, int wake_fd, int timeout_ms, qr_file_o
     if (pool->ended == NULL)
         pool->ended = qr_file_workers_wait(pool->workers, wake_fd, timeout_ms);
     while (pool->ended != NULL && n < capacity) {
-        qr_file_op *op = op_of(pool->ended);
+        ended[n++] = qr_file_op_of(pool->ended);
         pool->ended = pool->ended->next;
-        io->num_in_flight--;
-        ended[n++] = op;
     }
+    io->num_in_flight -= n;
     return n;
 }
 

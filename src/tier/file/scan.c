@@ -7,10 +7,7 @@
 int qr_file_scan_open(qr_file_scan *scan, const qr_file_slab *slab)
 {
     uint32_t num_slots = slab->layout.num_slots;
-    scan->table_size = 1;
-    while (scan->table_size <= num_slots && scan->table_size < UINT32_C(1) << 31)
-        scan->table_size *= 2;
-    scan->table_size *= scan->table_size < UINT32_C(1) << 31 ? 2 : 1;
+    scan->table_size = 2 * (uint32_t)qr_round_up_pow2((uint64_t)num_slots + 1);
     scan->table = qr_alloc(scan->table_size, sizeof(uint32_t));
     scan->found = qr_alloc(num_slots, sizeof(qr_file_entry));
     if (scan->table == NULL || scan->found == NULL)

@@ -1,7 +1,7 @@
 /* tier/file/shared.c - a shared directory as a tier.
  *
  *      scheduler's thread   known: keys that were seen here     FIND, LOAD, STORE, REMOVE
- *      tier's thread        queue ─► tasks ─► workers ─► dir.h, sweep.h
+ *      tier's thread        queue ─► tasks ─► workers ─► dir.h
  *
  * What this process has seen in the directory it knows without asking; what others stored it finds
  * by FIND. What it knows may be gone: then a load is a miss, and it knows that. */
@@ -9,9 +9,9 @@
 #include "base/hooks.h"
 #include "base/memory.h"
 #include "base/refuse.h"
+#include "tier/file/dir.h"
 #include "tier/file/private.h"
 #include "tier/file/queue.h"
-#include "tier/file/sweep.h"
 #include "tier/file/workers.h"
 #include "tier/slots/known.h"
 
@@ -221,13 +221,8 @@ static int shared_is_settled(void *self)
 
 static void run_task(qr_file_work *work)
 {
-    static quire_tier_status (*const RUN[])(qr_file_dir * dir, quire_tier_io * io) = {
-        [QUIRE_TIER_LOAD] = qr_file_dir_load,
-        [QUIRE_TIER_STORE] = qr_file_dir_store,
-        [QUIRE_TIER_REMOVE] = qr_file_dir_remove,
-        [QUIRE_TIER_FIND] = qr_file_dir_find};
     shared_task *task = (shared_task *)(void *)work;
-    task->status = RUN[task->job->op](&task->shared->dir, &task->job->ios[task->io]);
+    task->status = qr_file_dir_do(&task->shared->dir, task->job->op, &task->job->ios[task->io]);
 }
 
 static void run_sweep(qr_file_work *work)

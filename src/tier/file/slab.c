@@ -27,14 +27,19 @@ static int64_t run_op(qr_file_slab *slab, int timeout_ms)
     return ended == &slab->op ? slab->op.result : -EIO;
 }
 
+void qr_file_slab_put_op(qr_file_slab *slab, qr_file_op_kind kind, uint64_t offset, uint32_t bytes)
+{
+    slab->op.kind = kind;
+    slab->op.memory = slab->staging;
+    slab->op.bytes = bytes;
+    slab->op.offset = offset;
+}
+
 /* Up to the end of the file; the rest of memory is zeros. */
 static int read_some(qr_file_slab *slab, uint64_t offset, uint32_t bytes, int timeout_ms)
 {
     memset(slab->staging, 0, bytes);
-    slab->op.kind = QR_FILE_READ;
-    slab->op.offset = offset;
-    slab->op.memory = slab->staging;
-    slab->op.bytes = bytes;
+    qr_file_slab_put_op(slab, QR_FILE_READ, offset, bytes);
     int64_t done = run_op(slab, timeout_ms);
     return done < 0 ? (int)-done : 0;
 }
@@ -50,15 +55,12 @@ void qr_file_slab_put_super(qr_file_slab *slab)
 {
     slab->super.seq++;
     qr_file_super_write(slab->staging, &slab->super);
-    slab->op.kind = QR_FILE_SYNCED;
-    slab->op.memory = slab->staging;
-    slab->op.bytes = QR_FILE_PAGE;
-    slab->op.offset = slab->super.seq % 2 * QR_FILE_PAGE;
+    qr_file_slab_put_op(slab, QR_FILE_SYNCED, slab->super.seq % 2 * QR_FILE_PAGE, QR_FILE_PAGE);
 }
 
-static int say_io(const qr_file_slab *slab, const char *what, int error)
+int qr_file_fail(const char *path, const char *what, int error)
 {
-    return qr_fail(QUIRE_E_SYSTEM, "%s: cannot %s: %s", slab->path, what, strerror(error));
+    return qr_fail(QUIRE_E_SYSTEM, "%s: cannot %s: %s", path, what, strerror(error));
 }
 
 /* ---- whose file it is --------------------------------------------------- */
@@ -156,7 +158,7 @@ static int make_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk 
         return QUIRE_E_RANDOM;
     int error = write_super(slab, want->timeout_ms);
     if (error != 0)
-        return say_io(slab, "be written", error);
+        return qr_file_fail(slab->path, "be written", error);
     return disk->reserve(disk->user, want->layout.file_bytes);
 }
 
@@ -250,7 +252,7 @@ int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk
     slab->op.tag = QR_FILE_TAG_SLAB;
     int error = read_some(slab, 0, 2 * QR_FILE_PAGE, want->timeout_ms);
     if (error != 0)
-        return say_io(slab, "be read", error);
+        return qr_file_fail(slab->path, "be read", error);
     file_kind kind = judge_supers(slab->staging, disk->bytes, &slab->super);
     if (kind == KIND_OURS && say_difference(slab, &slab->super, want))
         kind = KIND_OTHER;
@@ -272,7 +274,7 @@ int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk
     for (int i = 0; i < 2 && error == 0; i++) /* both, so that one is enough */
         error = write_super(slab, want->timeout_ms);
     if (error != 0)
-        return say_io(slab, "be written", error);
+        return qr_file_fail(slab->path, "be written", error);
     slab->next_seq = slab->super.opens << SEQ_SHIFT;
     return QUIRE_OK;
 }

@@ -65,12 +65,16 @@ typedef struct qr_file_slab {
  * QUIRE_E_CORRUPT. */
 int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk);
 
-/* Readies op for the next super page; the caller submits it. */
+/* Both ready op, which the caller submits: staging to or from the file; the next super page. */
+void qr_file_slab_put_op(qr_file_slab *slab, qr_file_op_kind kind, uint64_t offset, uint32_t bytes);
 void qr_file_slab_put_super(qr_file_slab *slab);
 
 /* What a head page says of its slot; false: nothing that is of this file, or of another key than
  * the entry's, where one is given. */
 bool qr_file_slab_judge(const qr_file_slab *slab, const void *page, uint32_t slot,
                         const quire_tier_key *key, qr_file_entry *entry);
+
+/* "PATH: cannot WHAT: ..." */
+int qr_file_fail(const char *path, const char *what, int error);
 
 #endif

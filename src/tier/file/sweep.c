@@ -1,4 +1,4 @@
-#include "tier/file/sweep.h"
+#include "tier/file/dir.h"
 
 #include "base/bits.h"
 
@@ -49,19 +49,16 @@ static void sift_down(qr_file_aged *heap, uint32_t n, uint32_t at)
     }
 }
 
-static void sift_up(qr_file_aged *heap, uint32_t at)
+static void make_heap(qr_file_aged *aged, uint32_t n)
 {
-    while (at > 0 && heap[(at - 1) / 2].time_ns < heap[at].time_ns) {
-        qr_file_aged held = heap[at];
-        heap[at] = heap[(at - 1) / 2];
-        heap[(at - 1) / 2] = held;
-        at = (at - 1) / 2;
-    }
+    for (uint32_t at = n / 2; at-- > 0;)
+        sift_down(aged, n, at);
 }
 
 /* From the oldest to the newest. */
 static void sort_aged(qr_file_aged *heap, uint32_t n)
 {
+    make_heap(heap, n);
     while (n-- > 1) {
         qr_file_aged held = heap[0];
         heap[0] = heap[n];
@@ -83,8 +80,8 @@ static void note_age(sweep_state *sweep, uint32_t leaf, const char *name, const 
     memcpy(heap[at].name, name, strlen(name));
     if (is_full)
         sift_down(heap, sweep->num_aged, 0);
-    else
-        sift_up(heap, at);
+    else if (sweep->num_aged == sweep->dir->max_aged)
+        make_heap(heap, sweep->num_aged);
 }
 
 /* ---- listing --------------------------------------------------------------- */

@@ -48,8 +48,8 @@ typedef struct known_region {
 typedef struct file_uring {
     qr_file_io io;
     struct io_uring ring;
-    qr_file_op **ops;    /* in flight, by tag */
-    qr_file_op *refused; /* no room in the ring: ends with -EAGAIN */
+    qr_file_op **ops;      /* in flight, by tag */
+    qr_file_work *refused; /* no room in the ring: ends with -EAGAIN */
     uint32_t max_ops;
     int fd;
     int polled_fd; /* -1: no poll is in flight */
@@ -113,8 +113,8 @@ static void uring_submit(qr_file_io *io, qr_file_op *op)
     io->num_in_flight++;
     if (sqe == NULL) {
         op->result = -EAGAIN;
-        op->work.next = uring->refused == NULL ? NULL : &uring->refused->work;
-        uring->refused = op;
+        op->work.next = uring->refused;
+        uring->refused = &op->work;
         return;
     }
     uring->ops[op->tag] = op;
@@ -151,31 +151,21 @@ static qr_file_op *match_report(file_uring *uring, const struct io_uring_cqe *cq
     return op;
 }
 
-static uint32_t end_op(file_uring *uring, qr_file_op *op, qr_file_op **ended, uint32_t n)
-{
-    uring->io.num_in_flight--;
-    ended[n] = op;
-    return n + 1;
-}
-
 static uint32_t take_reports(file_uring *uring, qr_file_op **ended, uint32_t capacity)
 {
     struct io_uring_cqe *cqe;
     uint32_t n = 0;
     while (uring->refused != NULL && n < capacity) {
-        qr_file_op *op = uring->refused;
-        uring->refused =
-            op->work.next == NULL
-                ? NULL
-                : (qr_file_op *)(void *)((char *)op->work.next - offsetof(qr_file_op, work));
-        n = end_op(uring, op, ended, n);
+        ended[n++] = qr_file_op_of(uring->refused);
+        uring->refused = uring->refused->next;
     }
     while (n < capacity && io_uring_peek_cqe(&uring->ring, &cqe) == 0) {
         qr_file_op *op = match_report(uring, cqe);
         io_uring_cqe_seen(&uring->ring, cqe);
         if (op != NULL)
-            n = end_op(uring, op, ended, n);
+            ended[n++] = op;
     }
+    uring->io.num_in_flight -= n;
     return n;
 }
 

@@ -75,20 +75,15 @@ static void *worker_main(void *user)
 
 static int start_workers(qr_file_workers *workers, uint32_t num_threads)
 {
-    int status = QUIRE_OK;
+    uint32_t n = 0;
     pthread_mutex_lock(&workers->lock);
-    for (uint32_t i = 0; i < num_threads && status == QUIRE_OK; i++) {
-        if (qr_thread_start(&workers->threads[i], "quire-file", worker_main, workers)) {
-            workers->num_threads++;
-            workers->num_alive++;
-        } else if (i == 0) { /* fewer than asked for will do */
-            status = QUIRE_E_SYSTEM;
-        } else {
-            break;
-        }
-    }
+    while (n < num_threads &&
+           qr_thread_start(&workers->threads[n], "quire-file", worker_main, workers))
+        n++;
+    workers->num_threads = n;
+    workers->num_alive = n;
     pthread_mutex_unlock(&workers->lock);
-    return status;
+    return n == 0 ? QUIRE_E_SYSTEM : QUIRE_OK; /* fewer than asked for will do */
 }
 
 static void free_workers(qr_file_workers *workers)

@@ -120,14 +120,14 @@ static quire_tier_status store(qr_file_dir *dir, uint32_t number)
     quire_tier_io io = {.key = key_of(number), .memory = memory, .bytes = sizeof memory};
     kit_fill(memory, sizeof memory, number);
     io.crc = quire_crc32c(0, memory, sizeof memory);
-    return qr_file_dir_store(dir, &io);
+    return qr_file_dir_do(dir, QUIRE_TIER_STORE, &io);
 }
 
 static quire_tier_status load(qr_file_dir *dir, uint32_t number)
 {
     unsigned char memory[KIT_BLOCK];
     quire_tier_io io = {.key = key_of(number), .memory = memory, .bytes = sizeof memory};
-    quire_tier_status status = qr_file_dir_load(dir, &io);
+    quire_tier_status status = qr_file_dir_do(dir, QUIRE_TIER_LOAD, &io);
     assert_true(status != QUIRE_TIER_DONE || kit_is_filled(memory, sizeof memory, number));
     return status;
 }
@@ -245,7 +245,7 @@ static void test_another_was_quicker(void **state)
     ino_t now = 0;
     need_nameless_files();
     quire_tier_io io = {.key = key_of(0)};
-    assert_int_equal(qr_file_dir_remove(dir, &io), QUIRE_TIER_DONE);
+    assert_int_equal(qr_file_dir_do(dir, QUIRE_TIER_REMOVE, &io), QUIRE_TIER_DONE);
     meanwhile = store_same;
     assert_int_equal(store(dir, 1), QUIRE_TIER_DONE);
     assert_int_equal(count_files(dir, &unfinished, &now), 1);
@@ -292,7 +292,7 @@ static void damage(const qr_file_dir *dir, uint32_t number)
 static void store_again(qr_file_dir *dir)
 {
     quire_tier_io io = {.key = key_of(0)};
-    assert_int_equal(qr_file_dir_remove(dir, &io), QUIRE_TIER_DONE);
+    assert_int_equal(qr_file_dir_do(dir, QUIRE_TIER_REMOVE, &io), QUIRE_TIER_DONE);
     assert_int_equal(store(dir, 0), QUIRE_TIER_DONE);
 }
 
@@ -354,9 +354,9 @@ static void test_descriptors(void **state)
     quire_tier_status statuses[] = {store(dir, 0),
                                     load(dir, 0),
                                     load(dir, 1),
-                                    qr_file_dir_find(dir, &io),
-                                    qr_file_dir_remove(dir, &io),
-                                    qr_file_dir_find(dir, &io)};
+                                    qr_file_dir_do(dir, QUIRE_TIER_FIND, &io),
+                                    qr_file_dir_do(dir, QUIRE_TIER_REMOVE, &io),
+                                    qr_file_dir_do(dir, QUIRE_TIER_FIND, &io)};
     uint32_t num_files_now = kit_open_files();
     if (input >= 0) {
         assert_int_equal(dup2(input, STDIN_FILENO), STDIN_FILENO);

@@ -1,7 +1,7 @@
 /* tier/file/test_shared.c - a directory that several tiers share, in one process and in several. */
 #include "tier/file/file_kit.h"
 
-#include "tier/file/sweep.h"
+#include "tier/file/dir.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -312,9 +312,9 @@ static void test_named_files(void **state)
         quire_tier_io io = {.key = kit_key(i % 10), .memory = kit.memory, .bytes = KIT_BLOCK};
         kit_fill(kit.memory, KIT_BLOCK, i % 10);
         io.crc = quire_crc32c(0, kit.memory, KIT_BLOCK);
-        assert_int_equal(qr_file_dir_store(&dir, &io), QUIRE_TIER_DONE);
+        assert_int_equal(qr_file_dir_do(&dir, QUIRE_TIER_STORE, &io), QUIRE_TIER_DONE);
         memset(kit.memory, 0, KIT_BLOCK);
-        assert_int_equal(qr_file_dir_load(&dir, &io), QUIRE_TIER_DONE);
+        assert_int_equal(qr_file_dir_do(&dir, QUIRE_TIER_LOAD, &io), QUIRE_TIER_DONE);
         assert_true(kit_is_filled(kit.memory, KIT_BLOCK, i % 10));
     }
     assert_int_equal(count_files(kit.folder, &num_tmp), 10);

@@ -7,7 +7,7 @@
  * files are added as a process adds before it sweeps: an eighth of the leaf, and one. */
 #include "tier/file/file_kit.h"
 
-#include "tier/file/sweep.h"
+#include "tier/file/dir.h"
 
 #include <dirent.h>
 #include <errno.h>
