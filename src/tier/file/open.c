@@ -18,16 +18,10 @@ enum { LOCK_TRIES = 50, LOCK_WAIT_MS = 10 };
 
 /* ---- words -------------------------------------------------------------- */
 
-const char *qr_file_split(const char *path, char *folder, size_t folder_bytes)
+/* The last part of a path. */
+static const char *name_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    size_t n = slash == NULL ? 0 : (size_t)(slash - path);
-    if (n >= folder_bytes)
-        n = folder_bytes - 1;
-    memcpy(folder, path, n);
-    folder[n] = 0;
-    if (slash == NULL || n == 0)
-        (void)snprintf(folder, folder_bytes, "%s", slash == NULL ? "." : "/");
     return slash == NULL ? path : slash + 1;
 }
 
@@ -101,7 +95,8 @@ static int open_file(qr_file_handle *handle)
     char folder[PATH_MAX];
     struct stat info;
     int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK; /* a pipe must not hold us up */
-    const char *name = qr_file_split(handle->path, folder, sizeof folder);
+    const char *name = name_of(handle->path);
+    (void)snprintf(folder, sizeof folder, "%.*s.", (int)(name - handle->path), handle->path);
     handle->folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (handle->folder < 0)
         return qr_file_fail(handle->path, "open its directory", errno);
@@ -167,8 +162,6 @@ static int lock_file(qr_file_handle *handle)
 {
     struct stat ours;
     struct stat named;
-    char folder[PATH_MAX];
-    const char *name = qr_file_split(handle->path, folder, sizeof folder);
     if (try_lock(handle->fd) != 0) {
         if (errno != EAGAIN && errno != EACCES)
             return qr_file_fail(handle->path, "be locked", errno);
@@ -177,7 +170,7 @@ static int lock_file(qr_file_handle *handle)
         return QUIRE_BUSY;
     }
     if (fstat(handle->fd, &ours) != 0 ||
-        fstatat(handle->folder, name, &named, AT_SYMLINK_NOFOLLOW) != 0 ||
+        fstatat(handle->folder, name_of(handle->path), &named, AT_SYMLINK_NOFOLLOW) != 0 ||
         ours.st_ino != named.st_ino || ours.st_dev != named.st_dev) {
         handle->is_ours = false;
         return qr_fail(QUIRE_BUSY, "%s was replaced while it was opened; retry", handle->path);
@@ -227,9 +220,8 @@ int qr_file_handle_open(qr_file_handle *handle, quire_switch direct)
 
 void qr_file_handle_close(qr_file_handle *handle, bool is_failed)
 {
-    char folder[PATH_MAX];
     if (is_failed && handle->is_ours && handle->fd >= 0)
-        (void)unlinkat(handle->folder, qr_file_split(handle->path, folder, sizeof folder), 0);
+        (void)unlinkat(handle->folder, name_of(handle->path), 0);
     if (handle->fd >= 0) {
         /* A ring lets go of its file later than it says: the lock need not wait for that. */
         struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};

@@ -28,8 +28,6 @@ void qr_file_handle_close(qr_file_handle *handle, bool is_failed);
 
 /* Whether others than this user could write there; then the message says so. */
 bool qr_file_say_owner(const char *path, const struct stat *info);
-/* The last part of a path; the part before it is written to folder. */
-const char *qr_file_split(const char *path, char *folder, size_t folder_bytes);
 /* "12.3 GiB" */
 const char *qr_file_size_text(uint64_t bytes, char *text, size_t text_bytes);
 
