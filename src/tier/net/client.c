@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum { EVENTS = QR_AT_A_TIME(64, 1), NS_PER_MS = 1000000, JOBS = 256 };
-enum { BLOCK_BYTES = 64 * 1024 * 1024, MOST_MS = 60000 };
+enum { BLOCK_BYTES = 64 * 1024 * 1024, MOST_MS = 60000, SUM_STEP = QR_AT_A_TIME(96 * 1024, 2) };
 
 /* ---- opening and closing --------------------------------------------------- */
 
@@ -215,6 +215,30 @@ void qr_net_expire(qr_net_client *net)
         qr_net_leave(net, batch);
         batch = net->active; /* a connection that was closed may have ended others */
     }
+}
+
+/* ---- a block that comes ----------------------------------------------------- */
+
+/* Summed while they are in the cache, but not in small pieces, which take longer. */
+void qr_net_block_note(qr_net_block *block, uint64_t n)
+{
+    block->at += n;
+    uint64_t more = block->at - block->summed;
+    if (block->at < block->bytes)
+        more -= more % SUM_STEP;
+    if (block->memory != NULL)
+        block->crc = quire_crc32c(block->crc, block->memory + block->summed, more);
+    block->summed += more;
+}
+
+uint32_t qr_net_block_take(qr_net_block *block, const unsigned char *input, uint32_t bytes)
+{
+    uint64_t left = block->bytes - block->at;
+    uint32_t n = bytes < left ? bytes : (uint32_t)left;
+    if (block->memory != NULL)
+        memcpy(block->memory + block->at, input, n);
+    qr_net_block_note(block, n);
+    return n;
 }
 
 /* ---- names ----------------------------------------------------------------- */

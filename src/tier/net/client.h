@@ -177,6 +177,21 @@ void qr_net_leave(qr_net_client *net, qr_net_batch *batch);
 /* Leaves those whose time is over. */
 void qr_net_expire(qr_net_client *net);
 
+/* ---- a block that comes --------------------------------------------------------- */
+
+typedef struct qr_net_block {
+    unsigned char *memory; /* NULL: its bytes go nowhere */
+    uint64_t bytes;
+    uint64_t at;     /* bytes that have come, */
+    uint64_t summed; /* and of those in crc */
+    uint32_t crc;
+} qr_net_block;
+
+/* n bytes more have come to where they belong. */
+void qr_net_block_note(qr_net_block *block, uint64_t n);
+/* Takes its bytes from the beginning of input, and returns how many. */
+uint32_t qr_net_block_take(qr_net_block *block, const unsigned char *input, uint32_t bytes);
+
 /* ---- a turn ------------------------------------------------------------------ */
 
 /* The addresses, from the first one; false: its name is looked up, or cannot be now. */

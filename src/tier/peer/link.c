@@ -14,8 +14,7 @@
 
 enum {
     READ_BUDGET = QR_AT_A_TIME(8 * 1024 * 1024, 1),
-    READ_AT_ONCE = QR_AT_A_TIME(192 * 1024, 500),
-    SUM_STEP = QR_AT_A_TIME(96 * 1024, 2)
+    READ_AT_ONCE = QR_AT_A_TIME(192 * 1024, 500)
 };
 
 /* ---- opening and closing --------------------------------------------------- */
@@ -90,6 +89,8 @@ void qr_peer_link_forget(quire_tier_peer *peer, qr_peer_link *link, const qr_net
             continue;
         for (uint32_t k = 0; k < call->num_ios; k++)
             batch->ios[call->io + k].generation = 0;
+        if (i == 0)
+            link->block.memory = NULL;
         call->batch = NULL;
         call->due_ns = peer->net.now_ns + peer->net.late_ns;
     }
@@ -219,9 +220,9 @@ static void take_loaded(quire_tier_peer *peer, qr_peer_link *link, const qr_peer
                          head->a == QR_PEER_MISSING ? QUIRE_TIER_MISSING : QUIRE_TIER_WRONG);
     } else {
         link->mode = QR_PEER_MODE_BLOCK;
-        link->block_at = 0;
-        link->summed = 0;
-        link->crc = 0;
+        link->block = (qr_net_block){.bytes = call->bytes};
+        if (call->batch != NULL)
+            link->block.memory = io_of(call)->memory;
     }
 }
 
@@ -242,7 +243,8 @@ static void take_tail(quire_tier_peer *peer, qr_peer_link *link, const qr_peer_h
     if (head->a == QR_PEER_VOID)
         qr_peer_call_end(peer, &call, QUIRE_TIER_MISSING);
     else
-        qr_peer_call_end(peer, &call, head->b == link->crc ? QUIRE_TIER_DONE : QUIRE_TIER_WRONG);
+        qr_peer_call_end(peer, &call,
+                         head->b == link->block.crc ? QUIRE_TIER_DONE : QUIRE_TIER_WRONG);
 }
 
 static void take_found(quire_tier_peer *peer, qr_peer_link *link, const qr_peer_head *head)
@@ -261,40 +263,6 @@ static void take_found(quire_tier_peer *peer, qr_peer_link *link, const qr_peer_
 }
 
 /* ---- receiving ------------------------------------------------------------- */
-
-/* While they are in the cache, but not in small pieces, which take longer. */
-static void sum_block(qr_peer_link *link, const qr_peer_call *call)
-{
-    uint32_t n = link->block_at - link->summed;
-    if (link->block_at < call->bytes)
-        n -= n % SUM_STEP;
-    const unsigned char *memory = io_of(call)->memory;
-    link->crc = quire_crc32c(link->crc, memory + link->summed, n);
-    link->summed += n;
-}
-
-/* n bytes of the block have come to where they belong. */
-static void note_block(qr_peer_link *link, uint32_t n)
-{
-    const qr_peer_call *call = qr_peer_call_at(link, 0);
-    link->block_at += n;
-    if (call->batch != NULL)
-        sum_block(link, call);
-    if (link->block_at == call->bytes)
-        link->mode = QR_PEER_MODE_TAIL;
-}
-
-/* Bytes of the block that came behind its head. */
-static uint32_t take_block_bytes(qr_peer_link *link)
-{
-    const qr_peer_call *call = qr_peer_call_at(link, 0);
-    uint32_t left = call->bytes - link->block_at;
-    uint32_t n = link->in_bytes < left ? link->in_bytes : left;
-    if (call->batch != NULL)
-        memcpy((unsigned char *)io_of(call)->memory + link->block_at, link->in, n);
-    note_block(link, n);
-    return n;
-}
 
 /* How many bytes the next thing has. */
 static uint32_t needed(qr_peer_link *link)
@@ -334,8 +302,10 @@ static void take_input(quire_tier_peer *peer, qr_peer_link *link)
             return;
         }
         uint32_t n;
+        if (link->mode == QR_PEER_MODE_BLOCK && link->block.at == link->block.bytes)
+            link->mode = QR_PEER_MODE_TAIL;
         if (is_ready && link->mode == QR_PEER_MODE_BLOCK) {
-            n = take_block_bytes(link);
+            n = qr_net_block_take(&link->block, link->in, link->in_bytes);
         } else {
             n = needed(link);
             if (link->in_bytes < n)
@@ -354,14 +324,13 @@ static int aim(quire_tier_peer *peer, qr_peer_link *link, struct iovec *pieces, 
 {
     int n = 0;
     *of_block = 0;
-    if (link->state == QR_PEER_LINK_READY && link->mode == QR_PEER_MODE_BLOCK) {
-        const qr_peer_call *call = qr_peer_call_at(link, 0);
-        uint32_t left = call->bytes - link->block_at;
-        uint32_t most = call->batch != NULL ? READ_AT_ONCE : QR_PEER_SCRATCH;
-        *of_block = left < most ? left : most;
-        pieces[n].iov_base = call->batch != NULL
-                                 ? (unsigned char *)io_of(call)->memory + link->block_at
-                                 : peer->scratch;
+    const qr_net_block *block = &link->block;
+    uint64_t left = block->bytes - block->at;
+    if (link->mode == QR_PEER_MODE_BLOCK && left > 0) {
+        bool is_used = block->memory != NULL;
+        uint64_t most = is_used ? READ_AT_ONCE : QR_PEER_SCRATCH;
+        *of_block = (uint32_t)(left < most ? left : most);
+        pieces[n].iov_base = is_used ? block->memory + block->at : peer->scratch;
         pieces[n++].iov_len = *of_block;
         if (left > most)
             return n;
@@ -393,7 +362,7 @@ static void receive(quire_tier_peer *peer, qr_peer_link *link)
         qr_net_count(&peer->net, QR_NET_BYTES_IN, (uint64_t)got);
         uint32_t block = (uint64_t)got < of_block ? (uint32_t)got : of_block;
         if (block > 0)
-            note_block(link, block);
+            qr_net_block_note(&link->block, block);
         link->in_bytes += (uint32_t)got - block;
         take_input(peer, link);
     }

@@ -74,9 +74,7 @@ typedef struct qr_peer_link {
     uint64_t bytes; /* of blocks that were asked for */
 
     qr_peer_mode mode;
-    uint32_t block_at; /* bytes of the block that have come */
-    uint32_t summed;   /* of those are in crc */
-    uint32_t crc;
+    qr_net_block block;
 
     unsigned char in[QR_PEER_IN];
     uint32_t in_bytes;

@@ -17,11 +17,10 @@
 #include <string.h>
 
 enum {
-    CALL_PIECES = 3, /* a call is sent in so many, and an answer is read into as many */
+    CALL_PIECES = 3, /* a call is sent in so many */
     MAX_PIECES = QR_AT_A_TIME(48, CALL_PIECES),
     READ_BUDGET = QR_AT_A_TIME(8 * 1024 * 1024, 1),
-    READ_AT_ONCE = QR_AT_A_TIME(192 * 1024, 64), /* 64: a block takes many turns, but not seconds */
-    SUM_STEP = QR_AT_A_TIME(96 * 1024, 2)
+    READ_AT_ONCE = QR_AT_A_TIME(192 * 1024, 64) /* 64: a block takes many turns, but not seconds */
 };
 
 static const char PING[] = "*1\r\n$4\r\nPING\r\n";
@@ -132,8 +131,10 @@ static void orphan_call(quire_tier_redis *redis, qr_link *link, qr_call *call,
 {
     qr_net_batch *batch = call->batch;
     uint32_t io = call->io;
-    if (call == link->calls.first && (link->mode == QR_MODE_HEADER || link->mode == QR_MODE_VALUE))
-        link->mode = QR_MODE_DRAIN;
+    if (call == link->calls.first && link->mode == QR_MODE_HEADER)
+        link->mode = QR_MODE_VALUE;
+    if (call == link->calls.first)
+        link->value.memory = NULL;
     call->batch = NULL;
     call->due_ns = redis->net.now_ns + redis->net.late_ns;
     qr_net_end_io(&redis->net, batch, io, status);
@@ -229,18 +230,13 @@ static void send_calls(quire_tier_redis *redis, qr_link *link)
 
 /* ---- receiving ------------------------------------------------------------- */
 
-static unsigned char *memory_of(const qr_link *link)
-{
-    return qr_call_io(link->calls.first)->memory;
-}
-
 /* Where the next bytes go. */
 static int aim(qr_link *link, struct iovec *pieces)
 {
     int n = 0;
-    if (link->mode == QR_MODE_VALUE) {
-        uint64_t left = link->value_bytes - link->value_at;
-        pieces[n].iov_base = memory_of(link) + link->value_at;
+    uint64_t left = link->value.bytes - link->value.at;
+    if (link->mode == QR_MODE_VALUE && link->value.memory != NULL && left > 0) {
+        pieces[n].iov_base = link->value.memory + link->value.at;
         pieces[n++].iov_len = left < READ_AT_ONCE ? left : READ_AT_ONCE;
         if (left > READ_AT_ONCE)
             return n;
@@ -255,42 +251,14 @@ static int aim(qr_link *link, struct iovec *pieces)
     return n;
 }
 
-/* While they are in the cache, but not in small pieces, which take longer. */
-static void sum_value(qr_link *link, bool is_whole)
-{
-    uint64_t n = link->value_at - link->summed;
-    if (!is_whole)
-        n -= n % SUM_STEP;
-    link->crc = quire_crc32c(link->crc, memory_of(link) + link->summed, n);
-    link->summed += n;
-    if (is_whole && link->crc == link->expected_crc)
-        link->verdict = QUIRE_TIER_DONE;
-}
-
-/* n bytes of the value have come to where they belong. */
-static void note_value(qr_link *link, uint64_t n)
-{
-    link->value_at += n;
-    bool is_whole = link->value_at == link->value_bytes;
-    if (link->mode == QR_MODE_VALUE)
-        sum_value(link, is_whole);
-    if (is_whole)
-        link->mode = QR_MODE_END;
-}
-
 /* Bytes of a value that came with what was before it. */
 static void take_value(qr_link *link)
 {
     const unsigned char *from = link->input + link->in_begin;
-    uint64_t have = link->in_end - link->in_begin;
-    uint64_t left = link->value_bytes - link->value_at;
-    uint64_t n = have < left ? have : left;
-    if (link->mode == QR_MODE_VALUE)
-        memcpy(memory_of(link) + link->value_at, from, n);
-    else if (link->calls.first->kind == QR_CALL_INFO)
+    uint32_t n = qr_net_block_take(&link->value, from, link->in_end - link->in_begin);
+    if (link->calls.first->kind == QR_CALL_INFO)
         qr_usage_scan(link, from, n);
-    link->in_begin += (uint32_t)n;
-    note_value(link, n);
+    link->in_begin += n;
 }
 
 static void begin_value(qr_link *link, uint64_t bytes)
@@ -298,22 +266,19 @@ static void begin_value(qr_link *link, uint64_t bytes)
     const qr_call *call = link->calls.first;
     bool is_expected =
         call->batch != NULL && bytes == (uint64_t)QR_REDIS_HEADER + qr_call_io(call)->bytes;
-    link->mode = is_expected ? QR_MODE_HEADER : QR_MODE_DRAIN;
-    link->value_bytes = bytes;
-    link->value_at = 0;
-    link->crc = 0;
-    link->summed = 0;
-    link->verdict = QUIRE_TIER_WRONG;
+    link->mode = is_expected ? QR_MODE_HEADER : QR_MODE_VALUE;
+    link->value = (qr_net_block){.bytes = bytes};
 }
 
 /* Of what is not ours no byte more is taken. */
 static void take_header(quire_tier_redis *redis, qr_link *link)
 {
-    bool is_ours = qr_redis_header_check(&redis->space, qr_call_io(link->calls.first),
-                                         link->input + link->in_begin, &link->expected_crc);
-    link->mode = is_ours ? QR_MODE_VALUE : QR_MODE_DRAIN;
+    const quire_tier_io *io = qr_call_io(link->calls.first);
+    bool is_ours =
+        qr_redis_header_check(&redis->space, io, link->input + link->in_begin, &link->expected_crc);
+    link->mode = QR_MODE_VALUE;
     link->in_begin += QR_REDIS_HEADER;
-    link->value_bytes -= QR_REDIS_HEADER;
+    link->value = (qr_net_block){.memory = is_ours ? io->memory : NULL, .bytes = io->bytes};
 }
 
 static void end_value(quire_tier_redis *redis, qr_link *link)
@@ -371,6 +336,8 @@ static void digest(quire_tier_redis *redis, qr_link *link)
 {
     while (link->state != QR_LINK_CLOSED && link->in_begin < link->in_end) {
         uint32_t have = link->in_end - link->in_begin;
+        if (link->mode == QR_MODE_VALUE && link->value.at == link->value.bytes)
+            link->mode = QR_MODE_END;
         if ((link->mode == QR_MODE_HEADER && have < QR_REDIS_HEADER) ||
             (link->mode == QR_MODE_END && have < 2))
             return;
@@ -378,7 +345,7 @@ static void digest(quire_tier_redis *redis, qr_link *link)
             take_header(redis, link);
         else if (link->mode == QR_MODE_END)
             end_value(redis, link);
-        else if (link->mode != QR_MODE_REPLY)
+        else if (link->mode == QR_MODE_VALUE)
             take_value(link);
         else if (!take_reply(redis, link))
             return;
@@ -389,7 +356,7 @@ static void receive_answers(quire_tier_redis *redis, qr_link *link)
 {
     uint64_t budget = READ_BUDGET;
     while (link->state != QR_LINK_CLOSED && link->socket.can_read) {
-        struct iovec pieces[CALL_PIECES];
+        struct iovec pieces[2];
         int n = aim(link, pieces);
         ssize_t got = qr_socket_receive(&link->socket, pieces, n);
         if (got < 0) {
@@ -398,10 +365,10 @@ static void receive_answers(quire_tier_redis *redis, qr_link *link)
         }
         uint64_t bytes = (uint64_t)got;
         qr_net_count(&redis->net, QR_NET_BYTES_IN, bytes);
-        if (link->mode == QR_MODE_VALUE && bytes > 0) {
-            uint64_t left = link->value_bytes - link->value_at;
+        if (link->mode == QR_MODE_VALUE && link->value.memory != NULL) {
+            uint64_t left = link->value.bytes - link->value.at;
             uint64_t of_value = bytes < left ? bytes : left;
-            note_value(link, of_value);
+            qr_net_block_note(&link->value, of_value);
             bytes -= of_value;
         }
         link->in_end += (uint32_t)bytes;

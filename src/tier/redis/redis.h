@@ -108,8 +108,7 @@ typedef enum qr_link_state {
 typedef enum qr_link_mode {
     QR_MODE_REPLY = 0,
     QR_MODE_HEADER, /* of a value */
-    QR_MODE_VALUE,  /* the job's memory */
-    QR_MODE_DRAIN,  /* nowhere */
+    QR_MODE_VALUE,  /* the job's memory, or nowhere */
     QR_MODE_END     /* \r\n behind a value */
 } qr_link_mode;
 
@@ -134,12 +133,8 @@ typedef struct qr_link {
 
     qr_resp resp;
     qr_link_mode mode;
-    uint64_t value_bytes; /* of the value that comes; once it is read, without the header */
-    uint64_t value_at;
-    uint32_t crc;
+    qr_net_block value; /* that comes; with its header until that is read */
     uint32_t expected_crc;
-    uint64_t summed; /* bytes that are in crc */
-    quire_tier_status verdict;
     unsigned char *input;
     uint32_t in_begin;
     uint32_t in_end;

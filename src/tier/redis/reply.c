@@ -221,17 +221,17 @@ void qr_reply_take(quire_tier_redis *redis, qr_link *link, qr_call *call, const 
 
 void qr_reply_value(quire_tier_redis *redis, qr_link *link, qr_call *call)
 {
-    quire_tier_status status = link->verdict;
+    bool is_good = link->value.memory != NULL && link->value.crc == link->expected_crc;
     if (call->kind == QR_CALL_INFO) { /* its lines were read as they came */
         qr_call_end(redis, call, QUIRE_TIER_DONE);
         return;
     }
     qr_node_good(link->node);
-    if (call->batch != NULL && status == QUIRE_TIER_DONE) {
-        qr_call_io(call)->crc = link->crc;
+    if (call->batch != NULL && is_good) {
+        qr_call_io(call)->crc = link->value.crc;
     } else if (call->batch != NULL) {
         qr_net_count(&redis->net, QR_NET_WRONG, 1);
         qr_call_drop_key(redis, call);
     }
-    qr_call_end(redis, call, status);
+    qr_call_end(redis, call, is_good ? QUIRE_TIER_DONE : QUIRE_TIER_WRONG);
 }
