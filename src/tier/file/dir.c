@@ -117,6 +117,7 @@ int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint)
 {
     char name[2 * QUIRE_FINGERPRINT_BYTES + 1];
     struct stat info;
+    bool is_good = false;
     *qr_hex_write(name, fingerprint, QUIRE_FINGERPRINT_BYTES) = 0;
     int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (root < 0) {
@@ -124,20 +125,17 @@ int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint)
         return -1;
     }
     int fd = -1;
-    if (mkdirat(root, name, 0700) != 0 && errno != EEXIST) {
+    if (mkdirat(root, name, 0700) != 0 && errno != EEXIST)
         (void)qr_file_fail(path, "create a directory in it", errno);
-    } else {
-        fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        bool is_open = fd >= 0 && fstat(fd, &info) == 0;
-        if (!is_open)
-            (void)qr_file_fail(path, "open the directory of this model", errno);
-        if (fd >= 0 && (!is_open || qr_file_say_owner(path, &info))) {
-            close(fd);
-            fd = -1;
-        }
-    }
+    else if ((fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0 ||
+             fstat(fd, &info) != 0)
+        (void)qr_file_fail(path, "open the directory of this model", errno);
+    else
+        is_good = !qr_file_say_owner(path, &info);
     close(root);
-    return fd;
+    if (fd >= 0 && !is_good)
+        close(fd);
+    return is_good ? fd : -1;
 }
 
 int qr_file_dir_open(qr_file_dir *dir, const char *path)

@@ -74,16 +74,7 @@ bool qr_file_swept_take(qr_file_swept *swept, quire_tier_key *key);
 /* LOAD sets crc, FIND sets bytes. */
 quire_tier_status qr_file_dir_do(qr_file_dir *dir, quire_tier_op op, quire_tier_io *io);
 
-/* ---- sweep.c: room in the directory -------------------------------------
- *
- *      leaves   00 01 02 03 | 04 05 06 07 | ...      groups, each with its part of the capacity
- *
- * From time to time a group is listed. If the group has more bytes than its part, its oldest files
- * are removed (by the time of their last use) until the group is a sixteenth below its part. A
- * listing keeps the max_aged oldest files; if more must be removed, the group is listed again, so
- * that the limit holds for groups of any size with a fixed amount of memory. Names are hashes:
- * groups fill evenly, and no process needs to know what the others stored. Unfinished files are
- * removed when they are older than any that is still being written. */
+/* ---- sweep.c ------------------------------------------------------------ */
 
 uint32_t qr_file_dir_groups(const qr_file_dir *dir);
 uint32_t qr_file_dir_group_of(const qr_file_dir *dir, const quire_tier_key *key);

@@ -40,7 +40,7 @@ bool qr_file_queue_take(qr_file_queue *queue, quire_tier_job **job, uint32_t *io
     return true;
 }
 
-static bool take_out(qr_file_queue *queue, quire_tier_job *job, uint32_t *first_io)
+bool qr_file_queue_cancel(qr_file_queue *queue, quire_tier_ends *ends, quire_tier_job *job)
 {
     quire_tier_job *before = NULL;
     quire_tier_job *at = queue->first;
@@ -50,23 +50,13 @@ static bool take_out(qr_file_queue *queue, quire_tier_job *job, uint32_t *first_
     }
     if (at == NULL)
         return false;
-    if (before == NULL) {
-        *first_io = queue->next_io;
+    uint32_t io = before == NULL ? queue->next_io : next_pending(job, 0);
+    if (before == NULL)
         drop_first(queue);
-        return true;
-    }
-    *first_io = next_pending(job, 0);
-    before->next = job->next;
+    else
+        before->next = job->next;
     if (queue->last == job)
         queue->last = before;
-    return true;
-}
-
-bool qr_file_queue_cancel(qr_file_queue *queue, quire_tier_ends *ends, quire_tier_job *job)
-{
-    uint32_t io;
-    if (!take_out(queue, job, &io))
-        return false;
     while (io < job->num_ios) {
         uint32_t next = next_pending(job, io + 1);
         ends->end(ends, job, io, QUIRE_TIER_CANCELLED);

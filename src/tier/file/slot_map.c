@@ -19,41 +19,29 @@ int qr_file_slot_map_open(qr_file_slot_map *map, uint32_t num_slots, quire_slots
     config.policy = policy;
     config.hooks = *hooks;
     *map = (qr_file_slot_map){.num_slots = num_slots};
-    map->place_of = qr_alloc(num_slots, sizeof(uint32_t));
+    map->known = qr_alloc(num_slots, sizeof *map->known);
     map->slot_at = qr_alloc(num_slots, sizeof(uint32_t));
-    map->keys = qr_alloc(num_slots, sizeof(quire_tier_key));
-    map->bytes = qr_alloc(num_slots, sizeof(uint32_t));
-    map->is_doomed = qr_alloc(num_slots, 1);
-    int status = QUIRE_E_NOMEM;
-    if (map->place_of != NULL && map->slot_at != NULL && map->keys != NULL && map->bytes != NULL &&
-        map->is_doomed != NULL)
-        status = quire_slots_create(&config, NULL, &map->slots);
-    if (status != QUIRE_OK) {
-        qr_file_slot_map_close(map);
-        return status;
-    }
+    if (map->known == NULL || map->slot_at == NULL)
+        return QUIRE_E_NOMEM;
     for (uint32_t i = 0; i < num_slots; i++) {
-        map->place_of[i] = i;
+        map->known[i].place = i;
         map->slot_at[i] = i;
     }
-    return QUIRE_OK;
+    return quire_slots_create(&config, NULL, &map->slots);
 }
 
 void qr_file_slot_map_close(qr_file_slot_map *map)
 {
     quire_slots_destroy(map->slots);
-    qr_free(map->place_of);
+    qr_free(map->known);
     qr_free(map->slot_at);
-    qr_free(map->keys);
-    qr_free(map->bytes);
-    qr_free(map->is_doomed);
     *map = (qr_file_slot_map){0};
 }
 
 static void set_doomed(qr_file_slot_map *map, uint32_t slot, bool is_doomed)
 {
-    map->num_doomed += (uint32_t)is_doomed - map->is_doomed[slot];
-    map->is_doomed[slot] = is_doomed;
+    map->num_doomed += (uint32_t)is_doomed - map->known[slot].is_doomed;
+    map->known[slot].is_doomed = is_doomed;
 }
 
 /* ---- what the file had -------------------------------------------------- */
@@ -61,10 +49,10 @@ static void set_doomed(qr_file_slot_map *map, uint32_t slot, bool is_doomed)
 static void turn_place(qr_file_slot_map *map, uint32_t slot, uint32_t place)
 {
     uint32_t other = map->slot_at[place];
-    uint32_t before = map->place_of[slot];
-    map->place_of[slot] = place;
+    uint32_t before = map->known[slot].place;
+    map->known[slot].place = place;
     map->slot_at[place] = slot;
-    map->place_of[other] = before;
+    map->known[other].place = before;
     map->slot_at[before] = other;
 }
 
@@ -79,7 +67,7 @@ static uint32_t take_entry(qr_file_slot_map *map, const qr_file_entry *entries, 
     uint32_t loser = QR_NIL;
     uint8_t is_new;
     if (quire_slots_find(map->slots, &entry->key, &slot, &is_ready) == QUIRE_OK) {
-        loser = map->place_of[slot];
+        loser = map->known[slot].place;
         if (entry->seq <= entries[loser].seq)
             return place;
     } else {
@@ -89,8 +77,8 @@ static uint32_t take_entry(qr_file_slot_map *map, const qr_file_entry *entries, 
         quire_slots_end_store(map->slots, &slot, 1, 1);
     }
     turn_place(map, slot, place);
-    map->keys[slot] = entry->key;
-    map->bytes[slot] = entry->bytes;
+    map->known[slot].key = entry->key;
+    map->known[slot].bytes = entry->bytes;
     set_doomed(map, slot, false);
     return loser;
 }
@@ -145,7 +133,7 @@ static quire_tier_status prepare_store(qr_file_slot_map *map, quire_tier_io *io)
     uint32_t num_evicted;
     uint8_t is_new = 0;
     if (quire_slots_find(map->slots, &io->key, &slot, &is_ready) == QUIRE_OK) {
-        if (map->is_doomed[slot])
+        if (map->known[slot].is_doomed)
             return QUIRE_TIER_REFUSED;
         if (is_ready)
             quire_slots_touch(map->slots, &io->key, 1);
@@ -154,10 +142,10 @@ static quire_tier_status prepare_store(qr_file_slot_map *map, quire_tier_io *io)
     if (is_catching_up(map) || quire_slots_prepare_store(map->slots, &io->key, 1, &slot, &is_new,
                                                          NULL, &num_evicted) != QUIRE_OK)
         return QUIRE_TIER_NO_ROOM;
-    map->keys[slot] = io->key;
-    map->bytes[slot] = io->bytes;
+    map->known[slot].key = io->key;
+    map->known[slot].bytes = io->bytes;
     set_doomed(map, slot, false);
-    io->place = map->place_of[slot];
+    io->place = map->known[slot].place;
     io->generation = 1 + map->num_resets;
     return QUIRE_TIER_PENDING;
 }
@@ -168,11 +156,11 @@ static quire_tier_status prepare_use(qr_file_slot_map *map, quire_tier_io *io)
     uint32_t slot;
     if (quire_slots_prepare_load(map->slots, &io->key, 1, &slot) != QUIRE_OK)
         return QUIRE_TIER_MISSING;
-    if (map->is_doomed[slot]) {
+    if (map->known[slot].is_doomed) {
         quire_slots_end_load(map->slots, &slot, 1);
         return QUIRE_TIER_MISSING;
     }
-    io->place = map->place_of[slot];
+    io->place = map->known[slot].place;
     io->generation = 1 + map->num_resets;
     return QUIRE_TIER_PENDING;
 }
@@ -182,9 +170,9 @@ static quire_tier_status find_key(qr_file_slot_map *map, quire_tier_io *io)
     uint32_t slot;
     uint32_t is_ready = 0;
     if (quire_slots_find(map->slots, &io->key, &slot, &is_ready) != QUIRE_OK || !is_ready ||
-        map->is_doomed[slot])
+        map->known[slot].is_doomed)
         return QUIRE_TIER_MISSING;
-    io->bytes = map->bytes[slot];
+    io->bytes = map->known[slot].bytes;
     return QUIRE_TIER_DONE;
 }
 
@@ -214,7 +202,7 @@ static void finish_use(qr_file_slot_map *map, const quire_tier_job *job, const q
     if (is_gone || (io->place & QR_FILE_FORGET) != 0)
         set_doomed(map, slot, true);
     quire_slots_end_load(map->slots, &slot, 1);
-    if (map->is_doomed[slot] && quire_slots_remove(map->slots, &io->key) == QUIRE_OK)
+    if (map->known[slot].is_doomed && quire_slots_remove(map->slots, &io->key) == QUIRE_OK)
         set_doomed(map, slot, false);
 }
 
@@ -233,7 +221,7 @@ void qr_file_slot_map_finish(void *self, quire_tier_job *job)
             finish_use(map, job, io, slot);
             continue;
         }
-        bool is_good = io->status == QUIRE_TIER_DONE && !map->is_doomed[slot];
+        bool is_good = io->status == QUIRE_TIER_DONE && !map->known[slot].is_doomed;
         quire_slots_end_store(map->slots, &slot, 1, is_good);
         set_doomed(map, slot, false);
     }
@@ -250,7 +238,7 @@ void qr_file_slot_map_lookup(void *self, const quire_tier_key *keys, uint32_t n,
         uint32_t slot;
         uint32_t is_ready;
         if (found[i] && quire_slots_find(map->slots, &keys[i], &slot, &is_ready) == QUIRE_OK)
-            found[i] = !map->is_doomed[slot];
+            found[i] = !map->known[slot].is_doomed;
     }
 }
 
@@ -262,9 +250,9 @@ void qr_file_slot_map_reset(qr_file_slot_map *map)
     for (uint32_t slot = 0; slot < map->num_slots; slot++) {
         uint32_t now;
         uint32_t is_ready;
-        if (quire_slots_find(map->slots, &map->keys[slot], &now, &is_ready) != QUIRE_OK ||
+        if (quire_slots_find(map->slots, &map->known[slot].key, &now, &is_ready) != QUIRE_OK ||
             now != slot)
             continue;
-        set_doomed(map, slot, quire_slots_remove(map->slots, &map->keys[slot]) != QUIRE_OK);
+        set_doomed(map, slot, quire_slots_remove(map->slots, &map->known[slot].key) != QUIRE_OK);
     }
 }

@@ -1,7 +1,7 @@
 /* tier/file/slot_map.h - the private file as the scheduler's thread sees it: which key is in which
  * slot.
  *
- *      key ──► quire_slots ──► slot ──► place[slot] ──► where it lies in the file
+ *      key ──► quire_slots ──► slot ──► known[slot].place ──► where it lies in the file
  *
  * quire_slots hands out numbers as it likes; what was found in the file lies where it lies. place
  * is a permutation between the two, turned when something found is taken in.
@@ -20,21 +20,25 @@
 /* In io->place, set by the tier's thread: the key is to be forgotten. */
 #define QR_FILE_FORGET (UINT64_C(1) << 63)
 
+typedef struct qr_file_known {
+    quire_tier_key key;
+    uint32_t place;
+    uint32_t bytes;
+    bool is_doomed;
+} qr_file_known;
+
 typedef struct qr_file_slot_map {
     quire_slots *slots; /* first, see known.h */
     uint32_t num_slots;
-    uint32_t *place_of; /* by slot */
-    uint32_t *slot_at;  /* by place: slot_at[place_of[s]] == s */
-    quire_tier_key *keys;
-    uint32_t *bytes;
-    uint8_t *is_doomed;
+    qr_file_known *known; /* by slot */
+    uint32_t *slot_at;    /* by place: slot_at[known[s].place] == s */
     uint32_t num_doomed;
     uint32_t num_resets; /* io->generation of what was prepared since, less 1 */
     uint32_t num_taken;  /* of what a scan found */
     qr_file_scan *scan;  /* NULL: none */
 } qr_file_slot_map;
 
-/* QUIRE_E_NOMEM or what quire_slots_create says; then nothing is left. */
+/* QUIRE_E_NOMEM or what quire_slots_create says; closed by the caller, also after an error. */
 int qr_file_slot_map_open(qr_file_slot_map *map, uint32_t num_slots, quire_slots_policy policy,
                           const quire_hooks *hooks);
 void qr_file_slot_map_close(qr_file_slot_map *map);

@@ -1,3 +1,13 @@
+/* tier/file/sweep.c - room in a shared directory.
+ *
+ *      leaves   00 01 02 03 | 04 05 06 07 | ...      groups, each with its part of the capacity
+ *
+ * From time to time a group is listed. If the group has more bytes than its part, its oldest files
+ * are removed (by the time of their last use) until the group is a sixteenth below its part. A
+ * listing keeps the max_aged oldest files; if more must be removed, the group is listed again, so
+ * that the limit holds for groups of any size with a fixed amount of memory. Names are hashes:
+ * groups fill evenly, and no process needs to know what the others stored. Unfinished files are
+ * removed when they are older than any that is still being written. */
 #include "tier/file/dir.h"
 
 #include "base/bits.h"

@@ -17,6 +17,32 @@ enum {
     READ_AT_ONCE = QR_AT_A_TIME(192 * 1024, 500)
 };
 
+/* ---- ends ------------------------------------------------------------------ */
+
+/* Its ios end; the call has left its link. */
+static void end_call(quire_tier_peer *peer, const qr_peer_call *call, quire_tier_status status)
+{
+    qr_net_batch *batch = call->batch;
+    if (batch == NULL)
+        return;
+    qr_net_count(&peer->net, QR_NET_WRONG, status == QUIRE_TIER_WRONG);
+    for (uint32_t i = 0; i < call->num_ios; i++)
+        qr_net_end_io(&peer->net, batch, call->io + i, status);
+}
+
+/* The lengths of a FIND's answer. */
+static void end_find(quire_tier_peer *peer, const qr_peer_call *call, const unsigned char *lengths)
+{
+    qr_net_batch *batch = call->batch;
+    for (uint32_t i = 0; batch != NULL && i < call->num_ios; i++) {
+        uint32_t bytes = qr_load_u32(lengths + (size_t)i * 4);
+        if (bytes > 0)
+            batch->ios[call->io + i].bytes = bytes;
+        qr_net_end_io(&peer->net, batch, call->io + i,
+                      bytes > 0 ? QUIRE_TIER_DONE : QUIRE_TIER_MISSING);
+    }
+}
+
 /* ---- opening and closing --------------------------------------------------- */
 
 void qr_peer_link_begin(quire_tier_peer *peer, qr_peer_link *link)
@@ -45,7 +71,7 @@ void qr_peer_link_close(quire_tier_peer *peer, qr_peer_link *link)
     uint32_t n = link->num_calls;
     link->num_calls = 0;
     for (uint32_t i = 0; i < n; i++)
-        qr_peer_call_end(peer, qr_peer_call_at(link, i), QUIRE_TIER_FAILED);
+        end_call(peer, qr_peer_call_at(link, i), QUIRE_TIER_FAILED);
 }
 
 void qr_peer_link_lose(quire_tier_peer *peer, qr_peer_link *link, const char *why)
@@ -73,13 +99,6 @@ static void surprise(quire_tier_peer *peer, qr_peer_link *link, const char *what
 }
 
 /* ---- calls ----------------------------------------------------------------- */
-
-bool qr_peer_link_has_room(const quire_tier_peer *peer, const qr_peer_link *link, uint32_t bytes,
-                           uint32_t block_bytes)
-{
-    return link->num_calls < QR_PEER_CALLS && QR_PEER_OUT - link->out_bytes >= bytes &&
-           (link->num_calls == 0 || link->bytes + block_bytes <= peer->window_bytes);
-}
 
 void qr_peer_link_forget(quire_tier_peer *peer, qr_peer_link *link, const qr_net_batch *batch)
 {
@@ -212,12 +231,11 @@ static void take_loaded(quire_tier_peer *peer, qr_peer_link *link, const qr_peer
         surprise(peer, link, "protocol error: not the answer to a LOAD");
     } else if (call->batch != NULL && !qr_key_is_equal(&key, &io_of(call)->key)) {
         qr_peer_call wrong = pop_call(link);
-        qr_peer_call_end(peer, &wrong, QUIRE_TIER_WRONG);
+        end_call(peer, &wrong, QUIRE_TIER_WRONG);
         surprise(peer, link, "protocol error: a block of another key");
     } else if (is_none) {
         qr_peer_call none = pop_call(link);
-        qr_peer_call_end(peer, &none,
-                         head->a == QR_PEER_MISSING ? QUIRE_TIER_MISSING : QUIRE_TIER_WRONG);
+        end_call(peer, &none, head->a == QR_PEER_MISSING ? QUIRE_TIER_MISSING : QUIRE_TIER_WRONG);
     } else {
         link->mode = QR_PEER_MODE_BLOCK;
         link->block = (qr_net_block){.bytes = call->bytes};
@@ -241,10 +259,9 @@ static void take_tail(quire_tier_peer *peer, qr_peer_link *link, const qr_peer_h
     io_of(&call)->crc = head->b;
     qr_net_count(&peer->net, QR_NET_VOIDED, head->a == QR_PEER_VOID);
     if (head->a == QR_PEER_VOID)
-        qr_peer_call_end(peer, &call, QUIRE_TIER_MISSING);
+        end_call(peer, &call, QUIRE_TIER_MISSING);
     else
-        qr_peer_call_end(peer, &call,
-                         head->b == link->block.crc ? QUIRE_TIER_DONE : QUIRE_TIER_WRONG);
+        end_call(peer, &call, head->b == link->block.crc ? QUIRE_TIER_DONE : QUIRE_TIER_WRONG);
 }
 
 static void take_found(quire_tier_peer *peer, qr_peer_link *link, const qr_peer_head *head)
@@ -259,7 +276,7 @@ static void take_found(quire_tier_peer *peer, qr_peer_link *link, const qr_peer_
         return;
     }
     (void)pop_call(link);
-    qr_peer_call_found(peer, &call, link->in + QR_PEER_HEAD);
+    end_find(peer, &call, link->in + QR_PEER_HEAD);
 }
 
 /* ---- receiving ------------------------------------------------------------- */

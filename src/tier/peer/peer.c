@@ -9,29 +9,6 @@ enum { BACKOFF_TIMES = 32, JITTER_PERCENT = 25 };
 
 /* ---- ends ------------------------------------------------------------------ */
 
-void qr_peer_call_end(quire_tier_peer *peer, const qr_peer_call *call, quire_tier_status status)
-{
-    qr_net_batch *batch = call->batch;
-    if (batch == NULL)
-        return;
-    qr_net_count(&peer->net, QR_NET_WRONG, status == QUIRE_TIER_WRONG);
-    for (uint32_t i = 0; i < call->num_ios; i++)
-        qr_net_end_io(&peer->net, batch, call->io + i, status);
-}
-
-void qr_peer_call_found(quire_tier_peer *peer, const qr_peer_call *call,
-                        const unsigned char *lengths)
-{
-    qr_net_batch *batch = call->batch;
-    for (uint32_t i = 0; batch != NULL && i < call->num_ios; i++) {
-        uint32_t bytes = qr_load_u32(lengths + (size_t)i * 4);
-        if (bytes > 0)
-            batch->ios[call->io + i].bytes = bytes;
-        qr_net_end_io(&peer->net, batch, call->io + i,
-                      bytes > 0 ? QUIRE_TIER_DONE : QUIRE_TIER_MISSING);
-    }
-}
-
 /* What is no call yet fails. */
 static void fail_waiting(quire_tier_peer *peer)
 {
@@ -78,7 +55,8 @@ static bool can_begin(qr_net_client *net, const quire_tier_job *job)
 
 /* ---- calls ----------------------------------------------------------------- */
 
-/* The ready link with the least to do, if it has room. */
+/* The ready link with the least to do, if it has room for a question of so many bytes, and for so
+ * many of a block. */
 static qr_peer_link *choose_link(quire_tier_peer *peer, uint32_t bytes, uint32_t block_bytes)
 {
     qr_peer_link *best = NULL;
@@ -89,7 +67,10 @@ static qr_peer_link *choose_link(quire_tier_peer *peer, uint32_t bytes, uint32_t
              (link->bytes == best->bytes && link->num_calls < best->num_calls)))
             best = link;
     }
-    return best != NULL && qr_peer_link_has_room(peer, best, bytes, block_bytes) ? best : NULL;
+    bool has_room = best != NULL && best->num_calls < QR_PEER_CALLS &&
+                    QR_PEER_OUT - best->out_bytes >= bytes &&
+                    (best->num_calls == 0 || best->bytes + block_bytes <= peer->window_bytes);
+    return has_room ? best : NULL;
 }
 
 static qr_peer_call *add_call(qr_peer_link *link, qr_net_batch *batch, uint32_t num_ios)

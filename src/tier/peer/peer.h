@@ -125,19 +125,11 @@ void qr_peer_link_close(quire_tier_peer *peer, qr_peer_link *link);
 void qr_peer_link_lose(quire_tier_peer *peer, qr_peer_link *link, const char *why);
 /* Sends and receives what can be. */
 void qr_peer_link_pump(quire_tier_peer *peer, qr_peer_link *link);
-/* Whether a question of so many bytes, for so many bytes of a block, has room. */
-bool qr_peer_link_has_room(const quire_tier_peer *peer, const qr_peer_link *link, uint32_t bytes,
-                           uint32_t block_bytes);
 /* The user of a batch's calls is gone: their answers go nowhere. */
 void qr_peer_link_forget(quire_tier_peer *peer, qr_peer_link *link, const qr_net_batch *batch);
 
 /* ---- peer.c ------------------------------------------------------------- */
 
-/* Its ios end; the call has left its link. */
-void qr_peer_call_end(quire_tier_peer *peer, const qr_peer_call *call, quire_tier_status status);
-/* The lengths of a FIND's answer. */
-void qr_peer_call_found(quire_tier_peer *peer, const qr_peer_call *call,
-                        const unsigned char *lengths);
 /* A link was lost before it was ready: another address is tried in this turn, or the peer is
  * down. */
 void qr_peer_not_connected(quire_tier_peer *peer);

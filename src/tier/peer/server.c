@@ -27,8 +27,6 @@ enum {
     AGAIN_MS = 100, /* after an accept that failed */
     NS_PER_MS = 1000000
 };
-#define SECOND  UINT64_C(1000000000)
-#define LONGEST (86400 * SECOND)
 
 /* ---- the thread ------------------------------------------------------------ */
 
@@ -162,7 +160,7 @@ static const char *check_numbers(const quire_peer_server_config *c)
         return "invalid max_blocks (expected 1 to 2^28)";
     if (c->max_connections > MAX_SESSIONS)
         return "invalid max_connections (expected at most 1,024)";
-    if (c->handshake_ns > LONGEST || c->stall_ns > LONGEST)
+    if (c->handshake_ns > QR_NET_LONGEST || c->stall_ns > QR_NET_LONGEST)
         return "invalid handshake_ns or stall_ns (expected at most a day)";
     if ((c->secret != NULL) + (c->secret_file != NULL) + (c->get_secret != NULL) != 1)
         return "secret, secret_file, get_secret: set exactly one";
@@ -289,8 +287,8 @@ static quire_peer_server *make_server(const quire_peer_server_config *c)
     server->hooks = c->hooks;
     server->max_block_bytes = (uint32_t)qr_or_default(c->max_block_bytes, BLOCK_BYTES);
     server->max_sessions = (uint32_t)qr_or_default(c->max_connections, SESSIONS);
-    server->handshake_ns = qr_or_default(c->handshake_ns, 2 * SECOND);
-    server->stall_ns = qr_or_default(c->stall_ns, 10 * SECOND);
+    server->handshake_ns = qr_or_default(c->handshake_ns, 2 * QR_NET_SECOND);
+    server->stall_ns = qr_or_default(c->stall_ns, 10 * QR_NET_SECOND);
     server->now_ns = qr_now_ns(NULL);
     qr_fork_guard_init(&server->guard);
     return server;
@@ -303,25 +301,20 @@ QUIRE_API int quire_peer_server_open(const quire_peer_server_config *config,
     quire_peer_server_config c;
     qr_address address;
     qr_endpoint endpoint;
+    quire_peer_server *server = NULL;
     if (out == NULL)
         return QUIRE_E_ARGUMENT;
-    *out = NULL;
-    qr_say("%s", "");
     int status = qr_config_read(&c, sizeof c, config);
     if (status == QUIRE_OK)
         status = check_config(&c, &address, &endpoint);
-    quire_peer_server *server = status == QUIRE_OK ? make_server(&c) : NULL;
-    if (server != NULL)
-        status = open_parts(server, &c, &address, &endpoint);
-    else if (status == QUIRE_OK)
-        status = QUIRE_E_NOMEM;
     if (status == QUIRE_OK) {
-        *out = server;
-        return QUIRE_OK;
+        server = make_server(&c);
+        status = server == NULL ? QUIRE_E_NOMEM : open_parts(server, &c, &address, &endpoint);
     }
-    if (server != NULL)
+    *out = status == QUIRE_OK ? server : NULL;
+    if (status != QUIRE_OK && server != NULL)
         free_server(server);
-    return qr_fail_plain(status, "peer server");
+    return status == QUIRE_OK ? status : qr_fail_plain(status, "peer server");
 }
 
 QUIRE_API int quire_peer_server_close(quire_peer_server *server)

@@ -13,10 +13,8 @@
 #ifndef QR_TIER_PEER_SERVER_H
 #define QR_TIER_PEER_SERVER_H
 
-#include "base/count.h"
 #include "base/fork_guard.h"
-#include "tier/net/secret.h"
-#include "tier/net/socket.h"
+#include "tier/net/client.h"
 #include "tier/peer/table.h"
 #include "tier/peer/wire.h"
 

@@ -33,6 +33,20 @@ static void mark_nodes(quire_tier_redis *redis)
     qr_count_set(&redis->net.counts[QR_NET_SLOTS], num_slots);
 }
 
+/* Nodes that nobody needs any more. */
+static void sweep_nodes(quire_tier_redis *redis)
+{
+    for (uint32_t i = 0; i < redis->max_nodes; i++) {
+        qr_node *node = &redis->nodes[i];
+        if (!node->is_used || node->is_seed || node->is_mapped || node->num_calls > 0 ||
+            node->target.is_looking)
+            continue;
+        for (uint32_t k = 0; k < redis->num_links; k++)
+            qr_link_close(redis, &node->links[k], false);
+        node->is_used = false;
+    }
+}
+
 static void accept_map(quire_tier_redis *redis)
 {
     memcpy(redis->owner, redis->reader.owner, sizeof redis->owner);
@@ -40,7 +54,7 @@ static void accept_map(quire_tier_redis *redis)
     redis->has_map = true;
     qr_net_count(&redis->net, QR_NET_REFRESHED, 1);
     mark_nodes(redis);
-    qr_node_sweep(redis);
+    sweep_nodes(redis);
     for (uint32_t i = 0; i < redis->max_nodes; i++) /* whose slots may move to a replica */
         if (redis->nodes[i].is_used && redis->nodes[i].is_mapped &&
             qr_node_is_open(&redis->nodes[i]))

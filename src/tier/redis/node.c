@@ -224,16 +224,3 @@ void qr_node_tend(quire_tier_redis *redis, qr_node *node)
         connect_link(redis, node, &node->links[0]);
     }
 }
-
-void qr_node_sweep(quire_tier_redis *redis)
-{
-    for (uint32_t i = 0; i < redis->max_nodes; i++) {
-        qr_node *node = &redis->nodes[i];
-        if (!node->is_used || node->is_seed || node->is_mapped || node->num_calls > 0 ||
-            node->target.is_looking)
-            continue;
-        for (uint32_t k = 0; k < redis->num_links; k++)
-            qr_link_close(redis, &node->links[k], false);
-        node->is_used = false;
-    }
-}

@@ -273,8 +273,6 @@ void qr_node_found(qr_net_client *net, qr_net_target *target);
 void qr_node_ready(quire_tier_redis *redis, qr_node *node);
 /* A link was lost while it was being made. */
 void qr_node_not_connected(quire_tier_redis *redis, qr_node *node);
-/* Those that nobody needs any more. */
-void qr_node_sweep(quire_tier_redis *redis);
 
 /* ---- link.c ---------------------------------------------------------- */
 

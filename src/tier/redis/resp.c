@@ -58,10 +58,6 @@ static int take_text(const unsigned char *bytes, size_t n, size_t *used, qr_resp
 static int take_bulk(bool as_value, const unsigned char *bytes, size_t n, size_t *used,
                      qr_resp_item *item)
 {
-    if (item->number == -1) {
-        item->kind = QR_RESP_NIL;
-        return QR_RESP_ITEM;
-    }
     if (item->number < 0 || item->number > QR_RESP_VALUE)
         return QR_RESP_BAD;
     if (!as_value)
@@ -72,10 +68,6 @@ static int take_bulk(bool as_value, const unsigned char *bytes, size_t n, size_t
 
 static int take_array(const qr_resp *resp, qr_resp_item *item)
 {
-    if (item->number == -1) {
-        item->kind = QR_RESP_NIL;
-        return QR_RESP_ITEM;
-    }
     if (item->number < 0 || resp->depth == QR_RESP_DEPTH ||
         item->number > (int64_t)(QR_RESP_ELEMENTS - resp->elements))
         return QR_RESP_BAD;
@@ -99,6 +91,10 @@ static int take_item(const qr_resp *resp, bool as_value, const unsigned char *by
     }
     if (!parse_number(bytes + 1, length - 1, &item->number))
         return QR_RESP_BAD;
+    if (bytes[0] != ':' && item->number == -1) {
+        item->kind = QR_RESP_NIL;
+        return QR_RESP_ITEM;
+    }
     if (bytes[0] == '$')
         return take_bulk(as_value && resp->depth == 0, bytes, n, used, item);
     if (bytes[0] == '*')

@@ -22,8 +22,6 @@ enum {
     STRIKES = 3,
     OURS_PER_LINK = 5 /* AUTH, PING, CLUSTER SLOTS, INFO, DBSIZE */
 };
-#define SECOND         QR_NET_SECOND
-#define LONGEST        QR_NET_LONGEST
 #define LONGEST_TTL_MS (UINT64_C(3650) * 86400 * 1000)
 
 /* ---- a turn ---------------------------------------------------------------- */
@@ -159,9 +157,10 @@ static int check_servers(const quire_tier_redis_config *c, const qr_net_options 
 /* So that none of them overflows when it is added to now, or doubled. */
 static bool are_times(const quire_tier_redis_config *c)
 {
-    return c->connect_ns <= LONGEST && c->wait_ns <= LONGEST && c->refresh_ns <= LONGEST &&
-           c->breaker_ns <= LONGEST && c->late_ns <= LONGEST && c->ttl_ms <= LONGEST_TTL_MS &&
-           c->usage_ns <= LONGEST;
+    return c->connect_ns <= QR_NET_LONGEST && c->wait_ns <= QR_NET_LONGEST &&
+           c->refresh_ns <= QR_NET_LONGEST && c->breaker_ns <= QR_NET_LONGEST &&
+           c->late_ns <= QR_NET_LONGEST && c->ttl_ms <= LONGEST_TTL_MS &&
+           c->usage_ns <= QR_NET_LONGEST;
 }
 
 static const char *check_fields(const quire_tier_redis_config *c, const qr_net_options *options)
@@ -220,10 +219,10 @@ static void set_limits(quire_tier_redis *redis, const quire_tier_redis_config *c
     redis->max_nodes = (uint32_t)qr_or_default(c->max_nodes, NODES);
     redis->window_bytes = qr_or_default(c->window_bytes, WINDOW_BYTES);
     redis->load_window_bytes = qr_or_default(c->load_window_bytes, LOAD_WINDOW_BYTES);
-    redis->refresh_ns = qr_or_default(c->refresh_ns, SECOND);
-    redis->usage_ns = qr_or_default(c->usage_ns, 5 * SECOND);
+    redis->refresh_ns = qr_or_default(c->refresh_ns, QR_NET_SECOND);
+    redis->usage_ns = qr_or_default(c->usage_ns, 5 * QR_NET_SECOND);
     redis->breaker_strikes = (uint32_t)qr_or_default(c->breaker_strikes, STRIKES);
-    redis->breaker_ns = qr_or_default(c->breaker_ns, 5 * SECOND);
+    redis->breaker_ns = qr_or_default(c->breaker_ns, 5 * QR_NET_SECOND);
     redis->is_trusting = c->trust_network != 0 || c->tls != 0;
     redis->has_ttl = c->ttl_ms != 0;
     int n = 2;
