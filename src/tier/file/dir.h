@@ -64,17 +64,12 @@ void qr_file_dir_close(qr_file_dir *dir);
  * the system refused. */
 int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint);
 
-/* One of QR_FILE_LEAVES, which may be made; -1 with errno. */
-int qr_file_dir_open_leaf(const qr_file_dir *dir, uint32_t leaf, bool may_make);
 /* The key of a file of this name; false: it is no block's. */
 bool qr_file_dir_read_name(const char *name, quire_tier_key *key);
-void qr_file_swept_put(qr_file_swept *swept, const quire_tier_key *key);
 bool qr_file_swept_take(qr_file_swept *swept, quire_tier_key *key);
 
 /* LOAD sets crc, FIND sets bytes. */
 quire_tier_status qr_file_dir_do(qr_file_dir *dir, quire_tier_op op, quire_tier_io *io);
-
-/* ---- sweep.c ------------------------------------------------------------ */
 
 uint32_t qr_file_dir_groups(const qr_file_dir *dir);
 uint32_t qr_file_dir_group_of(const qr_file_dir *dir, const quire_tier_key *key);
