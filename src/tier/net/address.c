@@ -5,17 +5,21 @@
 #include <string.h>
 #include <sys/un.h>
 
+bool qr_digits_read(const void *text, size_t n, int64_t most, int64_t *number)
+{
+    *number = 0;
+    for (size_t i = 0; i < n; i++) {
+        int digit = ((const char *)text)[i] - '0';
+        if (digit < 0 || digit > 9 || *number > (most - digit) / 10)
+            return false;
+        *number = *number * 10 + digit;
+    }
+    return n > 0;
+}
+
 static bool parse_port(const char *text, size_t n, int64_t *port)
 {
-    *port = 0;
-    if (n == 0 || n > 5)
-        return false;
-    for (size_t i = 0; i < n; i++) {
-        if (text[i] < '0' || text[i] > '9')
-            return false;
-        *port = *port * 10 + (text[i] - '0');
-    }
-    return *port > 0 && *port <= 65535;
+    return n <= 5 && qr_digits_read(text, n, 65535, port) && *port > 0;
 }
 
 /* Letters, digits and what addresses have besides: nothing that a terminal would act on. */

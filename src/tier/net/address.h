@@ -34,6 +34,9 @@ bool qr_address_set(qr_address *address, const char *host, size_t bytes, int64_t
                     const qr_address *by);
 bool qr_address_is_equal(const qr_address *a, const qr_address *b);
 
+/* A number of digits alone, at least one, that is not above most. */
+bool qr_digits_read(const void *text, size_t n, int64_t most, int64_t *number);
+
 /* A socket's path, or an address in numbers: there is nothing to look up. */
 bool qr_address_to_endpoint(const qr_address *address, qr_endpoint *endpoint);
 /* This machine: loopback, a socket's path, or "localhost". */

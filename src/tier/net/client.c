@@ -43,13 +43,11 @@ int qr_net_check_trust(const qr_net_options *options, const qr_address *address,
         field, text);
 }
 
-static int open_descriptors(qr_net_client *net)
+static bool open_descriptors(qr_net_client *net)
 {
     net->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     net->name = net->epoll_fd < 0 ? NULL : qr_name_open();
-    bool is_open =
-        net->name != NULL && qr_socket_watch(net->epoll_fd, qr_name_fd(net->name), net->name);
-    return is_open ? QUIRE_OK : QUIRE_E_SYSTEM;
+    return net->name != NULL && qr_socket_watch(net->epoll_fd, qr_name_fd(net->name), net->name);
 }
 
 void qr_net_note(qr_net_target *target, const char *format, ...)
@@ -85,8 +83,8 @@ int qr_net_open(qr_net_client *net, const qr_net_ops *ops, const qr_net_options 
     int status = open_batches(net);
     if (status == QUIRE_OK && o->event_keys > 0)
         status = qr_known_open(o->event_keys, &net->hooks, &net->known);
-    if (status == QUIRE_OK)
-        status = open_descriptors(net);
+    if (status == QUIRE_OK && !open_descriptors(net))
+        status = QUIRE_E_SYSTEM;
     if (status == QUIRE_OK)
         status = qr_secret_open(&net->secret, &o->secret);
     if (status == QUIRE_OK && o->has_tls)

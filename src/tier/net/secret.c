@@ -64,10 +64,7 @@ static const char *refresh(qr_secret *secret)
 
 static bool copy_text(char *to, const char *text)
 {
-    if (text == NULL || strlen(text) >= QR_SECRET_BYTES)
-        return text == NULL;
-    memcpy(to, text, strlen(text) + 1);
-    return true;
+    return snprintf(to, QR_SECRET_BYTES, "%s", text == NULL ? "" : text) < QR_SECRET_BYTES;
 }
 
 int qr_secret_open(qr_secret *secret, const qr_secret_options *options)

@@ -108,12 +108,11 @@ static int load_files(const qr_tls *tls, const qr_tls_options *options)
     if (has_both &&
         (SSL_CTX_use_certificate_chain_file(tls->context, options->cert_file) != 1 ||
          SSL_CTX_use_PrivateKey_file(tls->context, options->key_file, SSL_FILETYPE_PEM) != 1 ||
-         SSL_CTX_check_private_key(tls->context) != 1)) {
-        qr_say(
+         SSL_CTX_check_private_key(tls->context) != 1))
+        return qr_fail(
+            QUIRE_E_CONFIG,
             "tls_cert_file %s and tls_key_file %s: cannot read them as PEM, or they do not match",
             options->cert_file, options->key_file);
-        return QUIRE_E_CONFIG;
-    }
     return QUIRE_OK;
 }
 
@@ -132,14 +131,12 @@ int qr_tls_open(const qr_tls_options *options, qr_tls **out)
         return QUIRE_E_NOMEM;
     tls->trusts_any = options->trusts_any;
     tls->is_server = options->is_server;
-    if (options->server_name != NULL) {
-        if (strlen(options->server_name) >= sizeof tls->server_name) {
-            qr_say("tls_server_name is too long");
-            qr_tls_close(tls);
-            return QUIRE_E_CONFIG;
-        }
-        memcpy(tls->server_name, options->server_name, strlen(options->server_name) + 1);
+    const char *name = options->server_name == NULL ? "" : options->server_name;
+    if (strlen(name) >= sizeof tls->server_name) {
+        qr_tls_close(tls);
+        return qr_fail(QUIRE_E_CONFIG, "tls_server_name is too long");
     }
+    memcpy(tls->server_name, name, strlen(name) + 1);
     tls->context = SSL_CTX_new(tls->is_server ? TLS_server_method() : TLS_client_method());
     tls->method = make_method();
     int status = tls->context == NULL || tls->method == NULL ? QUIRE_E_NOMEM : QUIRE_OK;

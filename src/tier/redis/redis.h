@@ -307,8 +307,10 @@ void qr_map_forget(quire_tier_redis *redis, const qr_link *link);
 
 /* Asks each server with slots, where its time has come. */
 void qr_usage_tend(quire_tier_redis *redis);
-/* When that is; UINT64_MAX: nobody is asked. */
-uint64_t qr_usage_time(const quire_tier_redis *redis);
+static inline bool qr_usage_is_asked(const qr_node *node)
+{
+    return node->is_used && node->is_mapped && !node->is_usage_refused;
+}
 /* Bytes of the answer to INFO. */
 void qr_usage_scan(qr_link *link, const unsigned char *bytes, uint64_t n);
 /* An answer that is no text, or an error; false: it is not an answer to this. */

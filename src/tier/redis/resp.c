@@ -1,24 +1,16 @@
 #include "tier/redis/resp.h"
 
+#include "tier/net/address.h"
+
 #include <string.h>
 
 /* A number of a line: digits, perhaps with a minus, and nothing else. */
 static bool parse_number(const unsigned char *at, size_t n, int64_t *number)
 {
-    bool is_negative = n > 0 && at[0] == '-';
-    uint64_t value = 0;
-    size_t i = is_negative ? 1 : 0;
-    if (i == n || n > 20)
+    size_t minus = n > 0 && at[0] == '-';
+    if (n > 20 || !qr_digits_read(at + minus, n - minus, INT64_MAX, number))
         return false;
-    for (; i < n; i++) {
-        if (at[i] < '0' || at[i] > '9')
-            return false;
-        uint64_t digit = (uint64_t)(at[i] - '0');
-        if (value > ((uint64_t)INT64_MAX - digit) / 10)
-            return false;
-        value = value * 10 + digit;
-    }
-    *number = is_negative ? -(int64_t)value : (int64_t)value;
+    *number = minus ? -*number : *number;
     return true;
 }
 

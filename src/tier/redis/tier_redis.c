@@ -82,6 +82,8 @@ static uint64_t next_time(qr_net_client *net)
             qr_earlier(&when, node->target.until_ns);
         for (uint32_t i = 0; i < redis->num_links; i++) {
             const qr_link *link = &node->links[i];
+            if (link->state == QR_LINK_READY && qr_usage_is_asked(node))
+                qr_earlier(&when, node->usage_after_ns);
             has_ready = has_ready || link->state == QR_LINK_READY;
             if (link->state == QR_LINK_CONNECTING || link->state == QR_LINK_GREETING)
                 qr_earlier(&when, link->until_ns);
@@ -91,7 +93,6 @@ static uint64_t next_time(qr_net_client *net)
     }
     if (redis->wants_map && has_ready && redis->reader.link == NULL)
         qr_earlier(&when, redis->map_after_ns);
-    qr_earlier(&when, qr_usage_time(redis));
     return when;
 }
 

@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+#define MOST_BYTES (INT64_C(1) << 56)
+
 enum { PATIENCE = 4 }; /* so many times longer than for a map: nobody waits for it */
 
 static const char INFO[] = "*2\r\n$4\r\nINFO\r\n$6\r\nmemory\r\n";
@@ -19,16 +21,11 @@ static const char COUNT[] = "*1\r\n$6\r\nDBSIZE\r\n";
 
 /* ---- asking ---------------------------------------------------------------- */
 
-static bool is_asked(const qr_node *node)
-{
-    return node->is_used && node->is_mapped && !node->is_usage_refused;
-}
-
 void qr_usage_tend(quire_tier_redis *redis)
 {
     for (uint32_t i = 0; i < redis->max_nodes; i++) {
         qr_node *node = &redis->nodes[i];
-        if (!is_asked(node) || redis->net.now_ns < node->usage_after_ns)
+        if (!qr_usage_is_asked(node) || redis->net.now_ns < node->usage_after_ns)
             continue;
         qr_link *link = qr_node_link(redis, node, QR_LINK_READY);
         if (link == NULL)
@@ -43,36 +40,18 @@ void qr_usage_tend(quire_tier_redis *redis)
     }
 }
 
-uint64_t qr_usage_time(const quire_tier_redis *redis)
-{
-    uint64_t when = UINT64_MAX;
-    for (uint32_t i = 0; i < redis->max_nodes; i++) {
-        const qr_node *node = &redis->nodes[i];
-        if (is_asked(node) && node->usage_after_ns < when &&
-            qr_node_link(redis, node, QR_LINK_READY) != NULL)
-            when = node->usage_after_ns;
-    }
-    return when;
-}
-
 /* ---- answers --------------------------------------------------------------- */
 
-/* "used_memory:1048576"; false: it is another line, or no number. */
-static bool take_number(const qr_link *link, const char *name, uint64_t *value)
+/* "used_memory:1048576". Not where it is another line, or no number. */
+static void take_number(const qr_link *link, const char *name, uint64_t *value)
 {
     size_t length = strlen(name);
-    uint64_t number = 0;
+    int64_t number;
     if (link->info_bytes <= length || link->info_bytes > QR_REDIS_INFO_LINE ||
-        memcmp(link->info, name, length) != 0)
-        return false;
-    for (uint32_t i = (uint32_t)length; i < link->info_bytes; i++) {
-        unsigned digit = (unsigned)(unsigned char)link->info[i] - '0';
-        if (digit > 9 || number > (UINT64_C(1) << 56) / 10)
-            return false;
-        number = number * 10 + digit;
-    }
-    *value = number;
-    return true;
+        memcmp(link->info, name, length) != 0 ||
+        !qr_digits_read(link->info + length, link->info_bytes - length, MOST_BYTES, &number))
+        return;
+    *value = (uint64_t)number;
 }
 
 void qr_usage_scan(qr_link *link, const unsigned char *bytes, uint64_t n)
@@ -80,8 +59,8 @@ void qr_usage_scan(qr_link *link, const unsigned char *bytes, uint64_t n)
     for (uint64_t i = 0; i < n; i++) {
         if (bytes[i] == '\n') {
             qr_redis_usage *said = &link->node->said;
-            (void)take_number(link, "used_memory:", &said->used_bytes);
-            (void)take_number(link, "maxmemory:", &said->max_bytes);
+            take_number(link, "used_memory:", &said->used_bytes);
+            take_number(link, "maxmemory:", &said->max_bytes);
             link->info_bytes = 0;
         } else if (bytes[i] != '\r') {
             if (link->info_bytes < QR_REDIS_INFO_LINE)
