@@ -386,10 +386,8 @@ void qr_net_get_caps(void *self, quire_tier_caps *caps)
 void qr_net_prepare_job(void *self, quire_tier_job *job)
 {
     (void)self;
-    for (uint32_t i = 0; i < job->num_ios; i++) {
-        job->ios[i].place = 0;
+    for (uint32_t i = 0; i < job->num_ios; i++)
         job->ios[i].generation = 0;
-    }
 }
 
 void qr_net_begin_job(void *self, quire_tier_ends *ends, quire_tier_job *job)

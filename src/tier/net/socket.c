@@ -96,10 +96,9 @@ int qr_socket_finish(qr_socket *s)
         return -1;
     if (getpeername(s->fd, (struct sockaddr *)&peer, &peer_bytes) != 0)
         return errno == ENOTCONN ? 0 : -1;
-    if (s->session == NULL || s->is_greeted)
+    if (s->session == NULL)
         return 1;
     int greeted = qr_tls_greet(s->session);
-    s->is_greeted = greeted > 0;
     if (greeted < 0)
         errno = EPROTO;
     return greeted;

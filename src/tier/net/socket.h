@@ -16,7 +16,6 @@ typedef struct qr_socket {
     void *session;
     bool can_read;
     bool can_write;
-    bool is_greeted; /* TLS */
     /* TLS has taken the beginning of what was to be sent, and has not said how much: the same bytes
      * must be given again. */
     bool is_promised;

@@ -4,16 +4,12 @@
  *                   ├─ call ──► link                                          FIND: some ios
  *                   └─ ios that are no call yet
  *
- * batch   one job: how many of its ios have no status, its deadline.
  * call    a question. Without its batch (its user is gone: late, cancelled) its answer is read and
  *         thrown away, and when that takes too long the link is closed. So no memory is touched
  *         after its io has ended.
  * link    one connection. Anything that is not the next answer is a surprise: the link is closed,
  *         and its calls fail.
  * down    no connection could be made: until retry_at_ns jobs are REFUSED at once.
- *
- * Everything is taken at creation and belongs to the tier's thread; other threads see stats and
- * hints alone.
  *
  *      peer.c   jobs and calls, connecting, one turn     link.c   bytes
  */

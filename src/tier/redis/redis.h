@@ -5,15 +5,12 @@
  *                   ├─ call ──►   by its slot            first              sending      last
  *                   └─ ios not yet calls
  *
- * batch   one job: how many of its ios have no status, its deadline.
  * call    one command. With its batch it may touch a job's memory; without (its user is gone: late,
  *         cancelled) its answer is read and thrown away, and when that takes too long the link is
  *         closed. So no memory is touched after its io has ended.
  * node    an address, its links and its breaker. Slots point to nodes.
  * link    one connection. Answers come in the order of the calls; anything else is a surprise, and
  *         all calls of the link fail with it.
- *
- * Everything is taken at creation and belongs to the tier's thread; other threads see stats alone.
  *
  * batch.c    jobs and calls            map.c     slots -> nodes, CLUSTER SLOTS
  * node.c     queues, breaker           reply.c   what an answer means

@@ -39,8 +39,7 @@ void qr_redis_space_init(qr_redis_space *space, const char *prefix,
     memcpy(space->fingerprint, fingerprint, QUIRE_FINGERPRINT_BYTES);
 }
 
-uint32_t qr_redis_key_write(const qr_redis_space *space, const quire_tier_key *key, uint64_t epoch,
-                            char *at)
+uint32_t qr_redis_key_write(const qr_redis_space *space, const quire_tier_key *key, char *at)
 {
     char *begin = at;
     memcpy(at, space->text, space->bytes);
@@ -49,12 +48,6 @@ uint32_t qr_redis_key_write(const qr_redis_space *space, const quire_tier_key *k
     at = write_number(at, key->group);
     *at++ = ':';
     at = write_number(at, key->rank);
-    if (epoch != 0) {
-        unsigned char bytes[8];
-        qr_store_u64(bytes, epoch);
-        *at++ = ':';
-        at = qr_hex_write(at, bytes, sizeof bytes);
-    }
     return (uint32_t)(at - begin);
 }
 
@@ -68,7 +61,6 @@ void qr_redis_header_write(const qr_redis_space *space, const quire_tier_io *io,
     memcpy(at + 48, io->key.hash, QUIRE_TIER_HASH_BYTES);
     qr_store_u32(at + 80, io->key.group);
     qr_store_u32(at + 84, io->key.rank);
-    qr_store_u64(at + 88, io->place);
     qr_store_u64(at + 96, io->bytes);
     qr_store_u32(at + 104, io->crc);
     qr_store_u32(at + HEADER_CRC_AT, quire_crc32c(0, at, HEADER_CRC_AT));
@@ -97,7 +89,7 @@ uint32_t qr_redis_command_write(const qr_redis_space *space, quire_tier_op op,
     };
     char key[QR_REDIS_KEY];
     char *begin = at;
-    uint32_t key_bytes = qr_redis_key_write(space, &io->key, io->place, key);
+    uint32_t key_bytes = qr_redis_key_write(space, &io->key, key);
     *slot = qr_redis_slot_of(key, key_bytes);
     at = write_text(at, op == QUIRE_TIER_STORE && has_ttl ? "*5\r\n$3\r\nSET\r\n$" : begins[op]);
     at = write_number(at, key_bytes);

@@ -435,7 +435,7 @@ void redis_key_text(const redis_tier *t, uint32_t n, char *text)
     qr_redis_space space;
     quire_tier_key key = faulty_key(n);
     qr_redis_space_init(&space, "quire", t->fingerprint);
-    text[qr_redis_key_write(&space, &key, 0, text)] = 0;
+    text[qr_redis_key_write(&space, &key, text)] = 0;
 }
 
 void redis_all_operations(redis_tier *t)

@@ -179,21 +179,18 @@ static void keys_are_names(void **state)
     quire_tier_key key = {.group = 3, .rank = 4294967295u};
     char text[QR_REDIS_KEY];
     memset(key.hash, 0x1f, sizeof key.hash);
-    uint32_t n = qr_redis_key_write(&space, &key, 0, text);
+    uint32_t n = qr_redis_key_write(&space, &key, text);
     assert_true(n <= sizeof text);
     text[n] = 0;
     assert_string_equal(text, "quire:1:abababababababababababababababab:"
                               "1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f"
                               ":3:4294967295");
-    n = qr_redis_key_write(&space, &key, 0x0102, text);
-    text[n] = 0;
-    assert_string_equal(text + n - 17, ":0201000000000000");
     char longest[QR_REDIS_PREFIX + 1];
     memset(longest, 'p', QR_REDIS_PREFIX);
     longest[QR_REDIS_PREFIX] = 0;
     qr_redis_space_init(&space, longest, space.fingerprint);
     key.group = UINT32_MAX;
-    assert_true(qr_redis_key_write(&space, &key, UINT64_MAX, text) <= QR_REDIS_KEY);
+    assert_true(qr_redis_key_write(&space, &key, text) <= QR_REDIS_KEY);
 }
 
 /* Keys of one prompt are spread over the slots. */
@@ -206,7 +203,7 @@ static void keys_are_spread(void **state)
     for (uint32_t i = 0; i < KEYS; i++) {
         char text[QR_REDIS_KEY];
         quire_tier_key key = faulty_key(i);
-        uint32_t n = qr_redis_key_write(&space, &key, 0, text);
+        uint32_t n = qr_redis_key_write(&space, &key, text);
         counts[qr_redis_slot_of(text, n) * PARTS / 16384]++;
     }
     for (int i = 0; i < PARTS; i++)
@@ -219,20 +216,19 @@ static void headers_are_checked(void **state)
     (void)state;
     qr_redis_space space = make_space(7);
     qr_redis_space other = make_space(8);
-    quire_tier_io io = {.key = faulty_key(1), .bytes = 100, .crc = 0x12345678, .place = 5};
+    quire_tier_io io = {.key = faulty_key(1), .bytes = 100, .crc = 0x12345678};
     unsigned char header[QR_REDIS_HEADER];
     uint32_t crc = 0;
     qr_redis_header_write(&space, &io, header);
     assert_true(qr_redis_header_check(&space, &io, header, &crc));
     assert_int_equal(crc, 0x12345678);
     assert_false(qr_redis_header_check(&other, &io, header, &crc));
-    for (int field = 0; field < 5; field++) {
+    for (int field = 0; field < 4; field++) {
         quire_tier_io asked = io;
         asked.key.hash[31] ^= field == 0;
         asked.key.group ^= field == 1;
         asked.key.rank ^= field == 2;
         asked.bytes ^= field == 3;
-        asked.place ^= field == 4;
         assert_false(qr_redis_header_check(&space, &asked, header, &crc));
     }
     for (int bit = 0; bit < QR_REDIS_HEADER * 8; bit++) {
@@ -246,7 +242,7 @@ static void commands_fit(void **state)
 {
     (void)state;
     qr_redis_space space = make_space(7);
-    quire_tier_io io = {.key = faulty_key(1), .bytes = 1000, .place = 5};
+    quire_tier_io io = {.key = faulty_key(1), .bytes = 1000};
     char text[QR_REDIS_COMMAND];
     uint16_t slot;
     uint32_t n = qr_redis_command_write(&space, QUIRE_TIER_FIND, &io, false, text, &slot);
