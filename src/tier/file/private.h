@@ -9,7 +9,6 @@
 #define QR_TIER_FILE_PRIVATE_H
 
 #include "tier/core/tier.h"
-#include "tier/file/checkpoint.h"
 #include "tier/file/open.h"
 #include "tier/file/slot_map.h"
 #include "tier/file/tasks.h"

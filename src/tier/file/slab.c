@@ -27,7 +27,8 @@ static int64_t run_op(qr_file_slab *slab, int timeout_ms)
     return ended == &slab->op ? slab->op.result : -EIO;
 }
 
-void qr_file_slab_put_op(qr_file_slab *slab, qr_file_op_kind kind, uint64_t offset, uint32_t bytes)
+/* Readies op: staging to or from the file. */
+static void put_op(qr_file_slab *slab, qr_file_op_kind kind, uint64_t offset, uint32_t bytes)
 {
     slab->op.kind = kind;
     slab->op.memory = slab->staging;
@@ -39,23 +40,24 @@ void qr_file_slab_put_op(qr_file_slab *slab, qr_file_op_kind kind, uint64_t offs
 static int read_some(qr_file_slab *slab, uint64_t offset, uint32_t bytes, int timeout_ms)
 {
     memset(slab->staging, 0, bytes);
-    qr_file_slab_put_op(slab, QR_FILE_READ, offset, bytes);
+    put_op(slab, QR_FILE_READ, offset, bytes);
     int64_t done = run_op(slab, timeout_ms);
     return done < 0 ? (int)-done : 0;
 }
 
-static int write_super(qr_file_slab *slab, int timeout_ms)
-{
-    qr_file_slab_put_super(slab);
-    int64_t done = run_op(slab, timeout_ms);
-    return done == QR_FILE_PAGE ? 0 : done < 0 ? (int)-done : EIO;
-}
-
-void qr_file_slab_put_super(qr_file_slab *slab)
+/* Readies op for the next super page. */
+static void put_super(qr_file_slab *slab)
 {
     slab->super.seq++;
     qr_file_super_write(slab->staging, &slab->super);
-    qr_file_slab_put_op(slab, QR_FILE_SYNCED, slab->super.seq % 2 * QR_FILE_PAGE, QR_FILE_PAGE);
+    put_op(slab, QR_FILE_SYNCED, slab->super.seq % 2 * QR_FILE_PAGE, QR_FILE_PAGE);
+}
+
+static int write_super(qr_file_slab *slab, int timeout_ms)
+{
+    put_super(slab);
+    int64_t done = run_op(slab, timeout_ms);
+    return done == QR_FILE_PAGE ? 0 : done < 0 ? (int)-done : EIO;
 }
 
 int qr_file_fail(const char *path, const char *what, int error)
@@ -289,4 +291,133 @@ bool qr_file_slab_judge(const qr_file_slab *slab, const void *page, uint32_t slo
         return false;
     *entry = head.entry;
     return key == NULL || qr_key_is_equal(key, &head.entry.key);
+}
+
+/* ---- the index, brought up to date -------------------------------------- */
+
+static uint64_t all_entry_bytes(const qr_file_slab *slab)
+{
+    return (uint64_t)slab->layout.num_slots * QR_FILE_ENTRY;
+}
+
+static uint64_t index_place(const qr_file_slab *slab)
+{
+    return slab->layout.index_at[(slab->index_seq + 1) % 2];
+}
+
+/* What is known of a slot in memory alone does not belong on the disk. */
+static void stage_entries(qr_file_slab *slab, uint64_t at, uint32_t bytes)
+{
+    memcpy(slab->staging, (unsigned char *)slab->entries + at, bytes);
+    for (uint32_t i = 0; i < bytes; i += QR_FILE_ENTRY) {
+        uint32_t none = 0;
+        memcpy(slab->staging + i + offsetof(qr_file_entry, extra), &none, sizeof none);
+    }
+}
+
+static void write_piece(qr_file_checkpoint *checkpoint, qr_file_slab *slab)
+{
+    uint64_t left = all_entry_bytes(slab) - checkpoint->at;
+    uint32_t bytes = left < QR_FILE_STAGING ? (uint32_t)left : QR_FILE_STAGING;
+    uint32_t pages = (bytes + QR_FILE_PAGE - 1) / QR_FILE_PAGE * QR_FILE_PAGE;
+    stage_entries(slab, checkpoint->at, bytes);
+    memset(slab->staging + bytes, 0, pages - bytes);
+    checkpoint->crc = quire_crc32c(checkpoint->crc, slab->staging, bytes);
+    put_op(slab, QR_FILE_SYNCED, index_place(slab) + QR_FILE_PAGE + checkpoint->at, pages);
+    checkpoint->at += bytes;
+}
+
+static void write_page(qr_file_checkpoint *checkpoint, qr_file_slab *slab)
+{
+    qr_file_index index = {.owner = slab->super.owner,
+                           .seq = slab->index_seq + 1,
+                           .num_entries = slab->layout.num_slots,
+                           .crc = checkpoint->crc};
+    index.owner.epoch = checkpoint->epoch; /* of its entries, whatever was reset meanwhile */
+    qr_file_index_write(slab->staging, &index);
+    put_op(slab, QR_FILE_SYNCED, index_place(slab), QR_FILE_PAGE);
+}
+
+static void submit_stage(qr_file_checkpoint *checkpoint, qr_file_slab *slab, qr_file_stage stage)
+{
+    checkpoint->stage = stage;
+    switch (stage) {
+    case QR_FILE_SUPER:
+        checkpoint->epoch = slab->super.owner.epoch;
+        put_super(slab);
+        break;
+    case QR_FILE_ENTRIES:
+        write_piece(checkpoint, slab);
+        break;
+    default:
+        write_page(checkpoint, slab);
+        break;
+    }
+    slab->io->submit(slab->io, &slab->op);
+}
+
+bool qr_file_checkpoint_is_needed(const qr_file_checkpoint *checkpoint, const qr_file_slab *slab)
+{
+    return slab->super.owner.epoch != checkpoint->epoch_saved ||
+           slab->num_changes != checkpoint->num_saved;
+}
+
+void qr_file_checkpoint_turn(qr_file_checkpoint *checkpoint, qr_file_slab *slab, uint64_t now_ns)
+{
+    if (checkpoint->stage != QR_FILE_IDLE || now_ns < checkpoint->due_ns ||
+        !qr_file_checkpoint_is_needed(checkpoint, slab))
+        return;
+    checkpoint->due_ns = now_ns + checkpoint->interval_ns;
+    checkpoint->num_changes = slab->num_changes;
+    checkpoint->at = 0;
+    checkpoint->crc = 0;
+    checkpoint->num_supers = 0;
+    checkpoint->epoch = slab->super.owner.epoch;
+    bool is_reset = slab->super.owner.epoch != checkpoint->epoch_saved;
+    submit_stage(checkpoint, slab, is_reset ? QR_FILE_SUPER : QR_FILE_ENTRIES);
+}
+
+/* The index that counts still does; the next time is another try. */
+static void give_up(qr_file_checkpoint *checkpoint, const qr_file_slab *slab)
+{
+    int64_t result = slab->op.result;
+    if (!checkpoint->has_failed)
+        qr_log(slab->hooks, QUIRE_LOG_WARNING,
+               "file tier: cannot write the index of %s: %s; blocks stored from now on are lost at "
+               "a restart",
+               slab->path, result < 0 ? strerror((int)-result) : "short write");
+    checkpoint->has_failed = true;
+    checkpoint->num_failed++;
+    checkpoint->stage = QR_FILE_IDLE;
+}
+
+/* Both supers say the same, so that one is enough. A reset meanwhile is for the next time. */
+static qr_file_stage next_stage(qr_file_checkpoint *checkpoint, const qr_file_slab *slab)
+{
+    if (checkpoint->stage == QR_FILE_ENTRIES && checkpoint->at < all_entry_bytes(slab))
+        return QR_FILE_ENTRIES;
+    if (checkpoint->stage == QR_FILE_SUPER) {
+        bool is_same = checkpoint->epoch == slab->super.owner.epoch;
+        checkpoint->num_supers = is_same ? checkpoint->num_supers + 1 : 0;
+        if (checkpoint->num_supers < 2)
+            return QR_FILE_SUPER;
+        checkpoint->epoch_saved = checkpoint->epoch;
+    }
+    return (qr_file_stage)(checkpoint->stage + 1);
+}
+
+void qr_file_checkpoint_ended(qr_file_checkpoint *checkpoint, qr_file_slab *slab)
+{
+    if (slab->op.result != (int64_t)slab->op.bytes) {
+        give_up(checkpoint, slab);
+        return;
+    }
+    if (checkpoint->stage != QR_FILE_INDEX) {
+        submit_stage(checkpoint, slab, next_stage(checkpoint, slab));
+        return;
+    }
+    slab->index_seq++;
+    checkpoint->num_saved = checkpoint->num_changes;
+    checkpoint->has_failed = false;
+    checkpoint->stage = QR_FILE_IDLE;
 }
