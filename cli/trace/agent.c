@@ -21,8 +21,8 @@
 #include <string.h>
 
 #include "content.h"
-#include "document.h"
 #include "output/grown.h"
+#include "reader.h"
 #include "tar.h"
 
 enum { MAX_TURNS = 1 << 22, MAX_NESTING = 4 };

@@ -40,7 +40,7 @@ static const trace_field fields[] = {
 /* The session of its parent, or a new one. */
 static bool join_session(trace_reader *reader, const row *r, trace_request *request)
 {
-    trace_memo *chats = &((trace_memos *)reader->state)->sessions;
+    trace_memo *chats = &reader->sessions;
     const trace_known *parent = r->parent != 0 ? trace_memo_find(chats, r->parent) : NULL;
     request->session = parent != NULL ? parent->session : ++reader->num_sessions;
     request->turn = parent != NULL ? parent->turn + 1 : 0;
@@ -82,8 +82,5 @@ const trace_kind trace_bailian = {
     .name = "bailian",
     .alias = "qwen-bailian",
     .id_block_size = 16,
-    .state_bytes = sizeof(trace_memos),
-    .begin = trace_memos_begin,
     .next = next,
-    .end = trace_memos_end,
 };

@@ -13,7 +13,6 @@
  */
 #include <math.h>
 
-#include "content.h"
 #include "memo.h"
 #include "reader.h"
 
@@ -32,11 +31,6 @@ typedef struct row {
     uint64_t block_size;
     int32_t priority;
 } row;
-
-typedef struct state {
-    trace_memos memos;
-    bool are_ids_local; /* to a play */
-} state;
 
 static bool is_delta(const trace_reader *reader)
 {
@@ -123,23 +117,21 @@ static trace_outcome read_row(trace_reader *reader, row *r)
 
 static trace_outcome take_header(trace_reader *reader, const row *r)
 {
-    state *st = reader->state;
     if (r->block_size == 0 || r->block_size > TRACE_MAX_TOKENS)
         return trace_problem(reader, "block_size", "is missing or out of range");
     reader->id_block_size = (uint32_t)r->block_size;
-    st->are_ids_local = true;
+    reader->are_ids_local = true;
     return TRACE_OK;
 }
 
 static void push_prompt(trace_reader *reader, const row *r, const trace_known *session)
 {
-    state *st = reader->state;
     uint32_t num_tokens = (uint32_t)r->num_prompt_tokens;
     if (is_delta(reader) && session != NULL)
         trace_push_all(reader, session->said, session->num_said);
     if (r->has_ids)
         trace_push_ids(reader, "hash_ids", reader->ids, reader->num_ids, num_tokens,
-                       reader->id_block_size, st->are_ids_local ? r->play : 0);
+                       reader->id_block_size, reader->are_ids_local ? r->play : 0);
     else
         trace_push_unique(reader, num_tokens);
 }
@@ -150,9 +142,8 @@ static void place(trace_reader *reader, const row *r, const trace_known *session
     double wait_s = (fmax(r->delay_ms, 0) + r->tool_wait_ms) / 1000;
     request->turn = session != NULL ? session->turn : 0;
     if (reader->num_after > 0) {
-        state *st = reader->state;
-        double ready_s = trace_find_waits(reader, &st->memos.requests, "wait_for",
-                                          "no earlier request has this name", request);
+        double ready_s =
+            trace_find_waits(reader, "wait_for", "no earlier request has this name", request);
         request->is_closed_loop = true;
         request->think_s = wait_s;
         request->time_s = ready_s + wait_s;
@@ -177,11 +168,10 @@ static void place(trace_reader *reader, const row *r, const trace_known *session
 
 static bool note(trace_reader *reader, const row *r, trace_request *request)
 {
-    state *st = reader->state;
     if (r->session != 0) {
-        trace_known *known = trace_memo_find(&st->memos.sessions, r->session);
+        trace_known *known = trace_memo_find(&reader->sessions, r->session);
         if (known == NULL) {
-            known = trace_memo_add(&st->memos.sessions, r->session);
+            known = trace_memo_add(&reader->sessions, r->session);
             if (known == NULL)
                 return false;
             known->session = ++reader->num_sessions;
@@ -194,12 +184,11 @@ static bool note(trace_reader *reader, const row *r, trace_request *request)
         if (is_delta(reader) && !trace_note_said(reader, known, request))
             return false;
     }
-    return trace_memo_note(&st->memos.requests, r->request, request);
+    return trace_memo_note(&reader->requests, r->request, request);
 }
 
 static trace_outcome next(trace_reader *reader, trace_request *request)
 {
-    state *st = reader->state;
     row r;
     trace_outcome outcome = read_row(reader, &r);
     while (outcome == TRACE_OK && r.is_header) {
@@ -213,7 +202,7 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
                              &r.num_output_tokens))
         return TRACE_BAD;
     const trace_known *session =
-        r.session != 0 ? trace_memo_find(&st->memos.sessions, r.session) : NULL;
+        r.session != 0 ? trace_memo_find(&reader->sessions, r.session) : NULL;
     push_prompt(reader, &r, session);
     if (!trace_fill(reader, request, (uint32_t)r.num_output_tokens))
         return TRACE_BAD;
@@ -232,10 +221,7 @@ const trace_kind trace_mooncake = {
     .name = "mooncake",
     .alias = "agentic_mooncake",
     .id_block_size = 512,
-    .state_bytes = sizeof(state),
-    .begin = trace_memos_begin,
     .next = next,
-    .end = trace_memos_end,
 };
 
 const trace_kind trace_mooncake_delta = {
@@ -243,8 +229,5 @@ const trace_kind trace_mooncake_delta = {
     .name = "mooncake-delta",
     .alias = "mooncake_delta",
     .id_block_size = 512,
-    .state_bytes = sizeof(state),
-    .begin = trace_memos_begin,
     .next = next,
-    .end = trace_memos_end,
 };

@@ -166,11 +166,10 @@ static void place(trace_reader *reader, const row *r, const trace_known *session
         request->time_s = trace_place(reader, r->time_s);
         return;
     }
-    trace_memos *st = reader->state;
-    double ready_s = reader->num_after > 0
-                         ? trace_find_waits(reader, &st->requests, "after",
-                                            "no earlier request has this id", request)
-                         : session->time_s;
+    double ready_s =
+        reader->num_after > 0
+            ? trace_find_waits(reader, "after", "no earlier request has this id", request)
+            : session->time_s;
     request->is_closed_loop = true;
     request->think_s = r->think_s;
     request->time_s = ready_s + r->think_s;
@@ -179,18 +178,17 @@ static void place(trace_reader *reader, const row *r, const trace_known *session
 /* Remembers it for the next turn, and for those that wait for it. */
 static bool note(trace_reader *reader, const row *r, trace_known *session, trace_request *request)
 {
-    trace_memos *st = reader->state;
-    if (!trace_memo_note(&st->requests, r->id, request))
+    if (!trace_memo_note(&reader->requests, r->id, request))
         return false;
     if (r->session == 0)
         return true;
     if (r->is_last) {
         if (session != NULL)
-            trace_memo_forget(&st->sessions, session);
+            trace_memo_forget(&reader->sessions, session);
         return true;
     }
     if (session == NULL)
-        session = trace_memo_add(&st->sessions, r->session);
+        session = trace_memo_add(&reader->sessions, r->session);
     if (session == NULL)
         return false;
     session->turn = request->turn + 1;
@@ -200,7 +198,6 @@ static bool note(trace_reader *reader, const row *r, trace_known *session, trace
 
 static trace_outcome next(trace_reader *reader, trace_request *request)
 {
-    trace_memos *st = reader->state;
     row r;
     trace_outcome outcome;
     do {
@@ -208,7 +205,7 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
     } while (outcome == TRACE_OK && r.is_header);
     if (outcome != TRACE_OK)
         return outcome;
-    trace_known *session = r.session != 0 ? trace_memo_find(&st->sessions, r.session) : NULL;
+    trace_known *session = r.session != 0 ? trace_memo_find(&reader->sessions, r.session) : NULL;
     check_row(reader, &r, session);
     if (reader->has_problem)
         return TRACE_BAD;
@@ -236,8 +233,5 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
 const trace_kind trace_quire = {
     .format = TRACE_QUIRE,
     .name = "quire",
-    .state_bytes = sizeof(trace_memos),
-    .begin = trace_memos_begin,
     .next = next,
-    .end = trace_memos_end,
 };

@@ -20,21 +20,9 @@ bool trace_reader_reserve(trace_reader *reader)
     reader->segments = malloc(FIRST_ROOM * sizeof *reader->segments);
     reader->id_room = FIRST_ROOM;
     reader->segment_room = FIRST_ROOM;
-    return reader->ids != NULL && reader->segments != NULL;
-}
-
-bool trace_memos_begin(trace_reader *reader)
-{
-    trace_memos *memos = reader->state;
-    return trace_memo_begin(&memos->sessions, TRACE_MEMO_ENTRIES) &&
-           trace_memo_begin(&memos->requests, TRACE_MEMO_ENTRIES);
-}
-
-void trace_memos_end(trace_reader *reader)
-{
-    trace_memos *memos = reader->state;
-    trace_memo_end(&memos->sessions);
-    trace_memo_end(&memos->requests);
+    return reader->ids != NULL && reader->segments != NULL &&
+           trace_memo_begin(&reader->sessions, TRACE_MEMO_ENTRIES) &&
+           trace_memo_begin(&reader->requests, TRACE_MEMO_ENTRIES);
 }
 
 /* ---- problems -------------------------------------------------------------- */
@@ -340,6 +328,56 @@ bool trace_check_lengths(trace_reader *reader, const char *input_field, int64_t 
     return !reader->has_problem;
 }
 
+/* ---- documents ------------------------------------------------------------- */
+
+void trace_document_begin(trace_document *document, trace_reader *reader, uint64_t num_bytes)
+{
+    if (num_bytes >= 3 && input_ahead(reader->in, 3) >= 3 &&
+        memcmp(input_bytes(reader->in), "\xef\xbb\xbf", 3) == 0) {
+        input_skip(reader->in, 3);
+        num_bytes -= num_bytes == UINT64_MAX ? 0 : 3;
+    }
+    scan_of_input(&document->scan, reader->in, num_bytes);
+    document->is_begun = false;
+    document->is_list = false;
+}
+
+trace_outcome trace_document_outcome(trace_document *document, trace_reader *reader)
+{
+    const char *error = document->scan.error;
+    if (error == NULL)
+        return reader->has_problem ? TRACE_BAD : TRACE_OK;
+    reader->has_problem = false;
+    if (input_error(reader->in) != NULL) {
+        snprintf(reader->message, sizeof reader->message, "%s", error);
+        reader->has_problem = true;
+        return TRACE_BROKEN;
+    }
+    reader->line = scan_line_number(&document->scan);
+    trace_problem(reader, NULL, "invalid JSON: %s", error);
+    return TRACE_BROKEN;
+}
+
+trace_outcome trace_document_next(trace_document *document, trace_reader *reader)
+{
+    scanner *scan = &document->scan;
+    if (!document->is_begun) {
+        document->is_begun = true;
+        document->is_list = scan_peek(scan) == JSON_ARRAY && scan_open(scan, '[');
+    }
+    if (document->is_list && scan_element(scan) == 0)
+        document->is_list = false;
+    if (!document->is_list && scan_at_end(scan))
+        return TRACE_END;
+    scan_kind kind = scan_peek(scan);
+    trace_begin_record(reader, scan_line_number(scan));
+    if (kind == JSON_OBJECT)
+        return TRACE_OK;
+    if (scan_skip(scan))
+        trace_problem(reader, NULL, "expected an object");
+    return trace_document_outcome(document, reader);
+}
+
 /* ---- segments -------------------------------------------------------------- */
 
 static void push(trace_reader *reader, uint64_t content, uint64_t num_tokens)
@@ -427,11 +465,11 @@ double trace_place_session(trace_reader *reader, double after_start_s)
     return trace_place(reader, (double)reader->num_starts++ * gap_s + after_start_s);
 }
 
-double trace_find_waits(trace_reader *reader, trace_memo *memo, const char *field, const char *why,
+double trace_find_waits(trace_reader *reader, const char *field, const char *why,
                         trace_request *request)
 {
     double time_s = 0;
-    if (!trace_memo_number(memo, reader->after, reader->num_after, &time_s)) {
+    if (!trace_memo_number(&reader->requests, reader->after, reader->num_after, &time_s)) {
         trace_problem(reader, field, "%s", why);
         return 0;
     }
@@ -442,11 +480,10 @@ double trace_find_waits(trace_reader *reader, trace_memo *memo, const char *fiel
 
 bool trace_note_said(trace_reader *reader, trace_known *session, trace_request *request)
 {
-    trace_memos *memos = reader->state;
     trace_push(reader, request->output_content, request->num_output_tokens);
     request->prompt = reader->segments; /* may have moved */
     return !reader->has_problem &&
-           trace_memo_say(&memos->sessions, session, reader->segments, reader->num_segments);
+           trace_memo_say(&reader->sessions, session, reader->segments, reader->num_segments);
 }
 
 bool trace_fill(trace_reader *reader, trace_request *request, uint32_t num_output_tokens)

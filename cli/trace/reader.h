@@ -39,9 +39,9 @@ enum {
 typedef struct trace_kind {
     trace_format format;
     const char *name;
-    const char *alias;      /* NULL: none */
-    uint32_t id_block_size; /* usual tokens of one block id; 0: it has none */
-    size_t state_bytes;
+    const char *alias;                   /* NULL: none */
+    uint32_t id_block_size;              /* usual tokens of one block id; 0: it has none */
+    size_t state_bytes;                  /* 0: it has no state of its own */
     bool (*begin)(trace_reader *reader); /* state is all zero; NULL: nothing to do */
     trace_outcome (*next)(trace_reader *reader, trace_request *request);
     void (*end)(trace_reader *reader);
@@ -56,21 +56,15 @@ extern const trace_kind trace_sharegpt;
 extern const trace_kind trace_agent;
 extern const trace_kind trace_quire;
 
-/* What readers remember: the state of a kind, or the beginning of it. */
-typedef struct trace_memos {
-    trace_memo sessions;
-    trace_memo requests; /* by their names */
-} trace_memos;
-
-bool trace_memos_begin(trace_reader *reader);
-void trace_memos_end(trace_reader *reader);
-
 struct trace_reader {
     input *in;
     trace_options options;
     const trace_kind *kind;
     void *state;
+    trace_memo sessions;
+    trace_memo requests;    /* by their names */
     uint32_t id_block_size; /* as the options or the format have it */
+    bool are_ids_local;     /* to a play */
     uint64_t line;          /* of the record that is read */
     const char *entry;      /* of the archive; NULL: no archive */
     uint64_t item;          /* of the record, from 1 on: its request, its message; 0: it has none */
@@ -104,7 +98,7 @@ struct trace_reader {
 
 /* Takes over the input. */
 trace_reader *trace_open_input(input *in, const trace_options *options);
-/* First room for segments and ids: there is always some. */
+/* First room for segments, ids and what is remembered: there is always some. */
 bool trace_reader_reserve(trace_reader *reader);
 
 /* Notes what is wrong: "FILE:LINE: " and the sentence, with `field "NAME": ` where there is one. */
@@ -142,6 +136,21 @@ void trace_take_object(trace_reader *reader, scanner *scan, const trace_field *f
 trace_outcome trace_next_object(trace_reader *reader, const trace_field *fields,
                                 trace_take_other *other, void *row);
 
+/* The objects of a JSON document, one at a time: [ {...}, {...} ] or {...} {...}. The document is
+ * never held as a whole. What is no JSON ends it: nobody knows where the next object begins. */
+typedef struct trace_document {
+    scanner scan;
+    bool is_begun;
+    bool is_list;
+} trace_document;
+
+/* The next num_bytes of the input are one (UINT64_MAX: all). */
+void trace_document_begin(trace_document *document, trace_reader *reader, uint64_t num_bytes);
+/* TRACE_OK: an object comes next, a record of its own; TRACE_BAD: something else stood there. */
+trace_outcome trace_document_next(trace_document *document, trace_reader *reader);
+/* After an object was read: what came of it. */
+trace_outcome trace_document_outcome(trace_document *document, trace_reader *reader);
+
 /* Values of fields. null counts as missing: the value stays as it was. */
 void trace_take_length(trace_reader *reader, scanner *scan, const char *field, int64_t *tokens);
 void trace_take_time(trace_reader *reader, scanner *scan, const char *field, double *time);
@@ -178,7 +187,7 @@ double trace_place(trace_reader *reader, double recorded_s);
 double trace_place_session(trace_reader *reader, double after_start_s);
 /* What a request waits for: the names in `after` become numbers, and the request's. The earliest
  * time that leaves; a problem with `field` where a name is not known. */
-double trace_find_waits(trace_reader *reader, trace_memo *memo, const char *field, const char *why,
+double trace_find_waits(trace_reader *reader, const char *field, const char *why,
                         trace_request *request);
 /* What a session has said when the request has ended: its prompt and its output. False: no memory,
  * or too much. */

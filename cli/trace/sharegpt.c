@@ -11,8 +11,8 @@
 #include <stdlib.h>
 
 #include "content.h"
-#include "document.h"
 #include "output/grown.h"
+#include "reader.h"
 
 enum { BYTES_PER_TOKEN = 4, MAX_TURNS = 1 << 20 };
 

@@ -117,8 +117,9 @@ static bool choose_kind(trace_reader *reader)
         return refuse(reader, "unknown trace format; --format names one");
     reader->id_block_size = reader->options.id_block_size > 0 ? reader->options.id_block_size
                                                               : reader->kind->id_block_size;
-    reader->state = calloc(1, reader->kind->state_bytes);
-    if (reader->state == NULL || !trace_reader_reserve(reader) ||
+    size_t state_bytes = reader->kind->state_bytes;
+    reader->state = state_bytes > 0 ? calloc(1, state_bytes) : NULL;
+    if ((state_bytes > 0 && reader->state == NULL) || !trace_reader_reserve(reader) ||
         (reader->kind->begin != NULL && !reader->kind->begin(reader)))
         return refuse(reader, "no memory to read it");
     return true;
@@ -154,6 +155,8 @@ void trace_close(trace_reader *reader)
     if (reader->state != NULL && reader->kind->end != NULL)
         reader->kind->end(reader);
     input_close(reader->in);
+    trace_memo_end(&reader->sessions);
+    trace_memo_end(&reader->requests);
     free(reader->state);
     free(reader->segments);
     free(reader->ids);
