@@ -28,7 +28,7 @@ enum {
 
 /* ---- one command to a server on this machine, waited for ------------------- */
 
-enum { TIMEOUT_S = 2, MAX_ELEMENTS = 64, REDIS_ASK_BYTES = 8192 };
+enum { TIMEOUT_S = 2, REDIS_ASK_BYTES = 8192 };
 
 static int connect_here(uint32_t port)
 {
@@ -55,89 +55,46 @@ static bool redis_can_connect(uint32_t port)
     return fd >= 0;
 }
 
-/* One element from the beginning of text: where its content is, and how long the whole of it; 0:
- * not all of it is here. */
-static size_t read_element(const char *text, size_t n, const char **content, size_t *length)
-{
-    const char *end = memchr(text, '\n', n);
-    if (end == NULL || end == text)
-        return 0;
-    size_t line = (size_t)(end - text) + 1;
-    *content = text + 1;
-    *length = line < 3 ? 0 : line - 3;
-    if (text[0] != '$')
-        return line;
-    long bytes = strtol(text + 1, NULL, 10);
-    if (bytes < 0) {
-        *length = 0;
-        return line;
-    }
-    *content = text + line;
-    *length = (size_t)bytes;
-    return n - line < (size_t)bytes + 2 ? 0 : line + (size_t)bytes + 2;
-}
-
-/* The last element of the answer; false: there is more to come. */
-static bool find_answer(const char *text, size_t n, const char **content, size_t *length)
-{
-    size_t used = read_element(text, n, content, length);
-    long left = text[0] == '*' ? strtol(text + 1, NULL, 10) : 0;
-    if (left > MAX_ELEMENTS)
-        left = MAX_ELEMENTS;
-    while (used > 0 && left-- > 0) {
-        size_t more = read_element(text + used, n - used, content, length);
-        used = more == 0 ? 0 : used + more;
-    }
-    return used > 0;
-}
-
+/* Up to the answer of QUIT, behind which the server closes. The lines before the content: of a text
+ * its length; of an array, which is a name and its value, all up to the value. */
 static bool read_answer(int fd, char said[REDIS_ASK_BYTES])
 {
-    char text[REDIS_ASK_BYTES];
+    static const char bye[] = "\r\n+OK\r\n";
     size_t n = 0;
-    const char *content;
-    size_t length;
-    said[0] = 0;
-    while (n < sizeof text - 1) {
-        ssize_t got = recv(fd, text + n, sizeof text - 1 - n, 0);
-        if (got <= 0)
-            return false;
+    ssize_t got;
+    while ((got = recv(fd, said + n, REDIS_ASK_BYTES - 1 - n, 0)) > 0)
         n += (size_t)got;
-        text[n] = 0;
-        if (!find_answer(text, n, &content, &length))
-            continue;
-        memcpy(said, content, length);
-        said[length] = 0;
-        return text[0] != '-';
-    }
-    return false;
+    size_t length = n < strlen(bye) ? 0 : n - strlen(bye);
+    bool is_whole = length > 0 && memcmp(said + length, bye, strlen(bye)) == 0;
+    length = is_whole ? length : 0;
+    said[length] = 0;
+    bool is_error = said[0] == '-';
+    size_t at = 1; /* of the content */
+    for (int heads = said[0] == '*' ? 4 : said[0] == '$'; heads > 0 && at < length; heads--)
+        at += strcspn(said + at, "\n") + 1;
+    if (at > length)
+        return false;
+    memmove(said, said + at, length - at + 1);
+    return !is_error;
 }
 
-/* Words until NULL. said: the answer as text (of an array, its last element). false: no answer, or
- * an error, which said has then. */
-static bool redis_ask(uint32_t port, char said[REDIS_ASK_BYTES], ...)
+/* One command, as a person would type it. said: the answer as text (of an array, its last element).
+ * false: no answer, or an error, which said has then. */
+__attribute__((format(printf, 3, 4))) static bool
+redis_ask(uint32_t port, char said[REDIS_ASK_BYTES], const char *format, ...)
 {
-    char words[1024];
-    char question[1100];
-    size_t n = 0;
-    int count = 0;
+    char command_text[96];
+    char question[128];
     va_list values;
-    va_start(values, said);
-    for (const char *w = va_arg(values, const char *); w != NULL;
-         w = va_arg(values, const char *)) {
-        n += (size_t)snprintf(words + n, sizeof words - n, "$%zu\r\n%s\r\n", strlen(w), w);
-        count++;
-        if (n >= sizeof words)
-            break;
-    }
+    va_start(values, format);
+    (void)vsnprintf(command_text, sizeof command_text, format, values);
     va_end(values);
+    int n = snprintf(question, sizeof question, "%s\r\nQUIT\r\n", command_text);
     said[0] = 0;
-    int fd = n >= sizeof words ? -1 : connect_here(port);
+    int fd = connect_here(port);
     if (fd < 0)
         return false;
-    int bytes = snprintf(question, sizeof question, "*%d\r\n%s", count, words);
-    bool is_good =
-        send(fd, question, (size_t)bytes, MSG_NOSIGNAL) == bytes && read_answer(fd, said);
+    bool is_good = send(fd, question, (size_t)n, MSG_NOSIGNAL) == n && read_answer(fd, said);
     close(fd);
     return is_good;
 }
@@ -204,7 +161,7 @@ static owner who_is_there(const cluster_plan *p, uint32_t node)
 {
     char said[REDIS_ASK_BYTES];
     char real[PATH_MAX];
-    if (!redis_ask(p->port + node, said, "CONFIG", "GET", "dir", NULL))
+    if (!redis_ask(p->port + node, said, "CONFIG GET dir"))
         return redis_can_connect(p->port + node) ? ANOTHER : NOBODY;
     return realpath(path_of(p, node, ""), real) != NULL && strcmp(real, said) == 0 ? OURS : ANOTHER;
 }
@@ -298,18 +255,16 @@ static int start_node(const command *cmd, const cluster_plan *p, uint32_t node)
 static int give_slots(const command *cmd, const cluster_plan *p)
 {
     char said[REDIS_ASK_BYTES];
-    char begin[16];
-    char end[16];
     for (uint32_t i = 0; i < p->nodes; i++) {
-        if (!redis_ask(p->port + i, said, "CLUSTER", "INFO", NULL))
+        if (!redis_ask(p->port + i, said, "CLUSTER INFO"))
             return command_failed(cmd, "the server on port %u does not answer", p->port + i);
         if (strstr(said, "cluster_slots_assigned:0\r") == NULL)
             continue;
-        (void)snprintf(begin, sizeof begin, "%u", i * NUM_SLOTS / p->nodes);
-        (void)snprintf(end, sizeof end, "%u", (i + 1) * NUM_SLOTS / p->nodes - 1);
-        if (!redis_ask(p->port + i, said, "CLUSTER", "ADDSLOTSRANGE", begin, end, NULL))
+        uint32_t begin = i * NUM_SLOTS / p->nodes;
+        uint32_t end = (i + 1) * NUM_SLOTS / p->nodes - 1;
+        if (!redis_ask(p->port + i, said, "CLUSTER ADDSLOTSRANGE %u %u", begin, end))
             return command_failed(cmd,
-                                  "port %u, slots %s to %s: %s; redis-server 7 or newer is needed",
+                                  "port %u, slots %u to %u: %s; redis-server 7 or newer is needed",
                                   p->port + i, begin, end, said);
     }
     return 0;
@@ -319,11 +274,8 @@ static int give_slots(const command *cmd, const cluster_plan *p)
 static void meet_nodes(const cluster_plan *p)
 {
     char said[REDIS_ASK_BYTES];
-    char port[16];
-    for (uint32_t i = 1; i < p->nodes; i++) {
-        (void)snprintf(port, sizeof port, "%u", p->port + i);
-        (void)redis_ask(p->port, said, "CLUSTER", "MEET", "127.0.0.1", port, NULL);
-    }
+    for (uint32_t i = 1; i < p->nodes; i++)
+        (void)redis_ask(p->port, said, "CLUSTER MEET 127.0.0.1 %u", p->port + i);
 }
 
 static bool is_whole(const cluster_plan *p, uint32_t node)
@@ -331,7 +283,7 @@ static bool is_whole(const cluster_plan *p, uint32_t node)
     char said[REDIS_ASK_BYTES];
     char known[48];
     (void)snprintf(known, sizeof known, "cluster_known_nodes:%u\r", p->nodes);
-    return redis_ask(p->port + node, said, "CLUSTER", "INFO", NULL) &&
+    return redis_ask(p->port + node, said, "CLUSTER INFO") &&
            strstr(said, "cluster_state:ok\r") != NULL && strstr(said, known) != NULL &&
            strstr(said, "cluster_slots_ok:16384\r") != NULL;
 }
@@ -405,7 +357,7 @@ static bool stop_node(const cluster_plan *p, uint32_t node)
     char said[REDIS_ASK_BYTES];
     if (who_is_there(p, node) != OURS)
         return true;
-    (void)redis_ask(p->port + node, said, "SHUTDOWN", "NOSAVE", NULL);
+    (void)redis_ask(p->port + node, said, "SHUTDOWN NOSAVE");
     for (int i = 0; i < TRIES && redis_can_connect(p->port + node); i++)
         interrupt_sleep(TRY_MS * 1e-3);
     return !redis_can_connect(p->port + node);
@@ -451,11 +403,11 @@ int cluster_status(const command *cmd, const cluster_plan *plan)
             printf("127.0.0.1:%u  %s\n", p.port + i, now == NOBODY ? "down" : "another server");
             continue;
         }
-        if (redis_ask(p.port + i, said, "CLUSTER", "INFO", NULL))
+        if (redis_ask(p.port + i, said, "CLUSTER INFO"))
             find_field(said, "cluster_state:", state);
-        if (redis_ask(p.port + i, said, "INFO", "memory", NULL))
+        if (redis_ask(p.port + i, said, "INFO memory"))
             find_field(said, "used_memory_human:", memory);
-        if (redis_ask(p.port + i, said, "DBSIZE", NULL))
+        if (redis_ask(p.port + i, said, "DBSIZE"))
             (void)snprintf(keys, sizeof keys, "%.30s", said);
         ready += strcmp(state, "ok") == 0;
         printf("127.0.0.1:%u  up  cluster %s  %s keys  %s\n", p.port + i, state, keys, memory);
