@@ -8,7 +8,6 @@
  */
 #include "commands.h"
 #include "output/grown.h"
-#include "output/plot.h"
 #include "output/progress.h"
 
 #include <jansson.h>

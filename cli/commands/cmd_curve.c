@@ -12,7 +12,6 @@
 #include "replay/report.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { DEFAULT_BLOCK_SIZE = 16, MAX_SIZES = 1000, MAX_ROWS = MAX_SIZES + 24 };

@@ -3,8 +3,6 @@
 #include "live/events_run.h"
 #include "options/secret_file.h"
 
-#include <string.h>
-
 static struct {
     events_settings s;
     bool from_start;

@@ -4,7 +4,6 @@
  * An option that is not given is as the kind has it (generate.c); -1 stands for that here.
  */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

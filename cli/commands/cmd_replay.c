@@ -6,10 +6,8 @@
 #include "output/output.h"
 #include "output/progress.h"
 #include "replay/report.h"
-#include "replay/snapshots.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static struct {
     replay_options replay;

@@ -159,10 +159,8 @@ bool curve_add(curve *c, const trace_request *request)
     curve_totals *t = &c->totals;
     t->requests++;
     t->prompt_tokens += prompt;
-    t->output_tokens += output;
     t->query_blocks += (prompt + block_size - 1) / block_size;
     t->lookups += blocks.num_lookups;
-    t->held_blocks += blocks.num_held;
     if (blocks.num_held > t->min_blocks)
         t->min_blocks = blocks.num_held;
     return true;

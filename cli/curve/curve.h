@@ -33,10 +33,8 @@ typedef struct curve_options {
 typedef struct curve_totals {
     uint64_t requests;
     uint64_t prompt_tokens;
-    uint64_t output_tokens;
     uint64_t query_blocks; /* of prompts, part-filled last ones included */
     uint64_t lookups;      /* of them, those that can be found: full, and not the last token's */
-    uint64_t held_blocks;  /* of all requests, what they generate included */
     uint32_t min_blocks;   /* that the largest request needs: no smaller pool can serve the trace */
     double distinct_blocks; /* what an unlimited pool would hold; sampled: estimated */
 } curve_totals;

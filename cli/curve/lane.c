@@ -149,8 +149,6 @@ bool curve_lane_add(curve_lane *lane, const curve_blocks *blocks)
         lane->num_distinct += lane->entries[i]->position == CURVE_NOWHERE;
     }
     lane->num_distinct += blocks->num_held - blocks->num_full;
-    if (blocks->num_held > lane->max_held)
-        lane->max_held = blocks->num_held;
     if (!look_up_all(lane, blocks))
         return false;
     for (uint32_t i = 0; i < blocks->num_lookups; i++)

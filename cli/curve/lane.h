@@ -51,7 +51,6 @@ typedef struct curve_lane {
     uint64_t hits_room;
     uint64_t num_lookups;
     uint64_t num_distinct; /* elements that an unlimited pool would hold, copies apart */
-    uint32_t max_held;
     curve_entry **entries; /* of the request at hand */
     uint64_t entries_room;
     curve_ghosts leaving; /* ghosts that the request at hand leaves */

@@ -3,8 +3,6 @@
 #include "output/json_print.h"
 #include "traffic.h"
 
-#include <string.h>
-
 enum { NUM_CASES = 62, COW_PAIRS = 256, LAYERS = 32 };
 #define COW_BYTES (UINT64_C(1) << 20)
 

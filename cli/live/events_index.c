@@ -93,10 +93,8 @@ void events_index_add(events_index *x, const quire_delivery *d)
         return;
     }
     uint32_t worker = worker_of(d);
-    if (worker == MAX_WORKERS) {
-        x->num_strange += d->batch.num_events;
+    if (worker == MAX_WORKERS) /* beyond what the index takes */
         return;
-    }
     x->workers = worker >= x->workers ? worker + 1 : x->workers;
     bool is_first = !x->has_number && d->number == 0 && d->kind != QUIRE_DELIVERY_SNAPSHOT;
     x->is_whole = x->is_whole || is_first;

@@ -28,9 +28,8 @@ typedef struct events_index {
     uint32_t num_media;
     bool is_whole; /* it began with all there was, and has missed nothing since */
     bool has_number;
-    uint64_t number;      /* of the last batch in it */
-    uint32_t workers;     /* that were heard of: those below */
-    uint64_t num_strange; /* events of workers beyond what it takes */
+    uint64_t number;  /* of the last batch in it */
+    uint32_t workers; /* that were heard of: those below */
 } events_index;
 
 int events_index_open(events_index *x);

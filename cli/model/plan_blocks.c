@@ -6,8 +6,6 @@
 
 #include <quire/cost.h>
 
-#include <stdio.h>
-
 #define GIB ((double)(UINT64_C(1) << 30))
 
 static plan_settings with_defaults(const plan_settings *given)

@@ -10,7 +10,6 @@
 #include "output/file_uses.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -7,8 +7,6 @@
 
 #include "options.h"
 
-#include <stddef.h>
-
 enum { SECRET_BYTES = 257, KEY_CHARACTERS = 40 };
 
 /* The first line of a file, without blanks around it. 0, or an exit status after a sentence that

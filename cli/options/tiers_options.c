@@ -1,6 +1,5 @@
 #include "tiers_options.h"
 
-#include <stdio.h>
 #include <string.h>
 
 const char *const tiers_modes[] = {"eager", "lazy", NULL};

@@ -1,7 +1,6 @@
 #include "value_list.h"
 
 #include "output/grown.h"
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

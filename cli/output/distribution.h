@@ -6,7 +6,6 @@
 #ifndef QUIRE_CLI_OUTPUT_DISTRIBUTION_H
 #define QUIRE_CLI_OUTPUT_DISTRIBUTION_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 enum { DISTRIBUTION_EXACT = 1 << 20 };

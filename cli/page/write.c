@@ -10,7 +10,6 @@
 #include <quire/version.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct page_output {
     FILE *file;

@@ -2,7 +2,6 @@
 
 #include "output/failure.h"
 #include "output/json_print.h"
-#include "page/pack.h"
 #include "trace/input.h"
 
 #include <inttypes.h>

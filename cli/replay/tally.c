@@ -4,7 +4,6 @@
 #include <quire/cost.h>
 
 #include <math.h>
-#include <string.h>
 
 /* ---- the infinite cache ----------------------------------------------------- */
 

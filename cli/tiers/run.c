@@ -7,9 +7,7 @@
 #include "usage.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { RUN_MAX_EVENTS = 256, RUN_MAX_DRAINS = 10000 };
 

@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "content.h"
 #include "output/grown.h"
 #include "reader.h"
 #include "tar.h"

@@ -450,13 +450,8 @@ double trace_place(trace_reader *reader, double recorded_s)
         reader->has_first = true;
         reader->first_s = recorded_s;
     }
-    double time_s = recorded_s - reader->first_s;
-    if (time_s < reader->last_s) {
-        reader->num_early++;
-        time_s = reader->last_s;
-    }
-    reader->last_s = time_s;
-    return time_s;
+    reader->last_s = fmax(recorded_s - reader->first_s, reader->last_s);
+    return reader->last_s;
 }
 
 double trace_place_session(trace_reader *reader, double after_start_s)

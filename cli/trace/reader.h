@@ -90,7 +90,6 @@ struct trace_reader {
     uint64_t num_starts; /* of sessions without times */
     uint64_t num_bad;
     bool has_contents; /* something other than trace_push_unique was called */
-    uint64_t num_early;
     bool has_first;
     double first_s;
     double last_s;
@@ -181,7 +180,8 @@ void trace_push_ids(trace_reader *reader, const char *field, const uint64_t *ids
                     uint32_t num_tokens, uint32_t block_size, uint64_t scope);
 void trace_push_unique(trace_reader *reader, uint32_t num_tokens);
 
-/* The time of a request that does not wait for another one, from its time in the trace. */
+/* The time of a request that does not wait for another one, from its time in the trace. One with a
+ * time before that of the one before it comes together with it. */
 double trace_place(trace_reader *reader, double recorded_s);
 /* The start of a session that has no time of its own. */
 double trace_place_session(trace_reader *reader, double after_start_s);

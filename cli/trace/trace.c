@@ -205,11 +205,6 @@ uint64_t trace_num_bad(const trace_reader *reader)
     return reader->num_bad;
 }
 
-uint64_t trace_num_early(const trace_reader *reader)
-{
-    return reader->num_early;
-}
-
 uint64_t trace_position(const trace_reader *reader)
 {
     return input_position(reader->in);

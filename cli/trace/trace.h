@@ -23,7 +23,6 @@
 #define QUIRE_CLI_TRACE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 typedef struct trace_segment {
@@ -89,8 +88,6 @@ trace_format trace_reader_format(const trace_reader *reader);
  * as Azure's have lengths alone, and every prompt counts as unique. */
 bool trace_has_contents(const trace_reader *reader);
 uint64_t trace_num_bad(const trace_reader *reader); /* skipped */
-/* How many had a time before that of the one before them: they come together with it. */
-uint64_t trace_num_early(const trace_reader *reader);
 /* Bytes of the records that were read, and of the file (0: not known): for the progress bar. */
 uint64_t trace_position(const trace_reader *reader);
 uint64_t trace_size(const trace_reader *reader);

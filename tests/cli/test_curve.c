@@ -95,7 +95,6 @@ static void test_picture(void **state)
     assert_int_equal(curve_lane_hits(&lane, 4), 5);
     assert_int_equal(all_hits(&lane), 5);
     assert_int_equal(lane.num_distinct, 4);
-    assert_int_equal(lane.max_held, 3);
     curve_lane_free(&lane);
 }
 
@@ -242,7 +241,6 @@ static void test_requests(void **state)
     assert_int_equal(t.requests, 5);
     assert_int_equal(t.lookups, 2 + 2 + 1 + 1 + 3);
     assert_int_equal(t.query_blocks, 3 + 3 + 2 + 2 + 4);
-    assert_int_equal(t.held_blocks, 4 + 3 + 2 + 2 + 5);
     assert_int_equal(t.min_blocks, 5);
     assert_int_equal(unlimited(c), 2 + 1 + 1 + 3);
     curve_value bound;
