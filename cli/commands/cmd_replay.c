@@ -70,8 +70,7 @@ typedef struct description {
     json_t *made_by;
     char *made_by_text;
     page_meta meta;
-    page_option *options;
-    char *texts;
+    json_t *options;
     page_tier tiers[PAGE_MAX_TIERS];
 } description;
 
@@ -79,7 +78,7 @@ static void describe(const replay_setup *setup, description *d)
 {
     d->made_by = replay_made_by(&cmd_replay, setup, NULL);
     d->made_by_text = json_dumps(d->made_by, JSON_COMPACT | JSON_REAL_PRECISION(12));
-    uint32_t num_options = made_by_pairs(d->made_by, &d->options, &d->texts);
+    d->options = made_by_pairs(d->made_by);
     uint32_t num_tiers =
         tiers_describe(&setup->settings.tiers, setup->plan_result.block_bytes, d->tiers);
     if (setup->settings.swap.num_blocks > 0)
@@ -91,7 +90,6 @@ static void describe(const replay_setup *setup, description *d)
                           .block_size = setup->plan_result.block_size,
                           .bytes_per_block = setup->plan_result.block_bytes,
                           .options = d->options,
-                          .num_options = num_options,
                           .made_by = d->made_by_text,
                           .tiers = d->tiers,
                           .num_tiers = num_tiers};
@@ -101,8 +99,7 @@ static void undescribe(description *d)
 {
     json_decref(d->made_by);
     free(d->made_by_text);
-    free(d->options);
-    free(d->texts);
+    json_decref(d->options);
 }
 
 static int write_results(const replay_setup *setup, const description *d, replay_result *result)

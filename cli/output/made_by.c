@@ -154,42 +154,31 @@ void made_by_print(FILE *out, const command *cmd)
 
 /* ---- the record elsewhere -------------------------------------------------- */
 
-enum { VALUE_TEXT_BYTES = 256 };
-
-static void print_value(char text[VALUE_TEXT_BYTES], const json_t *value)
+static json_t *text_of(json_t *value)
 {
     if (json_is_string(value))
-        snprintf(text, VALUE_TEXT_BYTES, "%s", json_string_value(value));
-    else if (json_is_boolean(value))
-        snprintf(text, VALUE_TEXT_BYTES, "%s", json_is_true(value) ? "on" : "off");
-    else if (json_is_integer(value))
-        snprintf(text, VALUE_TEXT_BYTES, "%lld", (long long)json_integer_value(value));
-    else
-        snprintf(text, VALUE_TEXT_BYTES, "%.9g", json_number_value(value));
+        return json_incref(value);
+    if (json_is_boolean(value))
+        return json_string(json_is_true(value) ? "on" : "off");
+    if (json_is_integer(value))
+        return json_sprintf("%lld", (long long)json_integer_value(value));
+    return json_sprintf("%.9g", json_number_value(value));
 }
 
-uint32_t made_by_pairs(const json_t *record, page_option **pairs, char **texts)
+json_t *made_by_pairs(const json_t *record)
 {
     json_t *options = json_object_get(record, "options");
-    json_t *resolved = json_object_get(record, "resolved");
-    size_t room = json_object_size(options);
+    const json_t *resolved = json_object_get(record, "resolved");
+    json_t *pairs = json_array();
     const char *name;
     json_t *value;
-    uint32_t n = 0;
-    *pairs = calloc(room + 1, sizeof **pairs);
-    *texts = calloc(room + 1, VALUE_TEXT_BYTES);
-    if (*pairs == NULL || *texts == NULL)
-        return 0;
     json_object_foreach(options, name, value)
     {
-        const json_t *known = json_is_null(value) ? json_object_get(resolved, name) : value;
-        if (known == NULL || json_is_array(known))
-            continue;
-        char *text = *texts + (size_t)n * VALUE_TEXT_BYTES;
-        print_value(text, known);
-        (*pairs)[n++] = (page_option){.name = name, .value = text};
+        json_t *known = json_is_null(value) ? json_object_get(resolved, name) : value;
+        if (known != NULL && !json_is_array(known))
+            json_array_append_new(pairs, json_pack("[s,o]", name, text_of(known)));
     }
-    return n;
+    return pairs;
 }
 
 static bool is_plain_file(const char *path)

@@ -19,7 +19,6 @@
 
 #include "options/options.h"
 #include "output.h"
-#include "page/page.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -35,9 +34,8 @@ void made_by_print(FILE *out, const command *cmd);
 /* The file as it is now: path, bytes, sha256. Both are null where it is no regular file. */
 json_t *made_by_trace(const char *path);
 
-/* Options of the record as texts for the page, `resolved` included. Pairs point into *texts, a
- * block of memory to be freed. */
-uint32_t made_by_pairs(const json_t *record, page_option **pairs, char **texts);
+/* Options of the record as pairs of texts for the page, `resolved` included. NULL: no memory. */
+json_t *made_by_pairs(const json_t *record);
 
 /* Writes {"made_by": ...} to PATH.meta.json, an output like others (output.h): CSV and JSON lines
  * have no place for it that readers would pass over. Does nothing where PATH is NULL, standard

@@ -11,14 +11,8 @@ static char *copy_text(const char *text)
     return text != NULL ? strdup(text) : NULL;
 }
 
-static void copy_options(page *p, const page_meta *meta)
+static void copy_tiers(page *p, const page_meta *meta)
 {
-    p->options = calloc(meta->num_options + 1, sizeof *p->options);
-    for (uint32_t i = 0; p->options != NULL && i < meta->num_options; i++) {
-        p->options[i].name = copy_text(meta->options[i].name);
-        p->options[i].value = copy_text(meta->options[i].value);
-        p->num_options++;
-    }
     for (uint32_t i = 0; i < meta->num_tiers && i < PAGE_MAX_TIERS; i++) {
         p->tiers[i].name = copy_text(meta->tiers[i].name);
         p->tiers[i].total = meta->tiers[i].total;
@@ -37,7 +31,8 @@ page *page_open(const page_meta *meta)
     p->gpu = copy_text(meta->gpu);
     p->block_size = meta->block_size;
     p->bytes_per_block = meta->bytes_per_block;
-    copy_options(p, meta);
+    p->options = json_incref(meta->options);
+    copy_tiers(p, meta);
     p->num_series = NUM_SERIES + TIER_SERIES * p->num_tiers;
     p->row_bytes = sizeof(page_row) + p->num_series * sizeof(page_stat);
     p->max_rows = meta->max_rows > 0 ? (meta->max_rows + 1) / 2 * 2 : PAGE_MAX_ROWS;
@@ -55,13 +50,9 @@ void page_close(page *p)
 {
     if (p == NULL)
         return;
-    for (uint32_t i = 0; i < p->num_options; i++) {
-        free((char *)(uintptr_t)p->options[i].name);
-        free((char *)(uintptr_t)p->options[i].value);
-    }
     for (uint32_t i = 0; i < p->num_tiers; i++)
         free((char *)(uintptr_t)p->tiers[i].name);
-    free(p->options);
+    json_decref(p->options);
     free(p->title);
     free(p->trace);
     free(p->model);

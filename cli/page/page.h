@@ -20,17 +20,14 @@
 #define QUIRE_CLI_PAGE_H
 
 #include <quire/sched.h>
+
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 
 typedef struct page page;
 
 enum { PAGE_MAX_TIERS = 5 };
-
-typedef struct page_option {
-    const char *name; /* as on the command line, without the dashes */
-    const char *value;
-} page_option;
 
 /* Of one tier behind the GPU's memory: host, disk, ... */
 typedef struct page_tier {
@@ -46,8 +43,7 @@ typedef struct page_meta {
     const char *gpu;
     uint32_t block_size;      /* tokens */
     uint64_t bytes_per_block; /* of all layers: memory is shown in bytes too */
-    const page_option *options;
-    uint32_t num_options;
+    json_t *options;     /* pairs of texts: names without the dashes, values; stays the caller's */
     const char *made_by; /* JSON, written to snapshots; the page has it in its report */
     const page_tier *tiers;
     uint32_t num_tiers; /* at most PAGE_MAX_TIERS */

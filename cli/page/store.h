@@ -107,8 +107,7 @@ struct page {
     char *gpu;
     uint32_t block_size;
     uint64_t bytes_per_block;
-    page_option *options;
-    uint32_t num_options;
+    json_t *options;
     page_tier tiers[PAGE_MAX_TIERS];
     uint32_t num_tiers;
     uint32_t num_series;

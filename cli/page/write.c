@@ -63,16 +63,11 @@ static void column(page_output *out, const char *name)
 
 static void write_options(const page *p, page_output *out)
 {
+    char *options = json_dumps(p->options, JSON_COMPACT);
     key(out, "options");
-    putc('[', out->file);
-    for (uint32_t i = 0; i < p->num_options; i++) {
-        fputs(i > 0 ? ",[" : "[", out->file);
-        json_print_text(out->file, p->options[i].name != NULL ? p->options[i].name : "");
-        putc(',', out->file);
-        json_print_text(out->file, p->options[i].value != NULL ? p->options[i].value : "");
-        putc(']', out->file);
-    }
-    putc(']', out->file);
+    pack_print_json(options != NULL ? options : "[]", out->file);
+    out->column.is_failed |= options == NULL && p->options != NULL;
+    free(options);
 }
 
 static void write_tiers(const page *p, page_output *out)

@@ -8,7 +8,6 @@
 #include <jansson.h>
 #include <math.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- writing --------------------------------------------------------------- */
@@ -57,15 +56,10 @@ void snapshots_write_meta(FILE *out, const page_meta *meta)
     write_text_field(out, "gpu", meta->gpu);
     fprintf(out, ",\"block_size\":%" PRIu32 ",\"bytes_per_block\":%" PRIu64, meta->block_size,
             meta->bytes_per_block);
-    fputs(",\"options\":[", out);
-    for (uint32_t i = 0; i < meta->num_options; i++) {
-        fputs(i > 0 ? ",[" : "[", out);
-        json_print_text(out, meta->options[i].name);
-        putc(',', out);
-        json_print_text(out, meta->options[i].value);
-        putc(']', out);
-    }
-    fputs("],\"tiers\":[", out);
+    fputs(",\"options\":", out);
+    if (json_dumpf(meta->options, out, JSON_COMPACT) != 0)
+        fputs("[]", out);
+    fputs(",\"tiers\":[", out);
     for (uint32_t i = 0; i < meta->num_tiers; i++) {
         fputs(i > 0 ? ",[" : "[", out);
         json_print_text(out, meta->tiers[i].name);
@@ -228,18 +222,16 @@ static uint64_t count_of(const json_t *record, const char *key, json_int_t most)
     return number > 0 && number <= most ? (uint64_t)number : 0;
 }
 
-static uint32_t read_options(const json_t *list, page_option **options)
+static json_t *read_options(const json_t *list)
 {
-    uint32_t num = 0;
-    *options = calloc(json_array_size(list) + 1, sizeof **options);
-    for (size_t i = 0; *options != NULL && i < json_array_size(list); i++) {
-        const json_t *pair = json_array_get(list, i);
-        const char *name = json_string_value(json_array_get(pair, 0));
-        const char *value = json_string_value(json_array_get(pair, 1));
-        if (name != NULL && value != NULL)
-            (*options)[num++] = (page_option){.name = name, .value = value};
+    json_t *options = json_array();
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *name = json_array_get(json_array_get(list, i), 0);
+        json_t *value = json_array_get(json_array_get(list, i), 1);
+        if (json_is_string(name) && json_is_string(value))
+            json_array_append_new(options, json_pack("[O,O]", name, value));
     }
-    return num;
+    return options;
 }
 
 static bool read_tier_names(reading *r, const json_t *list, page_tier *tiers)
@@ -266,8 +258,7 @@ static bool read_meta(reading *r, const json_t *record)
                           "\"quire_snapshots\": 1)");
     if (!read_tier_names(r, json_object_get(record, "tiers"), tiers))
         return false;
-    page_option *options;
-    uint32_t num_options = read_options(json_object_get(record, "options"), &options);
+    json_t *options = read_options(json_object_get(record, "options"));
     page_meta meta = {.title = text_of(record, "title"),
                       .trace = text_of(record, "trace"),
                       .model = text_of(record, "model"),
@@ -275,11 +266,10 @@ static bool read_meta(reading *r, const json_t *record)
                       .block_size = (uint32_t)count_of(record, "block_size", UINT32_MAX),
                       .bytes_per_block = count_of(record, "bytes_per_block", (json_int_t)1 << 53),
                       .options = options,
-                      .num_options = num_options,
                       .tiers = tiers,
                       .num_tiers = r->num_tiers};
     r->page = page_open(&meta);
-    free(options);
+    json_decref(options);
     return r->page != NULL || bad_record(r, NULL, "not enough memory");
 }
 

@@ -17,18 +17,15 @@ static void write_file(const char *text)
     assert_int_equal(fclose(out), 0);
 }
 
-static const page_option OPTIONS[] = {{"block-size", "16"}, {"note", "a \"b\" <c>"}};
 static const page_tier TIERS[] = {{"Host", 300}, {"Disk", 4000}};
-static const page_meta META = {.title = "t",
-                               .trace = "x.jsonl",
-                               .model = "m",
-                               .gpu = "g",
-                               .block_size = 16,
-                               .bytes_per_block = 4096,
-                               .options = OPTIONS,
-                               .num_options = 2,
-                               .tiers = TIERS,
-                               .num_tiers = 2};
+static page_meta META = {.title = "t",
+                         .trace = "x.jsonl",
+                         .model = "m",
+                         .gpu = "g",
+                         .block_size = 16,
+                         .bytes_per_block = 4096,
+                         .tiers = TIERS,
+                         .num_tiers = 2};
 
 static quire_snapshot a_step(uint64_t step)
 {
@@ -68,8 +65,11 @@ static void written_and_read(void **state)
     (void)state;
     fail_with("%s", "");
     FILE *out = fopen(PATH, "w");
+    json_t *options = json_pack("[[s,s],[s,s]]", "block-size", "16", "note", "a \"b\" <c>");
+    META.options = options;
     page *direct = page_open(&META);
     snapshots_write_meta(out, &META);
+    json_decref(options);
     for (uint64_t step = 1; step <= 60; step++) {
         quire_snapshot s = a_step(step);
         page_tier_step tiers[2] = {{.blocks = {.empty = 300 - step, .cached = step},

@@ -390,11 +390,9 @@ static char *make_report(toy *t)
 
 static page *open_page(toy *t)
 {
-    static const page_option OPTIONS[] = {{"block-size", "16"},
-                                          {"max-num-seqs", "128"},
-                                          {"max-num-batched-tokens", "2,048"},
-                                          {"enable-prefix-caching", "on"},
-                                          {"scheduling-policy", "fcfs"}};
+    json_t *options = json_pack("[[s,s],[s,s],[s,s],[s,s],[s,s]]", "block-size", "16",
+                                "max-num-seqs", "128", "max-num-batched-tokens", "2,048",
+                                "enable-prefix-caching", "on", "scheduling-policy", "fcfs");
     page_tier tier = {.name = "Host memory", .total = t->host.total};
     page_meta meta = {.title = "Quire replay",
                       .trace = "toy & <sons>.jsonl",
@@ -402,14 +400,15 @@ static page *open_page(toy *t)
                       .gpu = "H200",
                       .block_size = BLOCK_SIZE,
                       .bytes_per_block = 2097152,
-                      .options = OPTIONS,
-                      .num_options = 5,
+                      .options = options,
                       .tiers = &tier,
                       .num_tiers = t->options->num_tiers > 0 ? 1 : 0,
                       .max_rows = t->options->max_rows};
     if (t->snapshots != NULL)
         snapshots_write_meta(t->snapshots, &meta);
-    return page_open(&meta);
+    page *p = page_open(&meta);
+    json_decref(options);
+    return p;
 }
 
 static void make_pool(toy *t)
