@@ -2,12 +2,119 @@
 
 #include "output/grown.h"
 
+/* ---- blocks by their identity ---------------------------------------------- */
+
+/* Keys are as good as random: their upper bits spread over any number of slots. */
+static uint64_t home_of(const curve_table *table, uint64_t key)
+{
+    return (uint64_t)(((unsigned __int128)key * table->num_slots) >> 64);
+}
+
+static curve_entry *probe(const curve_table *table, uint64_t key)
+{
+    uint64_t at = home_of(table, key);
+    while (table->entries[at].key != 0 && table->entries[at].key != key)
+        if (++at == table->num_slots)
+            at = 0;
+    return &table->entries[at];
+}
+
+/* Room for `more` new keys; entries may move. False: no memory. */
+static bool table_reserve(curve_table *table, uint64_t more)
+{
+    uint64_t wanted = table->num_used + more;
+    if (wanted <= table->num_slots / 4 * 3)
+        return true;
+    curve_table larger = {.num_slots = wanted * 2 + 1024, .num_used = table->num_used};
+    larger.entries = calloc(larger.num_slots, sizeof *larger.entries);
+    if (larger.entries == NULL)
+        return false;
+    for (uint64_t i = 0; i < table->num_slots; i++)
+        if (table->entries[i].key != 0)
+            *probe(&larger, table->entries[i].key) = table->entries[i];
+    free(table->entries);
+    *table = larger;
+    return true;
+}
+
+/* The entry of a key, a new one where there is none; there must be room. It stays where it is until
+ * the next reserve. */
+static curve_entry *table_take(curve_table *table, uint64_t key)
+{
+    curve_entry *entry = probe(table, key);
+    if (entry->key == 0) {
+        *entry = (curve_entry){.key = key, .position = CURVE_NOWHERE};
+        table->num_used++;
+    }
+    return entry;
+}
+
+/* Tells the processor that the key will be asked for. */
+static void table_expect(const curve_table *table, uint64_t key)
+{
+    __builtin_prefetch(&table->entries[home_of(table, key)], 1);
+}
+
+/* Of the next copy of the same block. */
+static uint64_t next_key(uint64_t key)
+{
+    uint64_t next = (key ^ key >> 32) * UINT64_C(0xd6e8feb86659fd93) + 1;
+    next ^= next >> 29;
+    return next != 0 ? next : 1;
+}
+
+/* ---- ghosts ---------------------------------------------------------------- */
+
+/* The first ghost above a position. */
+static uint32_t first_above(const curve_ghosts *ghosts, uint32_t position)
+{
+    uint32_t low = 0;
+    uint32_t high = ghosts->num_ghosts;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (ghosts->list[middle].position > position)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+bool curve_ghosts_add(curve_ghosts *ghosts, curve_ghost ghost)
+{
+    if (!grow(&ghosts->list, ghosts->num_ghosts, &ghosts->room, UINT32_MAX, sizeof ghost))
+        return false;
+    uint32_t at = first_above(ghosts, ghost.position);
+    memmove(ghosts->list + at + 1, ghosts->list + at,
+            (ghosts->num_ghosts - at) * sizeof *ghosts->list);
+    ghosts->list[at] = ghost;
+    ghosts->num_ghosts++;
+    return true;
+}
+
+/* From the smallest pool that could be: as long as ghosts that count in it make it too small, the
+ * next candidate has room for them. */
+uint32_t curve_ghosts_min_blocks(const curve_ghosts *ghosts, uint32_t position, uint32_t num_above)
+{
+    uint32_t first = first_above(ghosts, position);
+    uint32_t count = 0;
+    for (;;) {
+        uint32_t candidate = num_above + count + 1;
+        uint32_t before = count;
+        count = 0;
+        for (uint32_t i = first; i < ghosts->num_ghosts; i++)
+            count += ghosts->list[i].min_blocks <= candidate;
+        if (count == before)
+            return candidate;
+    }
+}
+
 void curve_lane_free(curve_lane *lane)
 {
     stack_free(&lane->stack);
-    curve_table_free(&lane->table);
-    curve_ghosts_free(&lane->ghosts);
-    curve_ghosts_free(&lane->leaving);
+    free(lane->table.entries);
+    free(lane->ghosts.list);
+    free(lane->leaving.list);
     belady_free(&lane->belady);
     free(lane->hits);
     free(lane->entries);
@@ -49,7 +156,7 @@ static bool reserve_all(curve_lane *lane, const curve_blocks *blocks)
 {
     /* Twice: a block may get an entry for a copy of it. */
     return reserve(&lane->entries, blocks->num_full, &lane->entries_room, sizeof *lane->entries) &&
-           curve_table_reserve(&lane->table, 2 * (uint64_t)blocks->num_full) &&
+           table_reserve(&lane->table, 2 * (uint64_t)blocks->num_full) &&
            reserve_stack(lane, blocks->num_held) && reserve_hits(lane);
 }
 
@@ -57,7 +164,7 @@ static bool reserve_all(curve_lane *lane, const curve_blocks *blocks)
 
 static curve_entry *copy_of(curve_lane *lane, const curve_entry *entry)
 {
-    return curve_table_take(&lane->table, curve_table_next_key(entry->key));
+    return table_take(&lane->table, next_key(entry->key));
 }
 
 static uint32_t min_blocks_of(const curve_lane *lane, const curve_entry *entry)
@@ -143,9 +250,9 @@ bool curve_lane_add(curve_lane *lane, const curve_blocks *blocks)
     if (lane->has_belady && !belady_add_request(&lane->belady, blocks->num_held))
         return false;
     for (uint32_t i = 0; i < blocks->num_full; i++)
-        curve_table_expect(&lane->table, blocks->keys[i]);
+        table_expect(&lane->table, blocks->keys[i]);
     for (uint32_t i = 0; i < blocks->num_full; i++) {
-        lane->entries[i] = curve_table_take(&lane->table, blocks->keys[i]);
+        lane->entries[i] = table_take(&lane->table, blocks->keys[i]);
         lane->num_distinct += lane->entries[i]->position == CURVE_NOWHERE;
     }
     lane->num_distinct += blocks->num_held - blocks->num_full;

@@ -20,7 +20,7 @@
  * A request finds leading blocks only: those up to the first that is missing. But whoever used a
  * block used its parent as well and put the parent above it; from there it can only have moved up.
  * So if a block is in a pool its parent is too, and counting blocks that are present counts leading
- * runs. (Copies, the one exception to "the same stack", are in ghosts.h.)
+ * runs. (Copies, the one exception to "the same stack", leave ghosts.)
  *
  * Elements of the stack: full blocks by identity, and blocks that are never found (the part-filled
  * last one), which take their place as any other.
@@ -29,9 +29,66 @@
 #define QUIRE_CLI_CURVE_LANE_H
 
 #include "belady.h"
-#include "ghosts.h"
 #include "stack_distance.h"
-#include "table.h"
+
+/* ---- blocks by their identity ---------------------------------------------- */
+
+/* Where they stand in the stack, who used them last. Open addressing, 16 bytes a block, at most 3/4
+ * full; nothing is ever taken out. A block that the pool holds several times has an entry for each.
+ */
+#define CURVE_NOWHERE UINT32_MAX
+
+typedef struct curve_entry {
+    uint64_t key;            /* 0: free */
+    uint32_t position;       /* CURVE_NOWHERE: new, or no longer in the stack */
+    uint32_t last_user : 31; /* number of the request that held it last */
+    uint32_t has_more : 1;   /* the entry of the next key is in the stack too */
+} curve_entry;
+
+typedef struct curve_table {
+    curve_entry *entries;
+    uint64_t num_slots;
+    uint64_t num_used;
+} curve_table;
+
+/* ---- copies of a block that only larger pools hold ------------------------- */
+
+/* A prompt's last token is always computed. So where a prompt ends with its last block full and
+ * that block is cached, the block is computed again and the pool holds it twice; later requests
+ * find the copy that was cached first.
+ *
+ *      top                                       pools that hold D1: D1 moves to the top, D2
+ *       |   D2  copy                             stays and is of no use any more: a ghost
+ *       |   ..               a request uses D    pools that hold D2 alone: D2 moves
+ *       |   D1  cached first                     smaller pools: D is computed, on top
+ *
+ * So at D2's place there is something in the pools that held D1, and nothing in smaller ones. A
+ * ghost is a place and the smallest pool that it counts in. A block with b elements above it is in
+ * a pool of n blocks
+ *
+ *      if b + (ghosts above it that count in n) < n
+ *
+ * and then in all larger ones: a pool of n + 1 blocks always holds what a pool of n holds, in the
+ * same order, and one element more (whatever a request moves in both, the one element more stays
+ * one, though it may become another). Ghosts are rare, so they stand in a plain list by position,
+ * and a lookup below any of them costs time proportional to their number. */
+typedef struct curve_ghost {
+    uint32_t position;
+    uint32_t min_blocks; /* the smallest pool that it counts in */
+} curve_ghost;
+
+typedef struct curve_ghosts {
+    curve_ghost *list; /* by position */
+    uint32_t num_ghosts;
+    uint32_t room;
+} curve_ghosts;
+
+/* False: no memory. */
+bool curve_ghosts_add(curve_ghosts *ghosts, curve_ghost ghost);
+/* The smallest pool that holds the block at a position with so many elements above it. */
+uint32_t curve_ghosts_min_blocks(const curve_ghosts *ghosts, uint32_t position, uint32_t num_above);
+
+/* ---- lanes ----------------------------------------------------------------- */
 
 /* A request, or the part of it that is sampled. Keys are not 0, of different blocks different. */
 typedef struct curve_blocks {

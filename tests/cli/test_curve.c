@@ -157,7 +157,7 @@ static void test_ghosts(void **state)
     assert_int_equal(curve_ghosts_min_blocks(&ghosts, 15, 8), 10);
     assert_int_equal(curve_ghosts_min_blocks(&ghosts, 5, 7), 8);
     assert_int_equal(ghosts.list[0].position, 10);
-    curve_ghosts_free(&ghosts);
+    free(ghosts.list);
 }
 
 /* ---- Belady ---------------------------------------------------------------- */
