@@ -8,7 +8,6 @@
 #include "output/output.h"
 #include "output/progress.h"
 #include "replay/report.h"
-#include "sweep/report.h"
 #include "sweep/sweep.h"
 
 #include <errno.h>

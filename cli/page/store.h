@@ -148,7 +148,4 @@ static inline uint64_t page_us(double s)
     return s > 0 ? (uint64_t)(s * 1e6 + 0.5) : 0;
 }
 
-/* requests.c: gives back what they hold. */
-void page_sample_free(page_sample *sample);
-
 #endif

@@ -2,15 +2,13 @@
  *
  *      replay.c         the loop            tally.c   what is counted
  *      files.c   per-request table, decision log, trace for ui.perfetto.dev
- *      tiers.c   what lies behind the GPU's memory, where anything does
- *      swap.c    copies of preempted requests to host memory and back
+ *      tiers.c   what lies behind the GPU's memory: tiers, and swapped requests
  */
 #ifndef QUIRE_CLI_REPLAY_RUN_H
 #define QUIRE_CLI_REPLAY_RUN_H
 
 #include "replay.h"
 #include "tiers/run.h"
-#include "tiers/usage.h"
 #include "trace/id_set.h"
 
 enum { REPLAY_INTERVALS = 8, REPLAY_BATCHES = 2 };
@@ -150,8 +148,6 @@ double replay_next_job_s(replay *r);
 /* What all tiers have at that time, and what moved since they were last asked, into tier_steps.
  * NULL: there are none. */
 const page_tier_step *replay_look_at_tiers(replay *r, double time_s);
-
-/* ---- swap.c --------------------------------------------------------- */
 
 /* From the scheduler's own snapshot, while its tiers can be read. */
 void replay_note_swap(replay *r, const quire_snapshot *snapshot);

@@ -4,7 +4,7 @@
  */
 #include "page/pack.h"
 #include "page/viewer_page.h"
-#include "report.h"
+#include "sweep.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-#include "report.h"
 #include "options/nearest.h"
 #include "output/plot.h"
 #include "output/progress.h"
 #include "replay/verdict.h"
+#include "sweep.h"
 
 #include <stdlib.h>
 #include <string.h>

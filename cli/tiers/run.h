@@ -13,6 +13,28 @@
 #include "page/page.h"
 #include "tiers.h"
 
+/* ---- the blocks of a tier over time, and what moved ------------------------ */
+
+/* What is now holds until the next step: sums are blocks x seconds. */
+typedef struct tiers_usage {
+    quire_usage now;
+    quire_usage most;
+    double sum_empty;
+    double sum_cached;
+    double sum_active;
+    uint64_t hit_tokens; /* since the last step; the caller adds */
+    uint64_t num_in;     /* blocks, in all */
+    uint64_t num_out;
+} tiers_usage;
+
+/* What was lasted so long, and now it is this. What is new since the step before is returned. */
+page_tier_step tiers_usage_step(tiers_usage *u, double seconds, const quire_usage *now, uint64_t in,
+                                uint64_t out);
+/* After so much time in all. */
+void tiers_usage_fill(const tiers_usage *u, double seconds, tiers_tally *tally);
+
+/* ---- all tiers ------------------------------------------------------------- */
+
 typedef struct tiers_run tiers_run;
 
 typedef struct tiers_run_config {

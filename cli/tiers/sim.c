@@ -1,7 +1,7 @@
 #include "sim.h"
 
+#include "device.h"
 #include "output/failure.h"
-#include "queue.h"
 
 #include <stdlib.h>
 #include <string.h>
