@@ -11,10 +11,10 @@
  * quite; `quire time --calibrate` puts measured ones in their place.
  */
 #include "gpu.h"
+#include "options/nearest.h"
 #include "output/failure.h"
 #include "output/output.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -62,16 +62,6 @@ static const gpu_constants h200 = {
 
 /* ---- presets ------------------------------------------------------------- */
 
-/* "RTX 4090", "rtx-4090" and "rtx4090" are one name. */
-static void squeeze(const char *name, char *out, size_t capacity)
-{
-    size_t used = 0;
-    for (; *name && used + 1 < capacity; name++)
-        if (isalnum((unsigned char)*name))
-            out[used++] = (char)tolower((unsigned char)*name);
-    out[used] = '\0';
-}
-
 static void fill_in(const gpu_row *row, gpu *out)
 {
     const gpu_row *measured = &rows[0];
@@ -96,11 +86,11 @@ bool gpu_find(const char *name, gpu *out)
 {
     char wanted[64];
     char known[64];
-    squeeze(name, wanted, sizeof wanted);
+    squeeze_name(name, wanted, sizeof wanted);
     if (strcmp(wanted, "a100") == 0)
-        squeeze("A100-80G", wanted, sizeof wanted);
+        squeeze_name("A100-80G", wanted, sizeof wanted);
     for (int i = 0; i < NUM_ROWS; i++) {
-        squeeze(rows[i].name, known, sizeof known);
+        squeeze_name(rows[i].name, known, sizeof known);
         if (strcmp(wanted, known) == 0) {
             fill_in(&rows[i], out);
             return true;

@@ -9,7 +9,6 @@
 #include "options/nearest.h"
 #include "output/failure.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -29,15 +28,11 @@ static void drop_ending(char *name, const char *ending)
 static void squeeze_model_name(const char *name, char *out, size_t capacity)
 {
     const char *slash = strrchr(name, '/');
-    size_t used = 0;
     if (slash)
         name = slash + 1;
     if (strncasecmp(name, "meta-", 5) == 0)
         name += 5;
-    for (; *name && used + 1 < capacity; name++)
-        if (isalnum((unsigned char)*name))
-            out[used++] = (char)tolower((unsigned char)*name);
-    out[used] = '\0';
+    squeeze_name(name, out, capacity);
     drop_ending(out, "instruct");
     drop_ending(out, "it");
     drop_ending(out, "chat");

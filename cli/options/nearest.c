@@ -7,6 +7,7 @@
  */
 #include "nearest.h"
 
+#include <ctype.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -61,6 +62,15 @@ const char *nearest_name(const nearest *n)
 {
     size_t limit = strlen(n->word) / 3 + 1;
     return n->distance <= limit ? n->name : NULL;
+}
+
+void squeeze_name(const char *name, char *out, size_t capacity)
+{
+    size_t used = 0;
+    for (; *name && used + 1 < capacity; name++)
+        if (isalnum((unsigned char)*name))
+            out[used++] = (char)tolower((unsigned char)*name);
+    out[used] = '\0';
 }
 
 bool is_one_of(const char *word, const char *const *names)

@@ -20,6 +20,8 @@ typedef struct nearest {
 nearest nearest_to(const char *word);
 void nearest_offer(nearest *n, const char *name);
 const char *nearest_name(const nearest *n);
+/* Letters and digits alone, small: "RTX 4090", "rtx-4090" and "rtx4090" are one name. */
+void squeeze_name(const char *name, char *out, size_t capacity);
 /* Whether a word is one of the names, NULL at their end. */
 bool is_one_of(const char *word, const char *const *names);
 

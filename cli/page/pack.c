@@ -1,5 +1,6 @@
 #include "pack.h"
 
+#include <openssl/evp.h>
 #include <stdlib.h>
 
 enum { FIRST_CAPACITY = 1024, LONGEST_RUN = 129, LONGEST_LITERAL = 128 };
@@ -101,18 +102,13 @@ void pack_runs(pack *p, const unsigned char *bytes, size_t n)
 
 void pack_print(const pack *p, FILE *out)
 {
-    static const char LETTERS[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    enum { PART = 3 << 10 };
+    unsigned char text[PART / 3 * 4 + 1];
     putc('"', out);
-    for (size_t i = 0; i < p->size; i += 3) {
+    for (size_t i = 0; i < p->size; i += PART) {
         size_t left = p->size - i;
-        uint32_t three = (uint32_t)p->bytes[i] << 16;
-        three |= left > 1 ? (uint32_t)p->bytes[i + 1] << 8 : 0;
-        three |= left > 2 ? (uint32_t)p->bytes[i + 2] : 0;
-        putc(LETTERS[three >> 18], out);
-        putc(LETTERS[three >> 12 & 63], out);
-        putc(left > 1 ? LETTERS[three >> 6 & 63] : '=', out);
-        putc(left > 2 ? LETTERS[three & 63] : '=', out);
+        int n = EVP_EncodeBlock(text, p->bytes + i, left < PART ? (int)left : PART);
+        fwrite(text, 1, (size_t)n, out);
     }
     putc('"', out);
 }

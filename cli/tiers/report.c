@@ -1,7 +1,5 @@
 #include "replay/report.h"
 
-#include <string.h>
-
 static uint64_t loaded_tokens(const tiers_result *t)
 {
     uint64_t tokens = 0;
@@ -73,22 +71,11 @@ void tiers_report_print(FILE *out, const replay_result *r, uint64_t bytes_per_bl
 
 /* ---- for programs ------------------------------------------------------------ */
 
-/* "CPU" as a key: "cpu". */
-static void set_lower_case(json_t *o, const char *name, json_t *value)
-{
-    char key[16];
-    size_t n = strlen(name) < sizeof key - 1 ? strlen(name) : sizeof key - 1;
-    for (size_t i = 0; i < n; i++)
-        key[i] = (char)(name[i] | 0x20);
-    key[n] = '\0';
-    json_object_set_new(o, key, value);
-}
-
 static json_t *sources_json(const tiers_result *t)
 {
     json_t *o = json_pack("{s:o}", "gpu", report_integer(t->gpu_hit_tokens));
     for (uint32_t i = 0; i < t->num_tiers; i++)
-        set_lower_case(o, t->tiers[i].name, report_integer(t->tiers[i].hit_tokens));
+        json_object_set_new(o, t->tiers[i].label, report_integer(t->tiers[i].hit_tokens));
     json_object_set_new(o, "computed", report_integer(t->computed_tokens));
     return o;
 }
@@ -99,8 +86,8 @@ static json_t *rates_json(const replay_result *r)
     const tiers_result *t = &r->tiers;
     json_t *o = json_pack("{s:f}", "gpu", report_share(t->gpu_hit_tokens, r->prompt_tokens));
     for (uint32_t i = 0; i < t->num_tiers; i++)
-        set_lower_case(o, t->tiers[i].name,
-                       json_real(report_share(t->tiers[i].hit_tokens, r->prompt_tokens)));
+        json_object_set_new(o, t->tiers[i].label,
+                            json_real(report_share(t->tiers[i].hit_tokens, r->prompt_tokens)));
     return o;
 }
 
@@ -127,11 +114,9 @@ static json_t *tier_json(const tiers_tally *t, uint64_t bytes_per_block)
 void tiers_report_json(json_t *report, const replay_result *r, uint64_t bytes_per_block)
 {
     const tiers_result *t = &r->tiers;
-    json_t *list = json_array();
-    if (t->num_tiers == 0) {
-        json_decref(list);
+    if (t->num_tiers == 0)
         return;
-    }
+    json_t *list = json_array();
     for (uint32_t i = 0; i < t->num_tiers; i++)
         json_array_append_new(list, tier_json(&t->tiers[i], bytes_per_block));
     json_object_set_new(report, "hits_by_tier", sources_json(t));

@@ -598,6 +598,7 @@ void tiers_run_finish(tiers_run *t, double end_s, tiers_result *result)
     tiers_run_step(t, end_s); /* what that has changed took no time */
     for (uint32_t i = 0; i < result->num_tiers; i++) {
         result->tiers[i].name = tiers[i].name;
+        result->tiers[i].label = tiers_label(i == 0 ? TIERS_CPU : t->settings.lower[i - 1].kind);
         tiers_usage_fill(&t->usages[i], end_s, &result->tiers[i]);
     }
     quire_offload_get_stats(t->offload, &stats);

@@ -63,7 +63,8 @@ uint32_t tiers_describe(const tiers_settings *s, uint64_t block_bytes, page_tier
 /* ---- what came of it -------------------------------------------------------- */
 
 typedef struct tiers_tally {
-    const char *name; /* "CPU", "Peer", "File", "Redis" */
+    const char *name;  /* "CPU", "Peer", "File", "Redis" */
+    const char *label; /* "cpu", "peer", "file", "redis" */
     uint64_t total;
     quire_usage usage; /* at the end */
     quire_usage most;
