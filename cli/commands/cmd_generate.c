@@ -29,6 +29,12 @@ static struct {
 
 #define MOST_TOKENS 10000000
 
+/* clang-format off */
+#define SHAPE(name, member, argument, help, least, most, ...)                                      \
+    {name, OPTION_REAL, &o.shape.member, argument, help, .def = "depends on KIND", .min = least,   \
+     .max = most, __VA_ARGS__}
+/* clang-format on */
+
 static const option table[] = {
     {"seed", OPTION_U64, &o.seed, "N", "the same seed gives the same workload", .def = "1",
      .section = "Workload"},
@@ -44,32 +50,22 @@ static const option table[] = {
      .max = MOST_TOKENS},
     {"mix", OPTION_TEXT, &o.mix, "KIND=SHARE,...", "kinds and shares of arrivals, for mixed",
      .def = "chat=40,multi-turn=20,rag=15,code=10,agent=5,unique=10"},
-    {"head-tokens", OPTION_REAL, &o.shape.head_tokens, "N",
-     "length of the shared prefix: system prompt, tools, examples", .def = "depends on KIND",
-     .min = 0, .max = MOST_TOKENS, .section = "Shape of a request (mixed: of all kinds)"},
-    {"heads", OPTION_REAL, &o.shape.num_heads, "N", "number of different shared prefixes",
-     .def = "depends on KIND", .min = 1, .max = 65536},
-    {"document-tokens", OPTION_REAL, &o.shape.document_tokens, "N",
-     "mean length of a document; 0: no document", .def = "depends on KIND", .min = 0,
-     .max = MOST_TOKENS},
-    {"fresh", OPTION_REAL, &o.shape.fresh, "SHARE",
-     "share of requests with a document that no earlier request had", .def = "depends on KIND",
-     .min = 0, .max = 1},
-    {"user-tokens", OPTION_REAL, &o.shape.user_tokens, "N", "mean length of the first user message",
-     .def = "depends on KIND", .min = 1, .max = MOST_TOKENS},
-    {"more-tokens", OPTION_REAL, &o.shape.more_tokens, "N", "mean length that each later turn adds",
-     .def = "depends on KIND", .min = 1, .max = MOST_TOKENS},
-    {"output-tokens", OPTION_REAL, &o.shape.output_tokens, "N", "mean length of the output",
-     .def = "depends on KIND", .min = 1, .max = MOST_TOKENS},
-    {"min-turns", OPTION_REAL, &o.shape.min_turns, "N", "minimum turns of a session",
-     .def = "depends on KIND", .min = 1, .max = 1e6},
-    {"turns", OPTION_REAL, &o.shape.turns, "N", "mean turns of a session", .def = "depends on KIND",
-     .min = 1, .max = 1e6},
-    {"think-time", OPTION_REAL, &o.shape.think_s, "S", "mean seconds before a later turn",
-     .def = "depends on KIND", .min = 0, .max = 1e6},
-    {"spread", OPTION_REAL, &o.shape.spread, "SIGMA",
-     "standard deviation of the logarithm of lengths and think times; 0: all equal",
-     .def = "depends on KIND", .min = 0, .max = 4},
+    SHAPE("head-tokens", head_tokens, "N",
+          "length of the shared prefix: system prompt, tools, examples", 0, MOST_TOKENS,
+          .section = "Shape of a request (mixed: of all kinds)"),
+    SHAPE("heads", num_heads, "N", "number of different shared prefixes", 1, 65536),
+    SHAPE("document-tokens", document_tokens, "N", "mean length of a document; 0: no document", 0,
+          MOST_TOKENS),
+    SHAPE("fresh", fresh, "SHARE", "share of requests with a document that no earlier request had",
+          0, 1),
+    SHAPE("user-tokens", user_tokens, "N", "mean length of the first user message", 1, MOST_TOKENS),
+    SHAPE("more-tokens", more_tokens, "N", "mean length that each later turn adds", 1, MOST_TOKENS),
+    SHAPE("output-tokens", output_tokens, "N", "mean length of the output", 1, MOST_TOKENS),
+    SHAPE("min-turns", min_turns, "N", "minimum turns of a session", 1, 1e6),
+    SHAPE("turns", turns, "N", "mean turns of a session", 1, 1e6),
+    SHAPE("think-time", think_s, "S", "mean seconds before a later turn", 0, 1e6),
+    SHAPE("spread", spread, "SIGMA",
+          "standard deviation of the logarithm of lengths and think times; 0: all equal", 0, 4),
     {0}};
 
 static int kind_of(const char *name, size_t length)

@@ -65,82 +65,71 @@ extern const char *const engine_cache_dtypes[];
 enum { ENGINE_MAX_TOKENS = 1 << 30 }; /* the library's limit of a request and of a step */
 
 /* Rows of a table of options. */
-#define ENGINE_ROW(row_name, row_kind, row_value, row_argument, row_help, ...)                     \
-    {                                                                                              \
-        .name = row_name, .kind = row_kind, .value = &(row_value), .argument = row_argument,       \
-        .help = row_help, __VA_ARGS__                                                              \
-    }
-
-#define ENGINE_CONSTANT(row_name, row_value, row_argument, row_help, least)                        \
-    ENGINE_ROW(row_name, OPTION_REAL, row_value, row_argument, row_help, .def = "the GPU's",       \
-               .min = least)
+/* clang-format off */
+#define ENGINE_CONSTANT(e, name, member, argument, help, least)                                    \
+    {name, OPTION_REAL, &(e).constants.member, argument, help, .def = "the GPU's", .min = least}
 
 #define ENGINE_MODEL_OPTIONS(e)                                                                    \
-    ENGINE_ROW("model", OPTION_TEXT, (e).model, "NAME|FILE",                                       \
-               "preset, or a config.json of Hugging Face", .def = "llama-3.1-8b",                  \
-               .preset = shape_preset_name, .section = "Model and GPU"),                           \
-        ENGINE_ROW("gpu", OPTION_TEXT, (e).gpu, "NAME", "preset; quire plan --list shows them",    \
-                   .def = "H200", .preset = gpu_preset_name),                                      \
-        ENGINE_ROW("tp", OPTION_U32, (e).plan.tp, "N", "GPUs that share each layer", .def = "1",   \
-                   .min = 1, .max = 1024),                                                         \
-        ENGINE_ROW("quantization", OPTION_CHOICE, (e).quantization, "KIND",                        \
-                   "how the weights are stored", .def = "model", .choices = engine_quantizations), \
-        ENGINE_ROW("weight-bytes", OPTION_U64, (e).weight_bytes, "BYTES",                          \
-                   "size of all weights, for models whose weights cannot be counted",              \
-                   .def = "counted", .max = 1e15),                                                 \
-        ENGINE_ROW("kv-cache-dtype", OPTION_CHOICE, (e).plan.cache_dtype, "KIND",                  \
-                   "how keys and values are stored", .def = "auto",                                \
-                   .choices = engine_cache_dtypes),                                                \
-        ENGINE_ROW("gpu-memory", OPTION_U64, (e).gpu_memory, "BYTES", "memory of one GPU",         \
-                   .def = "the preset's", .min = 1, .max = 1e15),                                  \
-        ENGINE_ROW("gpu-flops", OPTION_REAL, (e).gpu_flops, "TFLOPS",                              \
-                   "peak rate in bfloat16; the time model is scaled by it", .def = "the preset's", \
-                   .min = 0.001),                                                                  \
-        ENGINE_ROW("gpu-bandwidth", OPTION_REAL, (e).gpu_bandwidth, "TB/S",                        \
-                   "bandwidth of its memory; the time model is scaled by it",                      \
-                   .def = "the preset's", .min = 0.001),                                           \
-        ENGINE_ROW("time-constants", OPTION_TEXT, (e).time_constants, "FILE",                      \
-                   "constants of the time model, as quire time --calibrate writes them",           \
-                   .section = "Time model"),                                                       \
-        ENGINE_CONSTANT("matmul-tflops", (e).constants.matmul_tflops, "TFLOPS",                    \
-                        "rate of matrix products", 0.001),                                         \
-        ENGINE_CONSTANT("attention-tflops", (e).constants.attention_tflops, "TFLOPS",              \
-                        "rate of attention", 0.001),                                               \
-        ENGINE_CONSTANT("weight-tbps", (e).constants.weight_tbps, "TB/S",                          \
-                        "rate at which weights are read", 0.0001),                                 \
-        ENGINE_CONSTANT("kv-tbps", (e).constants.kv_tbps, "TB/S",                                  \
-                        "rate at which keys, values and activations are moved", 0.0001),           \
-        ENGINE_CONSTANT("layer-us", (e).constants.layer_us, "US", "fixed cost of a layer", 0),     \
-        ENGINE_CONSTANT("activations", (e).constants.activations, "TIMES",                         \
-                        "how often activations are moved", 0),                                     \
-        ENGINE_CONSTANT("softness", (e).constants.softness, "P",                                   \
-                        "exponent of the soft maximum of compute and weights", 1),                 \
-        ENGINE_CONSTANT("step-ms", (e).constants.step_ms, "MS",                                    \
-                        "fixed cost of a step: the engine's own work", 0),                         \
-        ENGINE_CONSTANT("all-reduce-us", (e).constants.all_reduce_us, "US",                        \
-                        "fixed cost of an exchange between GPUs", 0),                              \
-        ENGINE_CONSTANT("link-gbps", (e).constants.link_gbps, "GB/S",                              \
-                        "rate of the links between GPUs, one direction", 0.001)
+    {"model", OPTION_TEXT, &(e).model, "NAME|FILE", "preset, or a config.json of Hugging Face",    \
+     .def = "llama-3.1-8b", .preset = shape_preset_name, .section = "Model and GPU"},              \
+    {"gpu", OPTION_TEXT, &(e).gpu, "NAME", "preset; quire plan --list shows them", .def = "H200",  \
+     .preset = gpu_preset_name},                                                                   \
+    {"tp", OPTION_U32, &(e).plan.tp, "N", "GPUs that share each layer", .def = "1", .min = 1,      \
+     .max = 1024},                                                                                 \
+    {"quantization", OPTION_CHOICE, &(e).quantization, "KIND", "how the weights are stored",       \
+     .def = "model", .choices = engine_quantizations},                                             \
+    {"weight-bytes", OPTION_U64, &(e).weight_bytes, "BYTES",                                       \
+     "size of all weights, for models whose weights cannot be counted", .def = "counted",          \
+     .max = 1e15},                                                                                 \
+    {"kv-cache-dtype", OPTION_CHOICE, &(e).plan.cache_dtype, "KIND",                               \
+     "how keys and values are stored", .def = "auto", .choices = engine_cache_dtypes},             \
+    {"gpu-memory", OPTION_U64, &(e).gpu_memory, "BYTES", "memory of one GPU",                      \
+     .def = "the preset's", .min = 1, .max = 1e15},                                                \
+    {"gpu-flops", OPTION_REAL, &(e).gpu_flops, "TFLOPS",                                           \
+     "peak rate in bfloat16; the time model is scaled by it", .def = "the preset's",               \
+     .min = 0.001},                                                                                \
+    {"gpu-bandwidth", OPTION_REAL, &(e).gpu_bandwidth, "TB/S",                                     \
+     "bandwidth of its memory; the time model is scaled by it", .def = "the preset's",             \
+     .min = 0.001},                                                                                \
+    {"time-constants", OPTION_TEXT, &(e).time_constants, "FILE",                                   \
+     "constants of the time model, as quire time --calibrate writes them",                         \
+     .section = "Time model"},                                                                     \
+    ENGINE_CONSTANT(e, "matmul-tflops", matmul_tflops, "TFLOPS", "rate of matrix products", 0.001),\
+    ENGINE_CONSTANT(e, "attention-tflops", attention_tflops, "TFLOPS", "rate of attention", 0.001),\
+    ENGINE_CONSTANT(e, "weight-tbps", weight_tbps, "TB/S",                                         \
+                    "rate at which weights are read", 0.0001),                                     \
+    ENGINE_CONSTANT(e, "kv-tbps", kv_tbps, "TB/S",                                                 \
+                    "rate at which keys, values and activations are moved", 0.0001),               \
+    ENGINE_CONSTANT(e, "layer-us", layer_us, "US", "fixed cost of a layer", 0),                    \
+    ENGINE_CONSTANT(e, "activations", activations, "TIMES", "how often activations are moved", 0), \
+    ENGINE_CONSTANT(e, "softness", softness, "P",                                                  \
+                    "exponent of the soft maximum of compute and weights", 1),                     \
+    ENGINE_CONSTANT(e, "step-ms", step_ms, "MS",                                                   \
+                    "fixed cost of a step: the engine's own work", 0),                             \
+    ENGINE_CONSTANT(e, "all-reduce-us", all_reduce_us, "US",                                       \
+                    "fixed cost of an exchange between GPUs", 0),                                  \
+    ENGINE_CONSTANT(e, "link-gbps", link_gbps, "GB/S",                                             \
+                    "rate of the links between GPUs, one direction", 0.001)
 
 #define ENGINE_PLAN_OPTIONS(e)                                                                     \
-    ENGINE_ROW("gpu-memory-utilization", OPTION_REAL, (e).plan.gpu_memory_utilization, "SHARE",    \
-               "share of the GPU's memory that the engine may take", .def = "0.9", .min = 0.01,    \
-               .max = 1, .section = "Memory"),                                                     \
-        ENGINE_ROW("block-size", OPTION_U32, (e).plan.block_size, "TOKENS", "tokens per block",    \
-                   .def = "16", .min = 1, .max = 65536),                                           \
-        ENGINE_ROW("max-model-len", OPTION_U32, (e).plan.max_model_len, "TOKENS",                  \
-                   "maximum tokens of a request", .def = "the model's, or what fits",              \
-                   .max = ENGINE_MAX_TOKENS),                                                      \
-        ENGINE_ROW("max-num-batched-tokens", OPTION_U32, (e).plan.max_num_batched_tokens,          \
-                   "TOKENS", "maximum tokens of a step", .def = "8192", .min = 1,                  \
-                   .max = ENGINE_MAX_TOKENS),                                                      \
-        ENGINE_ROW("max-num-seqs", OPTION_U32, (e).plan.max_num_seqs, "N",                         \
-                   "maximum requests of a step", .def = "256", .min = 1, .max = 1 << 20),          \
-        ENGINE_ROW("num-gpu-blocks", OPTION_U32, (e).plan.num_gpu_blocks, "N",                     \
-                   "blocks of the pool, the null block included, whatever the memory",             \
-                   .def = "from the memory", .max = QUIRE_MAX_BLOCKS),                             \
-        ENGINE_ROW("reserve-memory", OPTION_U64, (e).plan.reserve_bytes, "BYTES",                  \
-                   "kept for activations, graphs and the driver", .def = "estimated", .max = 1e15)
+    {"gpu-memory-utilization", OPTION_REAL, &(e).plan.gpu_memory_utilization, "SHARE",             \
+     "share of the GPU's memory that the engine may take", .def = "0.9", .min = 0.01, .max = 1,    \
+     .section = "Memory"},                                                                         \
+    {"block-size", OPTION_U32, &(e).plan.block_size, "TOKENS", "tokens per block", .def = "16",    \
+     .min = 1, .max = 65536},                                                                      \
+    {"max-model-len", OPTION_U32, &(e).plan.max_model_len, "TOKENS",                               \
+     "maximum tokens of a request", .def = "the model's, or what fits",                            \
+     .max = ENGINE_MAX_TOKENS},                                                                    \
+    {"max-num-batched-tokens", OPTION_U32, &(e).plan.max_num_batched_tokens, "TOKENS",             \
+     "maximum tokens of a step", .def = "8192", .min = 1, .max = ENGINE_MAX_TOKENS},               \
+    {"max-num-seqs", OPTION_U32, &(e).plan.max_num_seqs, "N", "maximum requests of a step",        \
+     .def = "256", .min = 1, .max = 1 << 20},                                                      \
+    {"num-gpu-blocks", OPTION_U32, &(e).plan.num_gpu_blocks, "N",                                  \
+     "blocks of the pool, the null block included, whatever the memory",                           \
+     .def = "from the memory", .max = QUIRE_MAX_BLOCKS},                                           \
+    {"reserve-memory", OPTION_U64, &(e).plan.reserve_bytes, "BYTES",                               \
+     "kept for activations, graphs and the driver", .def = "estimated", .max = 1e15}
+/* clang-format on */
 
 typedef struct engine_setup {
     shape shape;
