@@ -217,13 +217,6 @@ static int take_policies(void)
     return status;
 }
 
-static void add_given_sizes(row_list *list, uint32_t min_blocks)
-{
-    for (uint32_t i = 0; i < o.num_given; i++)
-        add_row(list, o.given[i],
-                o.given[i] < min_blocks ? "too small for the largest request" : "as given");
-}
-
 static void add_shares(row_list *list, const curve_totals *t)
 {
     static const int per_cent[] = {1, 2, 5, 10, 25, 50, 75, 90, 100};
@@ -234,13 +227,6 @@ static void add_shares(row_list *list, const curve_totals *t)
         if (size > t->min_blocks)
             add_row(list, size, NULL);
     }
-}
-
-/* Belady's bound and the policies take long: a curve that was stopped has only LRU's hits. */
-static void leave_out_bounds(void)
-{
-    o.report.has_belady = false;
-    memset(o.report.has_policy, 0, sizeof o.report.has_policy);
 }
 
 static int fill_policy(const curve *c, curve_row *row, uint32_t policy)
@@ -273,7 +259,8 @@ static int fill_row(const curve *c, row_list *list, uint32_t at)
     return status;
 }
 
-/* If a signal comes when some rows are complete, only these rows are shown. */
+/* If a signal comes when some rows are complete, only these rows are shown. Belady's bound and the
+ * policies take long: a curve that was stopped before has only LRU's hits. */
 static int fill_rows(const curve *c, row_list *list)
 {
     int status = 0;
@@ -287,20 +274,14 @@ static int fill_rows(const curve *c, row_list *list)
         list->num_rows = i - 1;
         return 0;
     }
-    leave_out_bounds();
+    o.report.has_belady = false;
+    memset(o.report.has_policy, 0, sizeof o.report.has_policy);
     for (i = 0; i < list->num_rows && status == 0; i++)
         status = fill_row(c, list, i);
     return status;
 }
 
 /* ---- reading --------------------------------------------------------------- */
-
-static uint32_t choose_block_size(const trace_request *first)
-{
-    if (o.report.block_size > 0)
-        return o.report.block_size;
-    return first->id_block_size > 0 ? first->id_block_size : DEFAULT_BLOCK_SIZE;
-}
 
 /* 0, or an exit status after a sentence. */
 static int read_trace(trace_reader *reader, curve **made)
@@ -310,7 +291,9 @@ static int read_trace(trace_reader *reader, curve **made)
     uint64_t n = 0;
     int more = trace_next(reader, &request);
     if (more == 1) {
-        o.report.block_size = choose_block_size(&request);
+        if (o.report.block_size == 0)
+            o.report.block_size =
+                request.id_block_size > 0 ? request.id_block_size : DEFAULT_BLOCK_SIZE;
         c = curve_open(&(curve_options){.block_size = o.report.block_size,
                                         .sample = o.report.sample,
                                         .has_belady = o.report.has_belady,
@@ -404,7 +387,10 @@ static int run(trace_reader *reader)
         list.num_rows = 0;
         add_shares(&list, &totals);
         status = plan_engine(&list, &block_bytes);
-        add_given_sizes(&list, totals.min_blocks);
+        for (uint32_t i = 0; i < o.num_given; i++)
+            add_row(&list, o.given[i],
+                    o.given[i] < totals.min_blocks ? "too small for the largest request"
+                                                   : "as given");
         if (status == 0)
             status = fill_rows(c, &list);
         progress_end(&work.line);

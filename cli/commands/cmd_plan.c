@@ -82,13 +82,6 @@ typedef struct size_row {
 
 enum { NUM_SIZES = 7, MIN_SIZE = 4, BLOCK_RECORD_BYTES = 80 };
 
-/* A last block is half full on average: (block size - 1) / 2 tokens of a request are lost. */
-static double mean_waste(uint32_t mean_tokens, uint32_t block_size)
-{
-    double lost = (block_size - 1) / 2.0;
-    return lost / (mean_tokens + lost);
-}
-
 static void fill_size_row(const engine_setup *setup, const plan_settings *settings,
                           uint32_t block_size, size_row *row)
 {
@@ -96,7 +89,9 @@ static void fill_size_row(const engine_setup *setup, const plan_settings *settin
     other.block_size = block_size;
     *row = (size_row){.block_size = block_size};
     row->fits = plan_num_blocks(&setup->shape, &setup->gpu, &other, &row->plan, NULL) == 0;
-    row->waste = mean_waste(o.mean_tokens, block_size);
+    double lost =
+        (block_size - 1) / 2.0; /* tokens of a last block, which is half full on average */
+    row->waste = lost / (o.mean_tokens + lost);
     row->hash_per_1000 = 1000.0 / block_size;
     row->tables_bytes = 4.0 * row->plan.num_groups * o.engine.plan.max_num_seqs *
                         ((double)o.mean_tokens / block_size + 1);

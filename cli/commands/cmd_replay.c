@@ -58,13 +58,6 @@ static void show_progress(void *user, const replay_progress *now)
 
 /* ---- the command --------------------------------------------------------------- */
 
-static int commit_outputs(const json_t *made_by)
-{
-    made_by_write_beside(&cmd_replay, made_by, o.csv.path);
-    made_by_write_beside(&cmd_replay, made_by, o.why.path);
-    return outputs_commit_for(&cmd_replay);
-}
-
 /* What the files say of the run, and the memory for it. */
 typedef struct description {
     json_t *made_by;
@@ -95,13 +88,6 @@ static void describe(const replay_setup *setup, description *d)
                           .num_tiers = num_tiers};
 }
 
-static void undescribe(description *d)
-{
-    json_decref(d->made_by);
-    free(d->made_by_text);
-    json_decref(d->options);
-}
-
 static int write_results(const replay_setup *setup, const description *d, replay_result *result)
 {
     report_subject subject = replay_subject(setup, d->made_by);
@@ -117,7 +103,11 @@ static int write_results(const replay_setup *setup, const description *d, replay
     if (is_whole && o.html.file != NULL)
         is_whole = page_write(setup->settings.page, o.html.file, text);
     free(text);
-    int status = is_whole ? commit_outputs(d->made_by)
+    if (is_whole) {
+        made_by_write_beside(&cmd_replay, d->made_by, o.csv.path);
+        made_by_write_beside(&cmd_replay, d->made_by, o.why.path);
+    }
+    int status = is_whole ? outputs_commit_for(&cmd_replay)
                           : command_failed(&cmd_replay, "not enough memory for the results");
     if (status == 0 && o.html.file != NULL && !o.quiet && o.html.file != stdout)
         printf("\nThe page: %s\n", o.html.path);
@@ -157,7 +147,9 @@ static int run(replay_setup *setup)
         replay_result_free(&result);
     }
     page_close(settings->page);
-    undescribe(&d);
+    json_decref(d.made_by);
+    free(d.made_by_text);
+    json_decref(d.options);
     return interrupt_status(status);
 }
 

@@ -100,13 +100,6 @@ static void fill_keys(const curve *c, const trace_request *request, uint32_t num
 
 /* ---- requests -------------------------------------------------------------- */
 
-static bool reserve_keys(curve *c, uint64_t wanted)
-{
-    return reserve(&c->keys, wanted, &c->keys_room, sizeof *c->keys) &&
-           reserve(&c->kept, wanted, &c->kept_room, sizeof *c->kept) &&
-           reserve(&c->lane_of, wanted, &c->lane_room, sizeof *c->lane_of);
-}
-
 /* The lane that keeps a block; CURVE_LANES: none does. */
 static uint8_t choose_lane(const curve *c, uint64_t key)
 {
@@ -148,7 +141,9 @@ bool curve_add(curve *c, const trace_request *request)
         .num_full = (uint32_t)(computed / block_size),
         .num_held = (uint32_t)((computed + block_size - 1) / block_size),
     };
-    if (!reserve_keys(c, blocks.num_held))
+    if (!reserve(&c->keys, blocks.num_held, &c->keys_room, sizeof *c->keys) ||
+        !reserve(&c->kept, blocks.num_held, &c->kept_room, sizeof *c->kept) ||
+        !reserve(&c->lane_of, blocks.num_held, &c->lane_room, sizeof *c->lane_of))
         return false;
     fill_keys(c, request, blocks.num_full);
     blocks.keys = c->keys;

@@ -49,12 +49,6 @@ static curve_entry *table_take(curve_table *table, uint64_t key)
     return entry;
 }
 
-/* Tells the processor that the key will be asked for. */
-static void table_expect(const curve_table *table, uint64_t key)
-{
-    __builtin_prefetch(&table->entries[home_of(table, key)], 1);
-}
-
 /* Of the next copy of the same block. */
 static uint64_t next_key(uint64_t key)
 {
@@ -250,7 +244,7 @@ bool curve_lane_add(curve_lane *lane, const curve_blocks *blocks)
     if (lane->has_belady && !belady_add_request(&lane->belady, blocks->num_held))
         return false;
     for (uint32_t i = 0; i < blocks->num_full; i++)
-        table_expect(&lane->table, blocks->keys[i]);
+        __builtin_prefetch(&lane->table.entries[home_of(&lane->table, blocks->keys[i])], 1);
     for (uint32_t i = 0; i < blocks->num_full; i++) {
         lane->entries[i] = table_take(&lane->table, blocks->keys[i]);
         lane->num_distinct += lane->entries[i]->position == CURVE_NOWHERE;

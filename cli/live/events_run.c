@@ -91,13 +91,6 @@ static bool must_explain(const follower *f)
     return !f->is_explained && (!has_come(f) || (asks && !has_answered(f)));
 }
 
-/* Whether the last batches came cannot be known when there is nobody to ask. */
-static void look_for_publisher(follower *f)
-{
-    if (f->settings->check && !f->has_all && has_come(f))
-        (void)events_probe(&f->settings->subscriber, false, f->gone);
-}
-
 /* ---- following --------------------------------------------------------------- */
 
 /* Takes in one delivery, if one comes. 0, 1 after a sentence; *has_one says whether. */
@@ -140,8 +133,9 @@ static int follow(follower *f)
     }
     if (status == 0 && !f->is_explained && !has_come(f))
         explain_silence(f);
-    if (status == 0)
-        look_for_publisher(f);
+    /* Whether the last batches came cannot be known when there is nobody to ask. */
+    if (status == 0 && s->check && !f->has_all && has_come(f))
+        (void)events_probe(&s->subscriber, false, f->gone);
     return status;
 }
 

@@ -105,18 +105,13 @@ void events_tally_faults(const events_tally *t, char text[FAULTS_BYTES])
         snprintf(text, FAULTS_BYTES, "no events received");
 }
 
-static double rate(uint64_t n, double seconds)
-{
-    return seconds > 0 ? (double)n / seconds : 0;
-}
-
 void events_tally_print(FILE *out, const events_tally *t, double seconds)
 {
     fprintf(out, "%s batches, of them %s replayed, and %s parts of the whole index, in %.1f s\n",
             report_number(events_tally_num_batches(t)), report_number(t->num_replayed),
             report_number(t->num_index), seconds);
     fprintf(out, "%s events, %.0f a second, %s bytes\n", report_number(t->num_events),
-            rate(t->num_events, seconds), report_number(t->num_bytes));
+            seconds > 0 ? (double)t->num_events / seconds : 0, report_number(t->num_bytes));
     fprintf(out, "  stored   %12s events %12s blocks\n", report_number(t->num_stored),
             report_number(t->num_stored_blocks));
     fprintf(out, "  removed  %12s events %12s blocks\n", report_number(t->num_removed),

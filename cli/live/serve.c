@@ -164,11 +164,6 @@ static int write_report(const server *s, replay_result *result)
  * that the publisher can follow. */
 enum { STEP_MS = 3, HOLD_MS = 20 };
 
-static bool owes_step(const server *s)
-{
-    return s->publisher != NULL && stats_of(s).is_whole == 0;
-}
-
 static void make_step(const server *s)
 {
     const quire_step *step;
@@ -184,7 +179,7 @@ static void hold(const server *s)
     if (!s->settings->quiet)
         fprintf(stderr, "The trace has ended; stop the server with Ctrl-C\n");
     do {
-        is_owed = owes_step(s);
+        is_owed = s->publisher != NULL && stats_of(s).is_whole == 0;
         if (is_owed)
             make_step(s);
     } while (interrupt_sleep((is_owed ? STEP_MS : HOLD_MS) * 1e-3));

@@ -267,14 +267,9 @@ void steps_free(steps_file *file)
 step_work steps_work(const time_model *model, const measured_step *step)
 {
     uint32_t new_tokens = step->num_tokens / step->batch;
-    step_work one = {0};
-    step_work_add(model, &one, new_tokens, step->context - new_tokens);
-    uint64_t n = step->batch;
-    return (step_work){.num_tokens = n * one.num_tokens,
-                       .num_requests = n,
-                       .prefill_pairs = n * one.prefill_pairs,
-                       .decode_pairs = n * one.decode_pairs,
-                       .kv_tokens = n * one.kv_tokens,
-                       .window_pairs = n * one.window_pairs,
-                       .window_kv_tokens = n * one.window_kv_tokens};
+    step_work work = {0};
+    step_work_add(model, &work, new_tokens, step->context - new_tokens);
+    for (size_t i = 0; i < sizeof work / sizeof(uint64_t); i++) /* it is nothing but sums */
+        ((uint64_t *)&work)[i] *= step->batch;
+    return work;
 }

@@ -134,12 +134,6 @@ static int set_number(const command *cmd, const option *opt, const char *text)
 
 /* ---- other values ------------------------------------------------------- */
 
-static void print_choices(FILE *out, const char *const *choices)
-{
-    for (size_t i = 0; choices[i]; i++)
-        fprintf(out, "%s%s", i == 0 ? "" : choices[i + 1] ? ", " : " or ", choices[i]);
-}
-
 static int set_choice(const command *cmd, const option *opt, const char *text)
 {
     for (int i = 0; opt->choices[i]; i++) {
@@ -150,7 +144,8 @@ static int set_choice(const command *cmd, const option *opt, const char *text)
     }
     fprintf(stderr, "quire %s: invalid value \"%s\" for --%s (expected ", cmd->name, text,
             opt->name);
-    print_choices(stderr, opt->choices);
+    for (size_t i = 0; opt->choices[i]; i++)
+        fprintf(stderr, "%s%s", i == 0 ? "" : opt->choices[i + 1] ? ", " : " or ", opt->choices[i]);
     fputs(")\n", stderr);
     return COMMAND_WRONG_CALL;
 }

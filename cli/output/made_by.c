@@ -13,12 +13,6 @@
 
 /* ---- options --------------------------------------------------------------- */
 
-/* A text begins with a digit: the default is a number, not a phrase such as "from the memory". */
-static bool is_digit(const char *text)
-{
-    return text != NULL && text[0] >= '0' && text[0] <= '9';
-}
-
 /* Results are written with 9 digits or more. A number that needs more digits is a text. */
 static json_t *real_json(double value)
 {
@@ -30,11 +24,6 @@ static json_t *real_json(double value)
     return json_string(text);
 }
 
-static json_t *text_json(const char *text)
-{
-    return text == NULL ? json_null() : json_string(text);
-}
-
 static json_t *list_json(const option_list *list)
 {
     json_t *array = json_array();
@@ -43,10 +32,12 @@ static json_t *list_json(const option_list *list)
     return array;
 }
 
-/* A number below the range, or 0 where the default is a phrase, stands for "not set". */
+/* A number below the range, or 0 where the default is a phrase such as "from the memory" (no digit
+ * begins it), stands for "not set". */
 static bool is_unset(const option *opt, double value)
 {
-    return value < opt->min || (value == 0 && opt->def != NULL && !is_digit(opt->def));
+    bool has_phrase = opt->def != NULL && !(opt->def[0] >= '0' && opt->def[0] <= '9');
+    return value < opt->min || (value == 0 && has_phrase);
 }
 
 json_t *option_json(const option *opt)
@@ -56,8 +47,10 @@ json_t *option_json(const option *opt)
     switch (opt->kind) {
     case OPTION_SWITCH:
         return json_boolean(*(const bool *)opt->value);
-    case OPTION_TEXT:
-        return text_json(*(const char *const *)opt->value);
+    case OPTION_TEXT: {
+        const char *text = *(const char *const *)opt->value;
+        return text == NULL ? json_null() : json_string(text);
+    }
     case OPTION_LIST:
         return list_json(opt->value);
     case OPTION_CHOICE:

@@ -36,19 +36,14 @@ void progress_begin(progress *p, bool is_wanted)
     *p = (progress){.is_on = is_wanted && is_terminal(stderr), .start_s = progress_clock()};
 }
 
-/* A line that is longer than the terminal is wide would not be replaced by the next one. */
-static int line_width(void)
-{
-    struct winsize size;
-    bool is_known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
-    return is_known ? size.ws_col - 1 : DEFAULT_WIDTH;
-}
-
 void progress_line(progress *p, const char *text)
 {
+    struct winsize size;
     if (!p->is_on)
         return;
-    p->width = line_width();
+    /* A line that is longer than the terminal is wide would not be replaced by the next one. */
+    bool is_known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    p->width = is_known ? size.ws_col - 1 : DEFAULT_WIDTH;
     p->is_shown = true;
     fprintf(stderr, "\r%-*.*s", p->width, p->width, text);
 }

@@ -161,12 +161,6 @@ static uint32_t num_waiting_inside(const replay_settings *s)
     return s->sched.max_num_seqs < seen ? seen : s->sched.max_num_seqs;
 }
 
-/* Those that load have a place beside those that run; of those that wait, lookahead sees some. */
-static uint32_t num_for_tiers(const replay_settings *s)
-{
-    return s->tiers.cpu_blocks == 0 ? 0 : s->sched.max_num_seqs + s->tiers.backlog;
-}
-
 /* ---- blocks that are kept after the end of a turn, for the next one ------------ */
 
 /* Requests whose blocks are kept at one time: when there are more, the first to expire goes. */
@@ -196,7 +190,9 @@ static int pin_blocks(replay *r, const trace_request *q, quire_req req)
 static int make_all(replay *r)
 {
     const replay_settings *s = r->settings;
-    r->max_requests = s->sched.max_num_seqs + num_waiting_inside(s) + num_for_tiers(s);
+    r->max_requests = s->sched.max_num_seqs + num_waiting_inside(s);
+    if (s->tiers.cpu_blocks > 0) /* those that load beside those that run, those lookahead sees */
+        r->max_requests += s->sched.max_num_seqs + s->tiers.backlog;
     r->max_flights = s->async_scheduling ? REPLAY_BATCHES : 1;
     if (open_trace(r) != 0)
         return -1;

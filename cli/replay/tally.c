@@ -92,13 +92,6 @@ static void count_losses(const replay *r, live *l)
     losses->not_ready += reachable - l->hit_tokens - evicted;
 }
 
-/* Losses are nothing but counts. */
-static void add_losses(replay_losses *sum, const replay_losses *of_one)
-{
-    for (size_t i = 0; i < sizeof *sum / sizeof(uint64_t); i++)
-        ((uint64_t *)sum)[i] += ((const uint64_t *)of_one)[i];
-}
-
 static void mark_computed(replay *r, const trace_request *q)
 {
     uint64_t id = 0;
@@ -191,7 +184,8 @@ void tally_first_token(replay *r, live *l)
     result->ideal_tokens += l->ideal_tokens;
     result->ideal_blocks += l->ideal_blocks;
     result->trace_blocks += l->trace_blocks;
-    add_losses(&result->losses, &l->losses);
+    for (size_t i = 0; i < sizeof l->losses / sizeof(uint64_t); i++) /* nothing but counts */
+        ((uint64_t *)&result->losses)[i] += ((const uint64_t *)&l->losses)[i];
     if (r->tiers != NULL)
         count_sources(r, l);
     distribution_add(&result->ttft_ms, (r->now_s - l->from->time_s) * 1e3);

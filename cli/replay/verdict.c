@@ -38,12 +38,6 @@ const char *verdict_time(double ms)
     return "-";
 }
 
-static bool is_overloaded(const replay_result *r)
-{
-    return r->waiting_at_last >= OVERLOAD_LEAST &&
-           (double)r->waiting_at_last > OVERLOAD_SHARE * (double)r->arrived;
-}
-
 static void describe(verdict *v, replay_result *r)
 {
     size_t room = sizeof v->text;
@@ -81,7 +75,9 @@ verdict verdict_of(replay_result *r)
     if (r->clock == REPLAY_CLOCK_TRACE && span_s > 0 && r->ttft_ms.count > 0) {
         v.arrive_per_s = (double)r->arrived / span_s;
         v.served_per_s = (double)r->ended_at_last / span_s;
-        v.state = is_overloaded(r) ? VERDICT_OVERLOADED
+        bool is_overloaded = r->waiting_at_last >= OVERLOAD_LEAST &&
+                             (double)r->waiting_at_last > OVERLOAD_SHARE * (double)r->arrived;
+        v.state = is_overloaded ? VERDICT_OVERLOADED
                   : distribution_percentile(&r->queue_ms, 0.95) >= QUEUED_FROM_MS ? VERDICT_QUEUED
                                                                                   : VERDICT_IN_TIME;
     }

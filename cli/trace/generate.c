@@ -107,11 +107,6 @@ static uint32_t fit(const maker *m, uint64_t used, uint32_t num_tokens)
     return num_tokens < left ? num_tokens : (uint32_t)left;
 }
 
-static double draw_gap(maker *m, double mean)
-{
-    return -mean * log(draw_share(m));
-}
-
 /* min_turns, and behind each as many more as a coin allows. */
 static uint32_t draw_turns(maker *m, const generate_shape *shape)
 {
@@ -262,7 +257,7 @@ bool generate(const generate_options *options, generate_writer *writer)
     fprintf(m.out, "}\n");
     while (m.num_requests < options->num_requests) {
         make_arrival(&m);
-        m.now_s += draw_gap(&m, 1 / options->rate);
+        m.now_s -= 1 / options->rate * log(draw_share(&m));
     }
     free(m.past);
     return true;

@@ -127,12 +127,6 @@ static const trace_field fields[] = {
     {"id_block_size", TRACE_FIELD_U64, offsetof(row, id_block_size)},
     {0}};
 
-static trace_outcome read_row(trace_reader *reader, row *r)
-{
-    *r = (row){.time_s = -1, .think_s = -1, .pin_s = -1, .num_output_tokens = -1};
-    return trace_next_object(reader, fields, take_other, r);
-}
-
 /* ---- a row becomes a request ----------------------------------------------- */
 
 static void check_row(trace_reader *reader, row *r, const trace_known *session)
@@ -201,7 +195,8 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
     row r;
     trace_outcome outcome;
     do {
-        outcome = read_row(reader, &r);
+        r = (row){.time_s = -1, .think_s = -1, .pin_s = -1, .num_output_tokens = -1};
+        outcome = trace_next_object(reader, fields, take_other, &r);
     } while (outcome == TRACE_OK && r.is_header);
     if (outcome != TRACE_OK)
         return outcome;
