@@ -158,25 +158,16 @@ static uint64_t one_size;
 static const option size_option = {"sizes", OPTION_U64, &one_size,       "BLOCKS",
                                    "",      .min = 1,   .max = INT32_MAX};
 
-/* Reads --sizes into sizes; 0, or an exit status. */
-static int read_sizes(const value_list *texts, uint64_t *sizes)
-{
-    int status = 0;
-    for (uint32_t i = 0; i < texts->num_values && status == 0; i++) {
-        status = option_set(&cmd_curve, &size_option, texts->values[i]);
-        sizes[i] = one_size;
-    }
-    return status;
-}
-
 static int take_sizes(void)
 {
     value_list texts = {0};
     int status = o.sizes != NULL ? value_list_read(&cmd_curve, &size_option, o.sizes, &texts) : 0;
     if (status == 0 && texts.num_values > MAX_SIZES)
         status = command_error(&cmd_curve, "too many values for --sizes (at most %d)", MAX_SIZES);
-    if (status == 0)
-        status = read_sizes(&texts, o.given);
+    for (uint32_t i = 0; i < texts.num_values && status == 0; i++) {
+        status = option_set(&cmd_curve, &size_option, texts.values[i]);
+        o.given[i] = one_size;
+    }
     o.num_given = texts.num_values;
     value_list_free(&texts);
     return status;

@@ -82,10 +82,10 @@ typedef struct size_row {
 
 enum { NUM_SIZES = 7, MIN_SIZE = 4, BLOCK_RECORD_BYTES = 80 };
 
-static void fill_size_row(const engine_setup *setup, const plan_settings *settings,
-                          uint32_t block_size, size_row *row)
+static void fill_size_row(const engine_setup *setup, uint32_t block_size, size_row *row)
 {
-    plan_settings other = *settings;
+    plan_settings other = o.engine.plan;
+    other.num_gpu_blocks = 0;
     other.block_size = block_size;
     *row = (size_row){.block_size = block_size};
     row->fits = plan_num_blocks(&setup->shape, &setup->gpu, &other, &row->plan, NULL) == 0;
@@ -96,14 +96,6 @@ static void fill_size_row(const engine_setup *setup, const plan_settings *settin
     row->tables_bytes = 4.0 * row->plan.num_groups * o.engine.plan.max_num_seqs *
                         ((double)o.mean_tokens / block_size + 1);
     row->pool_bytes = (double)BLOCK_RECORD_BYTES * row->plan.num_blocks;
-}
-
-static void fill_size_rows(const engine_setup *setup, size_row rows[NUM_SIZES])
-{
-    plan_settings settings = o.engine.plan;
-    settings.num_gpu_blocks = 0;
-    for (uint32_t i = 0; i < NUM_SIZES; i++)
-        fill_size_row(setup, &settings, (uint32_t)MIN_SIZE << i, &rows[i]);
 }
 
 static void print_sizes(const size_row rows[NUM_SIZES])
@@ -369,7 +361,8 @@ static int run_plan(void)
         quire_plan_destroy(plan);
         return status;
     }
-    fill_size_rows(&setup, rows);
+    for (uint32_t i = 0; i < NUM_SIZES; i++)
+        fill_size_row(&setup, (uint32_t)MIN_SIZE << i, &rows[i]);
     if (o.json) {
         print_json(&setup, &result, &choices, rows);
     } else {

@@ -4,13 +4,6 @@
 
 #define MOST (UINT32_C(1) << 30)
 
-void belady_free(belady_log *log)
-{
-    free(log->requests);
-    free(log->runs);
-    *log = (belady_log){0};
-}
-
 bool belady_add_request(belady_log *log, uint32_t num_held)
 {
     belady_request request = {.num_held = num_held};

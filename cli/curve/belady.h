@@ -33,6 +33,7 @@ typedef struct belady_request {
     uint32_t first_run; /* plus 1; 0: none */
 } belady_request;
 
+/* All zero is an empty log; both arrays are to be freed. */
 typedef struct belady_log {
     belady_request *requests;
     belady_run *runs;
@@ -41,9 +42,6 @@ typedef struct belady_log {
     uint32_t num_runs;
     uint32_t runs_room;
 } belady_log;
-
-/* All zero is an empty log. */
-void belady_free(belady_log *log);
 
 /* The next request; it gets the number log->num_requests had. False: no memory, or too many; so is
  * the next. */

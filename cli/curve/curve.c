@@ -41,7 +41,8 @@ void curve_close(curve *c)
         return;
     for (uint32_t i = 0; i < c->num_lanes; i++)
         curve_lane_free(&c->lanes[i]);
-    policy_log_free(&c->log);
+    free(c->log.requests);
+    free(c->log.keys);
     free(c->keys);
     free(c->kept);
     free(c->lane_of);

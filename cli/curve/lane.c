@@ -109,7 +109,8 @@ void curve_lane_free(curve_lane *lane)
     free(lane->table.entries);
     free(lane->ghosts.list);
     free(lane->leaving.list);
-    belady_free(&lane->belady);
+    free(lane->belady.requests);
+    free(lane->belady.runs);
     free(lane->hits);
     free(lane->entries);
     *lane = (curve_lane){0};
@@ -144,14 +145,6 @@ static bool reserve_hits(curve_lane *lane)
     for (uint64_t i = before; i < lane->hits_room; i++)
         lane->hits[i] = 0;
     return true;
-}
-
-static bool reserve_all(curve_lane *lane, const curve_blocks *blocks)
-{
-    /* Twice: a block may get an entry for a copy of it. */
-    return reserve(&lane->entries, blocks->num_full, &lane->entries_room, sizeof *lane->entries) &&
-           table_reserve(&lane->table, 2 * (uint64_t)blocks->num_full) &&
-           reserve_stack(lane, blocks->num_held) && reserve_hits(lane);
 }
 
 /* ---- lookups --------------------------------------------------------------- */
@@ -217,15 +210,6 @@ static void take_out(curve_lane *lane, curve_entry *entry)
     }
 }
 
-/* Ghosts stay where the copies were. */
-static bool leave_ghosts(curve_lane *lane)
-{
-    for (uint32_t i = 0; i < lane->leaving.num_ghosts; i++)
-        if (!curve_ghosts_add(&lane->ghosts, lane->leaving.list[i]))
-            return false;
-    return true;
-}
-
 /* A block that was not looked up is computed, whether there is one or not. */
 static void put_on_top(curve_lane *lane, curve_entry *entry)
 {
@@ -239,7 +223,10 @@ static void put_on_top(curve_lane *lane, curve_entry *entry)
 
 bool curve_lane_add(curve_lane *lane, const curve_blocks *blocks)
 {
-    if (!reserve_all(lane, blocks))
+    /* Twice in the table: a block may get an entry for a copy of it. */
+    if (!reserve(&lane->entries, blocks->num_full, &lane->entries_room, sizeof *lane->entries) ||
+        !table_reserve(&lane->table, 2 * (uint64_t)blocks->num_full) ||
+        !reserve_stack(lane, blocks->num_held) || !reserve_hits(lane))
         return false;
     if (lane->has_belady && !belady_add_request(&lane->belady, blocks->num_held))
         return false;
@@ -254,8 +241,9 @@ bool curve_lane_add(curve_lane *lane, const curve_blocks *blocks)
         return false;
     for (uint32_t i = 0; i < blocks->num_lookups; i++)
         take_out(lane, lane->entries[i]);
-    if (!leave_ghosts(lane))
-        return false;
+    for (uint32_t i = 0; i < lane->leaving.num_ghosts; i++) /* they stay where the copies were */
+        if (!curve_ghosts_add(&lane->ghosts, lane->leaving.list[i]))
+            return false;
     for (uint32_t i = blocks->num_full; i < blocks->num_held; i++)
         stack_push(&lane->stack);
     for (uint32_t i = blocks->num_full; i-- > 0;) {

@@ -2,13 +2,6 @@
 
 #include "output/grown.h"
 
-void policy_log_free(policy_log *log)
-{
-    free(log->requests);
-    free(log->keys);
-    *log = (policy_log){0};
-}
-
 bool policy_log_add(policy_log *log, const curve_blocks *blocks)
 {
     if (!reserve(&log->keys, log->num_keys + blocks->num_full, &log->keys_room,

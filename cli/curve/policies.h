@@ -27,6 +27,7 @@ typedef struct policy_request {
     uint32_t num_held;
 } policy_request;
 
+/* All zero is an empty log; both arrays are to be freed. */
 typedef struct policy_log {
     policy_request *requests;
     uint64_t *keys; /* of full blocks */
@@ -36,8 +37,6 @@ typedef struct policy_log {
     uint64_t keys_room;
 } policy_log;
 
-/* All zero is an empty log. */
-void policy_log_free(policy_log *log);
 /* False: no memory. */
 bool policy_log_add(policy_log *log, const curve_blocks *blocks);
 

@@ -419,15 +419,6 @@ static void scan_ways(gpu_rig *rig, FILE *out, unsigned ways, const char *title)
     scan_row(rig, out, "copy engine, loop", plan);
 }
 
-/* Prints the tables as they come. */
-static void gpu_scan(gpu_rig *rig, FILE *out)
-{
-    (void)gpu_rig_plain(rig, GPU_LOADS | GPU_STORES); /* warms up */
-    scan_ways(rig, out, GPU_LOADS, "host to GPU");
-    scan_ways(rig, out, GPU_STORES, "GPU to host");
-    scan_ways(rig, out, GPU_LOADS | GPU_STORES, "both at once");
-}
-
 /* ---- all of it ---- */
 
 int gpu_bench_run(const gpu_bench_options *options)
@@ -438,7 +429,10 @@ int gpu_bench_run(const gpu_bench_options *options)
         return 1;
     b.rig.case_seconds = options->seconds / NUM_CASES;
     if (options->scan) {
-        gpu_scan(&b.rig, stdout);
+        (void)gpu_rig_plain(&b.rig, GPU_LOADS | GPU_STORES); /* warms up */
+        scan_ways(&b.rig, stdout, GPU_LOADS, "host to GPU");
+        scan_ways(&b.rig, stdout, GPU_STORES, "GPU to host");
+        scan_ways(&b.rig, stdout, GPU_LOADS | GPU_STORES, "both at once");
     } else {
         measure_limits(&b);
         measure_scattered(&b);

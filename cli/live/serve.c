@@ -131,14 +131,6 @@ static void show_line(void *user, const replay_progress *now)
 
 /* ---- the end ----------------------------------------------------------------- */
 
-static int write_json_file(const server *s, const char *text)
-{
-    if (s->settings->json.file == NULL)
-        return 0;
-    fprintf(s->settings->json.file, "%s\n", text);
-    return outputs_commit() == 0 ? 0 : command_failed(s->cmd, "--json: %s", failure());
-}
-
 static int write_report(const server *s, replay_result *result)
 {
     json_t *record = replay_made_by(s->cmd, s->setup, NULL);
@@ -154,7 +146,11 @@ static int write_report(const server *s, replay_result *result)
             fprintf(s->out, "The trace was replayed %s times\n", report_number(result->rounds));
         fflush(s->out);
     }
-    int status = write_json_file(s, text);
+    int status = 0;
+    if (s->settings->json.file != NULL) {
+        fprintf(s->settings->json.file, "%s\n", text);
+        status = outputs_commit() == 0 ? 0 : command_failed(s->cmd, "--json: %s", failure());
+    }
     free(text);
     return status;
 }

@@ -139,20 +139,11 @@ static void set_count(json_t *values, const char *name, uint64_t number)
     json_object_set_new(values, name, json_integer((json_int_t)number));
 }
 
-static void set_swap(json_t *values, const swap_settings *swap)
-{
-    if (swap->num_blocks == 0)
-        return;
-    set_count(values, "swap-blocks", swap->num_blocks);
-    json_object_set_new(values, "swap-setup-cost", json_real((double)swap->setup_ns * 1e-3));
-    json_object_set_new(values, "swap-cost", json_real((double)swap->block_ns * 1e-3));
-    json_object_set_new(values, "recompute-cost", json_real((double)swap->token_ns * 1e-3));
-}
-
 /* By the names of the options that leave these to the program. */
 static json_t *resolved(const replay_setup *setup)
 {
     const plan_result *plan = &setup->plan_result;
+    const swap_settings *swap = &setup->settings.swap;
     gpu_constants constants = setup->engine.gpu.constants;
     json_t *values = json_object();
     set_count(values, "num-gpu-blocks", plan->num_blocks);
@@ -162,7 +153,12 @@ static json_t *resolved(const replay_setup *setup)
     set_count(values, "weight-bytes", plan->weight_bytes * setup->engine.tp);
     if (setup->settings.tiers.cpu_blocks > 0)
         set_count(values, "cpu-blocks", setup->settings.tiers.cpu_blocks);
-    set_swap(values, &setup->settings.swap);
+    if (swap->num_blocks > 0) {
+        set_count(values, "swap-blocks", swap->num_blocks);
+        json_object_set_new(values, "swap-setup-cost", json_real((double)swap->setup_ns * 1e-3));
+        json_object_set_new(values, "swap-cost", json_real((double)swap->block_ns * 1e-3));
+        json_object_set_new(values, "recompute-cost", json_real((double)swap->token_ns * 1e-3));
+    }
     json_object_set_new(values, "gpu-flops", json_real(setup->engine.gpu.bf16_tflops));
     json_object_set_new(values, "gpu-bandwidth", json_real(setup->engine.gpu.bandwidth_tbps));
     for (uint32_t i = 0; gpu_constant_name(i) != NULL; i++) {

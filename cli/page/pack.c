@@ -5,19 +5,6 @@
 
 enum { FIRST_CAPACITY = 1024, LONGEST_RUN = 129, LONGEST_LITERAL = 128 };
 
-void pack_clear(pack *p)
-{
-    p->size = 0;
-    p->last = 0;
-    p->num_waiting = 0;
-}
-
-void pack_free(pack *p)
-{
-    free(p->bytes);
-    *p = (pack){0};
-}
-
 static void pack_byte(pack *p, unsigned char byte)
 {
     if (p->size == p->capacity) {
@@ -42,7 +29,8 @@ void pack_number(pack *p, uint64_t number)
     pack_byte(p, (unsigned char)number);
 }
 
-void pack_end(pack *p)
+/* The difference that came last, as often as it came. */
+static void write_waiting(pack *p)
 {
     if (p->num_waiting > 2) {
         pack_number(p, 2 * p->waiting + 1);
@@ -59,7 +47,7 @@ void pack_from(pack *p, uint64_t number, uint64_t expected)
     bool is_less = number < expected;
     uint64_t difference = is_less ? 2 * (expected - number) - 1 : 2 * (number - expected);
     if (p->num_waiting > 0 && difference != p->waiting)
-        pack_end(p);
+        write_waiting(p);
     p->waiting = difference;
     p->num_waiting++;
 }
@@ -100,10 +88,11 @@ void pack_runs(pack *p, const unsigned char *bytes, size_t n)
 
 /* ---- as text --------------------------------------------------------------- */
 
-void pack_print(const pack *p, FILE *out)
+void pack_print(pack *p, FILE *out)
 {
     enum { PART = 3 << 10 };
     unsigned char text[PART / 3 * 4 + 1];
+    write_waiting(p);
     putc('"', out);
     for (size_t i = 0; i < p->size; i += PART) {
         size_t left = p->size - i;
@@ -111,6 +100,8 @@ void pack_print(const pack *p, FILE *out)
         fwrite(text, 1, (size_t)n, out);
     }
     putc('"', out);
+    p->size = 0;
+    p->last = 0;
 }
 
 void pack_print_json(const char *json, FILE *out)

@@ -18,7 +18,7 @@
 #include <stdio.h>
 
 typedef struct pack {
-    unsigned char *bytes;
+    unsigned char *bytes; /* to be freed */
     size_t size;
     size_t capacity;
     uint64_t last;    /* of pack_next */
@@ -27,19 +27,15 @@ typedef struct pack {
     bool is_failed;
 } pack;
 
-void pack_clear(pack *p); /* keeps its memory */
-void pack_free(pack *p);
-
 void pack_number(pack *p, uint64_t number);                  /* 7 bits a byte, low ones first */
 void pack_next(pack *p, uint64_t number);                    /* as difference to the one before */
 void pack_from(pack *p, uint64_t number, uint64_t expected); /* to another one */
-void pack_end(pack *p); /* after the last pack_next or pack_from of a column */
 /* Runs of equal bytes: behind c < 128 stand c + 1 bytes as they are; behind c >= 128 one byte that
  * comes c - 126 times. */
 void pack_runs(pack *p, const unsigned char *bytes, size_t n);
 
-/* As a JSON string, with quotes. */
-void pack_print(const pack *p, FILE *out);
+/* As a JSON string, with quotes; the pack is empty then, and keeps its memory. */
+void pack_print(pack *p, FILE *out);
 /* JSON that is there already; NULL: null. No '<' comes out, so that no text can end the element it
  * is in. */
 void pack_print_json(const char *json, FILE *out);

@@ -11,15 +11,6 @@ static char *copy_text(const char *text)
     return text != NULL ? strdup(text) : NULL;
 }
 
-static void copy_tiers(page *p, const page_meta *meta)
-{
-    for (uint32_t i = 0; i < meta->num_tiers && i < PAGE_MAX_TIERS; i++) {
-        p->tiers[i].name = copy_text(meta->tiers[i].name);
-        p->tiers[i].total = meta->tiers[i].total;
-        p->num_tiers++;
-    }
-}
-
 page *page_open(const page_meta *meta)
 {
     page *p = calloc(1, sizeof *p);
@@ -32,7 +23,11 @@ page *page_open(const page_meta *meta)
     p->block_size = meta->block_size;
     p->bytes_per_block = meta->bytes_per_block;
     p->options = json_incref(meta->options);
-    copy_tiers(p, meta);
+    for (uint32_t i = 0; i < meta->num_tiers && i < PAGE_MAX_TIERS; i++) {
+        p->tiers[i].name = copy_text(meta->tiers[i].name);
+        p->tiers[i].total = meta->tiers[i].total;
+        p->num_tiers++;
+    }
     p->num_series = NUM_SERIES + TIER_SERIES * p->num_tiers;
     p->row_bytes = sizeof(page_row) + p->num_series * sizeof(page_stat);
     p->max_rows = meta->max_rows > 0 ? (meta->max_rows + 1) / 2 * 2 : PAGE_MAX_ROWS;

@@ -54,9 +54,7 @@ static void number(page_output *out, const char *name, uint64_t value)
 static void column(page_output *out, const char *name)
 {
     key(out, name);
-    pack_end(&out->column);
     pack_print(&out->column, out->file);
-    pack_clear(&out->column);
 }
 
 /* ---- meta ------------------------------------------------------------------ */
@@ -359,6 +357,6 @@ bool page_write(const page *p, FILE *file, const char *report)
 {
     page_output out = {.file = file};
     bool is_whole = write_all(p, &out, report);
-    pack_free(&out.column);
+    free(out.column.bytes);
     return is_whole;
 }

@@ -114,16 +114,6 @@ static void print_loss(FILE *out, const char *name, uint64_t tokens, uint64_t al
                 report_number(tokens));
 }
 
-/* An infinite pool finds whole blocks, and one token of a prompt is always computed. */
-static void print_reachable(FILE *out, const replay_result *r)
-{
-    uint64_t lost = r->losses.partial + r->losses.last_token;
-    fprintf(out,
-            "  reachable       %6.2f %% of tokens: whole blocks, the last token computed, as an "
-            "infinite pool\n",
-            100 * report_share(r->ideal_tokens - lost, r->prompt_tokens));
-}
-
 static void print_hits(FILE *out, const replay_result *r)
 {
     loss list[NUM_LOSSES];
@@ -142,7 +132,12 @@ static void print_hits(FILE *out, const replay_result *r)
         fprintf(out, "  ideal           %6.2f %% of the trace's own blocks (%s of %s)\n",
                 100 * report_ideal_rate(r), report_number(r->ideal_blocks),
                 report_number(r->trace_blocks));
-    print_reachable(out, r);
+    /* An infinite pool finds whole blocks, and one token of a prompt is always computed. */
+    uint64_t lost = r->losses.partial + r->losses.last_token;
+    fprintf(out,
+            "  reachable       %6.2f %% of tokens: whole blocks, the last token computed, as an "
+            "infinite pool\n",
+            100 * report_share(r->ideal_tokens - lost, r->prompt_tokens));
     fprintf(out, "  ideal           %6.2f %% of tokens, with an infinite cache; of that:\n",
             100 * report_share(r->ideal_tokens, r->prompt_tokens));
     print_loss(out, "hits", r->hit_tokens - r->losses.beyond, r->prompt_tokens);

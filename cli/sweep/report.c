@@ -50,19 +50,12 @@ static const column_group groups[] = {
     {{"prefix-window"}, {{"overtaking", "overtook", 1, 0}}},
 };
 
-static bool has_axis(const sweep *s, const char *name)
-{
-    for (uint32_t i = 0; i < s->num_axes; i++)
-        if (strcmp(s->axes[i].option->name, name) == 0)
-            return true;
-    return false;
-}
-
 static bool has_group(const sweep *s, const column_group *group)
 {
     for (uint32_t i = 0; i < GROUP_AXES && group->axes[i] != NULL; i++)
-        if (has_axis(s, group->axes[i]))
-            return true;
+        for (uint32_t a = 0; a < s->num_axes; a++)
+            if (strcmp(s->axes[a].option->name, group->axes[i]) == 0)
+                return true;
     return false;
 }
 
@@ -360,19 +353,14 @@ static json_t *run_object(const sweep *s, uint32_t point)
     return run;
 }
 
-static json_t *report_object(const sweep *s)
+bool sweep_report_json(FILE *out, const sweep *s)
 {
     json_t *runs = json_array();
     for (uint32_t i = 0; runs != NULL && i < s->num_points; i++)
         json_array_append_new(runs, run_object(s, i));
-    return json_pack("{s:s, s:s, s:o, s:o, s:O?}", "trace", s->trace, "ended_by",
-                     s->stopped != NULL ? s->stopped : "trace", "axes", axes_object(s), "runs",
-                     runs, "made_by", s->made_by);
-}
-
-bool sweep_report_json(FILE *out, const sweep *s)
-{
-    json_t *object = report_object(s);
+    json_t *object = json_pack("{s:s, s:s, s:o, s:o, s:O?}", "trace", s->trace, "ended_by",
+                               s->stopped != NULL ? s->stopped : "trace", "axes", axes_object(s),
+                               "runs", runs, "made_by", s->made_by);
     bool ok =
         object != NULL && json_dumpf(object, out, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) == 0;
     fputc('\n', out);

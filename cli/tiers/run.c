@@ -276,14 +276,6 @@ static int make_offload(tiers_run *t)
     return err;
 }
 
-static bool make_notes(tiers_run *t)
-{
-    const quire_sched_config *sched = t->config.sched;
-    t->max_step_tokens = sched->max_num_batched_tokens;
-    t->notes = calloc(sched->max_requests, sizeof *t->notes);
-    return t->notes != NULL;
-}
-
 tiers_run *tiers_run_open(const tiers_run_config *config)
 {
     tiers_run *t = calloc(1, sizeof *t);
@@ -292,7 +284,9 @@ tiers_run *tiers_run_open(const tiers_run_config *config)
         return NULL;
     t->settings = *config->settings;
     t->config = *config;
-    bool ok = make_notes(t) && make_device(t);
+    t->max_step_tokens = config->sched->max_num_batched_tokens;
+    t->notes = calloc(config->sched->max_requests, sizeof *t->notes);
+    bool ok = t->notes != NULL && make_device(t);
     if (ok && t->settings.is_real)
         ok = tiers_real_open(&t->real, config, &t->device);
     for (uint32_t i = 0; ok && i < t->settings.num_lower; i++)

@@ -312,14 +312,6 @@ static trace_outcome open_entry(trace_reader *reader)
     return TRACE_OK;
 }
 
-static void leave_entry(trace_reader *reader)
-{
-    state *st = reader->state;
-    scan_leave(&st->document.scan);
-    st->left = st->document.scan.limit;
-    st->is_inside_entry = false;
-}
-
 /* The next session, from the next file where this one is at its end. A file that is no JSON spoils
  * only itself. */
 static trace_outcome next_session(trace_reader *reader)
@@ -339,7 +331,9 @@ static trace_outcome next_session(trace_reader *reader)
         bool is_over = outcome == TRACE_END || outcome == TRACE_BROKEN;
         if (!st->is_tar || !is_over || input_error(reader->in) != NULL)
             return outcome;
-        leave_entry(reader);
+        scan_leave(&st->document.scan);
+        st->left = st->document.scan.limit;
+        st->is_inside_entry = false;
         if (outcome == TRACE_BROKEN)
             return TRACE_BAD;
     }
