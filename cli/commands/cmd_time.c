@@ -159,20 +159,15 @@ static void print_json_rows(const steps_file *file, const double *ms)
     printf("}\n");
 }
 
-static void print_constants(gpu_constants before, gpu_constants after)
-{
-    printf("%-18s %12s %12s\n", "constant", "before", "fitted");
-    for (uint32_t i = 0; gpu_constant_name(i); i++)
-        printf("%-18s %12.5g %12.5g\n", gpu_constant_name(i), *gpu_constant(&before, i),
-               *gpu_constant(&after, i));
-}
-
 static int fit_constants(engine_setup *setup, const steps_file *file, double *ms)
 {
     gpu_constants before = setup->gpu.constants;
     if (!calibrate(file, &setup->gpu, o.engine.plan.tp, setup->cache_dtype))
         return command_error(&cmd_time, "%s: contains no measured step", o.calibrate);
-    print_constants(before, setup->gpu.constants);
+    printf("%-18s %12s %12s\n", "constant", "before", "fitted");
+    for (uint32_t i = 0; gpu_constant_name(i); i++)
+        printf("%-18s %12.5g %12.5g\n", gpu_constant_name(i), *gpu_constant(&before, i),
+               *gpu_constant(&setup->gpu.constants, i));
     steps_predict(file, &setup->gpu, o.engine.plan.tp, setup->cache_dtype, ms);
     print_errors(file, ms);
     if (file->num_shapes == 1)

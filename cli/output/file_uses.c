@@ -70,14 +70,6 @@ static const char *name_of(const file_use *use, char name[NAME_BYTES])
     return name;
 }
 
-static int refuse(const command *cmd, const file_use *a, const file_use *b)
-{
-    char first[NAME_BYTES];
-    char second[NAME_BYTES];
-    return command_error(cmd, "%s (%s) and %s (%s) are the same file", name_of(a, first), a->path,
-                         name_of(b, second), b->path);
-}
-
 static bool is_standard(const file_use *use)
 {
     return strcmp(use->path, "-") == 0;
@@ -89,6 +81,8 @@ static int check_output(const file_uses *all, uint32_t at)
     const file_use *use = &all->uses[at];
     file_target target;
     file_target other;
+    char first[NAME_BYTES];
+    char second[NAME_BYTES];
     bool is_known = find(use, &target) && keeps_bytes(&target);
     for (uint32_t i = 0; i < all->num_uses; i++) {
         const file_use *it = &all->uses[i];
@@ -98,7 +92,8 @@ static int check_output(const file_uses *all, uint32_t at)
         if (!is_same && is_known && find(it, &other))
             is_same = file_target_is_same(&target, &other);
         if (is_same)
-            return refuse(all->cmd, use, it);
+            return command_error(all->cmd, "%s (%s) and %s (%s) are the same file",
+                                 name_of(use, first), use->path, name_of(it, second), it->path);
     }
     return 0;
 }

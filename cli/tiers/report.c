@@ -1,13 +1,5 @@
 #include "replay/report.h"
 
-static uint64_t loaded_tokens(const tiers_result *t)
-{
-    uint64_t tokens = 0;
-    for (uint32_t i = 0; i < t->num_tiers; i++)
-        tokens += t->tiers[i].hit_tokens;
-    return tokens;
-}
-
 /* ---- for people ------------------------------------------------------------- */
 
 static void print_source(FILE *out, const char *name, uint64_t tokens, uint64_t all)
@@ -71,26 +63,6 @@ void tiers_report_print(FILE *out, const replay_result *r, uint64_t bytes_per_bl
 
 /* ---- for programs ------------------------------------------------------------ */
 
-static json_t *sources_json(const tiers_result *t)
-{
-    json_t *o = json_pack("{s:o}", "gpu", report_integer(t->gpu_hit_tokens));
-    for (uint32_t i = 0; i < t->num_tiers; i++)
-        json_object_set_new(o, t->tiers[i].label, report_integer(t->tiers[i].hit_tokens));
-    json_object_set_new(o, "computed", report_integer(t->computed_tokens));
-    return o;
-}
-
-/* The same as shares of all prompt tokens. */
-static json_t *rates_json(const replay_result *r)
-{
-    const tiers_result *t = &r->tiers;
-    json_t *o = json_pack("{s:f}", "gpu", report_share(t->gpu_hit_tokens, r->prompt_tokens));
-    for (uint32_t i = 0; i < t->num_tiers; i++)
-        json_object_set_new(o, t->tiers[i].label,
-                            json_real(report_share(t->tiers[i].hit_tokens, r->prompt_tokens)));
-    return o;
-}
-
 static json_t *tier_json(const tiers_tally *t, uint64_t bytes_per_block)
 {
     json_t *o = json_pack("{s:s,s:o,s:o,s:o,s:o,s:f,s:f,s:f}", "tier", t->name, "blocks",
@@ -117,13 +89,23 @@ void tiers_report_json(json_t *report, const replay_result *r, uint64_t bytes_pe
     if (t->num_tiers == 0)
         return;
     json_t *list = json_array();
-    for (uint32_t i = 0; i < t->num_tiers; i++)
-        json_array_append_new(list, tier_json(&t->tiers[i], bytes_per_block));
-    json_object_set_new(report, "hits_by_tier", sources_json(t));
-    json_object_set_new(report, "tier_hit_rate", rates_json(r));
+    json_t *hits = json_pack("{s:o}", "gpu", report_integer(t->gpu_hit_tokens));
+    json_t *rates = json_pack("{s:f}", "gpu", report_share(t->gpu_hit_tokens, r->prompt_tokens));
+    uint64_t loaded_tokens = 0;
+    for (uint32_t i = 0; i < t->num_tiers; i++) {
+        const tiers_tally *tier = &t->tiers[i];
+        json_array_append_new(list, tier_json(tier, bytes_per_block));
+        json_object_set_new(hits, tier->label, report_integer(tier->hit_tokens));
+        json_object_set_new(rates, tier->label,
+                            json_real(report_share(tier->hit_tokens, r->prompt_tokens)));
+        loaded_tokens += tier->hit_tokens;
+    }
+    json_object_set_new(hits, "computed", report_integer(t->computed_tokens));
+    json_object_set_new(report, "hits_by_tier", hits);
+    json_object_set_new(report, "tier_hit_rate", rates);
     json_object_set_new(report, "tier_time",
                         json_pack("{s:o,s:f,s:f,s:f,s:o,s:o}", "loaded_tokens",
-                                  report_integer(loaded_tokens(t)), "recompute_s", t->recompute_s,
+                                  report_integer(loaded_tokens), "recompute_s", t->recompute_s,
                                   "wait_s", t->wait_s, "saved_s", t->recompute_s - t->wait_s,
                                   "failed_loads", report_integer(t->failed_loads), "wrong_blocks",
                                   report_integer(t->wrong_blocks)));
