@@ -316,16 +316,6 @@ static int read_trace(trace_reader *reader, curve **made)
 
 /* ---- files ----------------------------------------------------------------- */
 
-static int write_files(const curve_report *report)
-{
-    if (o.json.file != NULL && !curve_report_json(o.json.file, report) && !ferror(o.json.file))
-        return command_failed(&cmd_curve, "--json: not enough memory");
-    if (o.csv.file != NULL)
-        curve_report_csv(o.csv.file, report);
-    made_by_write_beside(&cmd_curve, o.report.made_by, o.csv.path);
-    return outputs_commit_for(&cmd_curve);
-}
-
 static int report(const curve *c, const row_list *list, uint64_t block_bytes, bool has_contents)
 {
     curve_report *r = &o.report;
@@ -338,7 +328,12 @@ static int report(const curve *c, const row_list *list, uint64_t block_bytes, bo
     r->has_contents = has_contents;
     if (o.json.file != stdout && o.csv.file != stdout)
         curve_report_print(stdout, r);
-    return write_files(r);
+    if (o.json.file != NULL && !curve_report_json(o.json.file, r) && !ferror(o.json.file))
+        return command_failed(&cmd_curve, "--json: not enough memory");
+    if (o.csv.file != NULL)
+        curve_report_csv(o.csv.file, r);
+    made_by_write_beside(&cmd_curve, r->made_by, o.csv.path);
+    return outputs_commit_for(&cmd_curve);
 }
 
 /* ---- the command ----------------------------------------------------------- */

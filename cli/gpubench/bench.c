@@ -328,8 +328,6 @@ static void measure_tables(bench *b)
     quire_cuda_tables_close(tables);
 }
 
-/* ---- all of it ------------------------------------------------------------- */
-
 static void print_head(const bench *b)
 {
     const quire_cuda_info *info = quire_cuda_get_info(b->rig.cuda);
@@ -419,7 +417,7 @@ static void scan_ways(gpu_rig *rig, FILE *out, unsigned ways, const char *title)
     scan_row(rig, out, "copy engine, loop", plan);
 }
 
-/* ---- all of it ---- */
+/* ---- all of it ------------------------------------------------------------- */
 
 int gpu_bench_run(const gpu_bench_options *options)
 {

@@ -258,15 +258,6 @@ static int take_argument(command *cmd, const char *text)
     return 0;
 }
 
-static int check_files(const command *cmd)
-{
-    file_uses all = {.cmd = cmd};
-    file_uses_add_command(&all);
-    int status = file_uses_check(&all);
-    file_uses_free(&all);
-    return status;
-}
-
 int command_parse(command *cmd, int argc, char **argv)
 {
     bool only_arguments = false;
@@ -289,7 +280,10 @@ int command_parse(command *cmd, int argc, char **argv)
         if (status != 0)
             return status + 1;
     }
-    int status = check_files(cmd);
+    file_uses all = {.cmd = cmd};
+    file_uses_add_command(&all);
+    int status = file_uses_check(&all);
+    file_uses_free(&all);
     return status == 0 ? 0 : status + 1;
 }
 

@@ -45,18 +45,13 @@ static const quire_tier_key *gather(tiers_sim *sim, const quire_tier_job *job, u
     return sim->keys;
 }
 
-/* The same for what is stored. A prefix without its head is of no use, so that should be evicted
- * last: policies that take keys as they come get the last one first. */
-static void gather_stores(tiers_sim *sim, const quire_tier_io *ios, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        sim->keys[i] = ios[sim->takes_in_order ? n - 1 - i : i].key;
-}
-
+/* A prefix without its head is of no use, so that should be evicted last: policies that take keys as
+ * they come get the last one first. */
 static void prepare_store(tiers_sim *sim, quire_tier_io *ios, uint32_t n)
 {
     uint32_t num_evicted = 0;
-    gather_stores(sim, ios, n);
+    for (uint32_t i = 0; i < n; i++)
+        sim->keys[i] = ios[sim->takes_in_order ? n - 1 - i : i].key;
     int err = quire_slots_prepare_store(sim->slots, sim->keys, n, sim->places, sim->is_new, NULL,
                                         &num_evicted);
     if (err != QUIRE_OK && n > 1) { /* not all of them: the first, as far as there is room */
@@ -91,14 +86,6 @@ static void prepare_load(tiers_sim *sim, quire_tier_io *ios, const quire_tier_ke
     }
 }
 
-static void prepare_remove(tiers_sim *sim, quire_tier_io *ios, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        ios[i].status = quire_slots_remove(sim->slots, &ios[i].key) == QUIRE_OK
-                            ? QUIRE_TIER_DONE
-                            : QUIRE_TIER_MISSING;
-}
-
 static void sim_prepare(void *self, quire_tier_job *job)
 {
     tiers_sim *sim = self;
@@ -111,8 +98,10 @@ static void sim_prepare(void *self, quire_tier_job *job)
             prepare_store(sim, ios, n);
         else if (job->op == QUIRE_TIER_LOAD)
             prepare_load(sim, ios, keys, n);
-        else if (job->op == QUIRE_TIER_REMOVE)
-            prepare_remove(sim, ios, n);
+        for (uint32_t i = 0; job->op == QUIRE_TIER_REMOVE && i < n; i++)
+            ios[i].status = quire_slots_remove(sim->slots, &keys[i]) == QUIRE_OK
+                                ? QUIRE_TIER_DONE
+                                : QUIRE_TIER_MISSING;
     }
 }
 
