@@ -235,11 +235,6 @@ void tally_cost(replay *r, replay_cost cost)
 
 /* ---- steps ----------------------------------------------------------------- */
 
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* What there was lasted until then; now there are these blocks. */
 static void tally_usage(replay *r, double until_s, const quire_usage *now)
 {
@@ -272,15 +267,15 @@ void tally_step(replay *r, double start_s, double end_s)
     tally_usage(r, start_s, &s->blocks);
     r->num_pinned = s->num_pinned_blocks;
     r->num_swapped = r->settings->swap.num_blocks - s->num_free_swap_blocks;
-    result->swap.most_blocks = larger(result->swap.most_blocks, r->num_swapped);
-    result->most_pinned = larger(result->most_pinned, s->num_pinned_blocks);
+    result->swap.most_blocks = larger_of(result->swap.most_blocks, r->num_swapped);
+    result->most_pinned = larger_of(result->most_pinned, s->num_pinned_blocks);
     result->overtaking += s->num_overtaking;
     if (s->num_waiting > result->max_waiting) {
         result->max_waiting = s->num_waiting;
         result->max_waiting_s = start_s;
     }
     tally_arrived(r, start_s);
-    result->max_running = (uint32_t)larger(result->max_running, s->num_running);
+    result->max_running = (uint32_t)larger_of(result->max_running, s->num_running);
     if (s->num_tokens == 0)
         return;
     if (r->tiers != NULL || r->settings->swap.num_blocks > 0)

@@ -45,8 +45,8 @@ static const quire_tier_key *gather(tiers_sim *sim, const quire_tier_job *job, u
     return sim->keys;
 }
 
-/* A prefix without its head is of no use, so that should be evicted last: policies that take keys as
- * they come get the last one first. */
+/* A prefix without its head is of no use, so that should be evicted last: policies that take keys
+ * as they come get the last one first. */
 static void prepare_store(tiers_sim *sim, quire_tier_io *ios, uint32_t n)
 {
     uint32_t num_evicted = 0;
