@@ -6,28 +6,14 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-static void write_sentence(int status, const char *format, va_list values)
-{
-    char sentence[QR_SENTENCE_BYTES];
-    (void)vsnprintf(sentence, sizeof sentence, format, values);
-    (void)quire_refuse(status, sentence);
-}
-
-void qr_say(const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    write_sentence(QUIRE_OK, format, values);
-    va_end(values);
-}
-
 int qr_fail(int status, const char *format, ...)
 {
+    char sentence[QR_SENTENCE_BYTES];
     va_list values;
     va_start(values, format);
-    write_sentence(status, format, values);
+    (void)vsnprintf(sentence, sizeof sentence, format, values);
     va_end(values);
-    return status;
+    return quire_refuse(status, sentence);
 }
 
 int qr_fail_plain(int status, const char *what)
@@ -35,15 +21,6 @@ int qr_fail_plain(int status, const char *what)
     if (quire_refusal()[0] == 0)
         qr_say("%s: %s", what, quire_strerror(status));
     return status;
-}
-
-int qr_refuse(const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    write_sentence(QUIRE_E_CONFIG, format, values);
-    va_end(values);
-    return QUIRE_E_CONFIG;
 }
 
 int qr_refuse_in(int status, const char *format, ...)

@@ -25,10 +25,11 @@ static inline void qr_refuse_clear(void)
 {
     (void)quire_refuse(QUIRE_OK, "");
 }
-/* Sets the sentence. */
-void qr_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The same, and returns the status. */
+/* Sets the sentence and returns the status. */
 int qr_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same alone; and with the status of a config. */
+#define qr_say(...)    ((void)qr_fail(QUIRE_OK, __VA_ARGS__))
+#define qr_refuse(...) qr_fail(QUIRE_E_CONFIG, __VA_ARGS__)
 /* The status's own sentence, where there is no other yet. */
 int qr_fail_plain(int status, const char *what);
 
@@ -52,8 +53,6 @@ int qr_refuse_opening(void *ours, size_t our_size, const void *callers, const vo
                       const quire_allocator *allocator, const char *what);
 /* QUIRE_OK or QUIRE_E_CONFIG. */
 int qr_refuse_fields(const qr_field *fields, size_t count);
-/* Always QUIRE_E_CONFIG. */
-int qr_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Gives the status back. */
 int qr_refuse_in(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
