@@ -141,7 +141,7 @@ uint32_t quire_monitor_get_steps(const quire_monitor *m, uint64_t after, quire_m
     if (size == sizeof *steps && !is_last)
         return qr_monitor_get_steps(m, after, steps, capacity);
     if (is_last)
-        return capacity > 0 && qr_monitor_last_step(m, &own) == QUIRE_OK &&
+        return capacity > 0 && qr_monitor_last_step(m, &own) > 0 &&
                qr_struct_out(steps, &own, sizeof own) == QUIRE_OK;
     for (; n < capacity && qr_monitor_get_steps(m, after, &own, 1) == 1; n++) {
         unsigned char *to = (unsigned char *)steps + n * size;

@@ -52,7 +52,7 @@ bool qr_maps_add(qr_maps *maps, uint32_t tier, const quire_pool *pool)
 static void begin_map(qr_pool_map *map, uint64_t step)
 {
     map->first_step = step;
-    map->place = qr_versions_begin(&map->versions);
+    map->place = (uint32_t)(qr_versions_begin(&map->versions) % QR_VERSIONS);
     map->cell = 0;
     map->cell_end = map->cell_blocks;
     map->counts = 0;
@@ -97,9 +97,7 @@ static bool draw_part(qr_pool_map *map, uint64_t step, bool is_after_update, uin
         return false;
     const uint64_t head[QR_MAP_HEAD] = {map->first_step, step << 1 | is_after_update,
                                         (uint64_t)map->tier << 32 | map->num_blocks};
-    for (uint32_t i = 0; i < QR_MAP_HEAD; i++)
-        atomic_store_explicit(&map->words[(size_t)map->place * MAP_WORDS + i], head[i],
-                              QR_FEED_STORE);
+    qr_words_put(map->words + (size_t)map->place * MAP_WORDS, head, QR_MAP_HEAD);
     qr_versions_end(&map->versions);
     map->drawn = map->sums;
     map->next = 0;
@@ -179,6 +177,6 @@ bool qr_maps_get(const qr_maps *maps, uint32_t i, uint32_t *tier, quire_block_ma
         if (seen == 0)
             return false;
         copy_map(from->words + (seen - 1) % QR_VERSIONS * MAP_WORDS, tier, map, cells);
-    } while (!qr_versions_is_whole(&from->versions, seen));
+    } while (!qr_versions_is_whole(&from->versions, seen - 1, QR_VERSIONS));
     return true;
 }

@@ -134,8 +134,7 @@ int qr_monitor_init(quire_monitor *m, const quire_monitor_config *c, const qr_mo
     qr_maps_init(&m->maps);
     if (c->map_ms > 0)
         (void)qr_maps_add(&m->maps, 0, pool); /* the first one: there is room */
-    atomic_init(&m->steps_claimed, 0);
-    atomic_init(&m->steps_visible, 0);
+    qr_versions_init(&m->step_versions);
     atomic_init(&m->num_walks_asked, 0);
     atomic_init(&m->num_unfinished, 0);
     atomic_init(&m->num_late_reads, 0);
@@ -317,18 +316,14 @@ void qr_monitor_end_batch(quire_monitor *m)
 
 uint64_t qr_monitor_claim_step(quire_monitor *m)
 {
-    uint64_t count = atomic_load_explicit(&m->steps_visible, memory_order_relaxed);
-    atomic_store_explicit(&m->steps_claimed, count + 1, memory_order_relaxed);
-    qr_feed_fence_after_claim();
-    return count & m->steps_mask;
+    return qr_versions_begin(&m->step_versions) & m->steps_mask;
 }
 
 void qr_monitor_add_step(quire_monitor *m, const quire_monitor_step *step)
 {
-    uint64_t count = atomic_load_explicit(&m->steps_visible, memory_order_relaxed);
     _Atomic uint64_t *to = m->steps + qr_monitor_claim_step(m) * m->step_words;
     qr_words_put(to, step, m->step_words);
-    atomic_store_explicit(&m->steps_visible, count + 1, memory_order_release);
+    qr_versions_end(&m->step_versions);
 }
 
 /* Step number `count` since the monitor was made; false when it was overwritten meanwhile. */
@@ -337,48 +332,39 @@ static bool read_step(const quire_monitor *m, uint64_t count, quire_monitor_step
     const _Atomic uint64_t *from = m->steps + (count & m->steps_mask) * m->step_words;
     uint64_t words[QR_STEP_WORDS] = {0};
     qr_words_take(from, words, m->step_words);
-    qr_feed_fence_before_check();
-    uint64_t claimed = atomic_load_explicit(&m->steps_claimed, memory_order_relaxed);
     memcpy(step, words, sizeof *step);
-    return claimed - count <= m->steps_mask + 1;
+    return qr_versions_is_whole(&m->step_versions, count, m->steps_mask + 1);
 }
 
-/* The last one; returns how many there have been, 0: none. */
-static uint64_t read_last(const quire_monitor *m, quire_monitor_step *step)
+uint64_t qr_monitor_last_step(const quire_monitor *m, quire_monitor_step *step)
 {
     uint64_t visible;
     do
-        visible = atomic_load_explicit(&m->steps_visible, memory_order_acquire);
+        visible = qr_versions_seen(&m->step_versions);
     while (visible > 0 && !read_step(m, visible - 1, step));
     return visible;
-}
-
-int qr_monitor_last_step(const quire_monitor *m, quire_monitor_step *step)
-{
-    return read_last(m, step) > 0 ? QUIRE_OK : QUIRE_MISS;
 }
 
 int qr_monitor_get_names(const quire_monitor *m, uint64_t step, quire_step_names *names,
                          quire_name *list)
 {
     quire_monitor_step last;
-    uint64_t visible = read_last(m, &last);
+    uint64_t visible = qr_monitor_last_step(m, &last);
     if (visible == 0 || step > last.step || last.step - step >= visible)
         return QUIRE_MISS;
     uint64_t count = visible - 1 - (last.step - step); /* steps follow each other */
     qr_names_get(&m->names, count & m->steps_mask, names, list);
-    qr_feed_fence_before_check();
-    uint64_t claimed = atomic_load_explicit(&m->steps_claimed, memory_order_relaxed);
-    return claimed - count <= m->steps_mask + 1 && names->step == step ? QUIRE_OK : QUIRE_MISS;
+    bool is_whole = qr_versions_is_whole(&m->step_versions, count, m->steps_mask + 1);
+    return is_whole && names->step == step ? QUIRE_OK : QUIRE_MISS;
 }
 
 uint32_t qr_monitor_get_steps(const quire_monitor *m, uint64_t after, quire_monitor_step *steps,
                               uint32_t capacity)
 {
     quire_monitor_step last = QUIRE_MONITOR_STEP_INIT;
-    if (qr_monitor_last_step(m, &last) != QUIRE_OK || last.step <= after)
+    if (qr_monitor_last_step(m, &last) == 0 || last.step <= after)
         return 0;
-    uint64_t visible = atomic_load_explicit(&m->steps_visible, memory_order_acquire);
+    uint64_t visible = qr_versions_seen(&m->step_versions);
     uint64_t kept =
         visible < m->steps_mask ? visible : m->steps_mask; /* one may be in the making */
     uint64_t count = visible - kept;

@@ -72,8 +72,7 @@ struct quire_monitor {
     qr_names names; /* of the same steps */
     qr_maps maps;
     uint64_t update_ns;
-    _Alignas(64) _Atomic uint64_t steps_claimed;
-    _Atomic uint64_t steps_visible;
+    qr_versions step_versions; /* of steps and names */
 };
 
 #define QR_MONITOR_MAGIC UINT32_C(0x514d4f4e) /* "QMON" */
@@ -111,7 +110,8 @@ void qr_monitor_add_step(quire_monitor *monitor, const quire_monitor_step *step)
 uint64_t qr_monitor_claim_step(quire_monitor *monitor);
 
 /* Any thread. */
-int qr_monitor_last_step(const quire_monitor *monitor, quire_monitor_step *step);
+/* The last step; how many there have been. 0: none. */
+uint64_t qr_monitor_last_step(const quire_monitor *monitor, quire_monitor_step *step);
 uint32_t qr_monitor_get_steps(const quire_monitor *monitor, uint64_t after,
                               quire_monitor_step *steps, uint32_t capacity);
 int qr_monitor_get_names(const quire_monitor *monitor, uint64_t step, quire_step_names *names,

@@ -1,6 +1,7 @@
 #include "obs/tiers.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 /* All that a tier has besides its names is numbers of one word each, one after the other. */
@@ -23,9 +24,7 @@ void qr_tiers_init(qr_tiers *t)
 
 static void copy_name(char *to, const char *from)
 {
-    size_t len = from == NULL ? 0 : strnlen(from, QR_TIER_NAME_BYTES - 1);
-    memcpy(to, from == NULL ? "" : from, len);
-    to[len] = 0;
+    (void)snprintf(to, QR_TIER_NAME_BYTES, "%s", from == NULL ? "" : from);
 }
 
 static bool has_name(const qr_tiers *t, uint32_t count, const char *name)
@@ -42,14 +41,9 @@ static void set_name(qr_tiers *t, uint32_t tier, const char *name)
     char base[QR_TIER_NAME_BYTES];
     copy_name(base, name);
     copy_name(t->names[tier], base);
-    for (uint32_t n = 2; has_name(t, tier, t->names[tier]); n++) {
-        size_t most = QR_TIER_NAME_BYTES - 3; /* "_", a digit, zero: no more than 8 tiers */
-        size_t len = strnlen(base, most);
-        memcpy(t->names[tier], base, len);
-        t->names[tier][len] = '_';
-        t->names[tier][len + 1] = (char)('0' + n);
-        t->names[tier][len + 2] = 0;
-    }
+    int most = QR_TIER_NAME_BYTES - 3; /* "_", a digit, zero: no more than 8 tiers */
+    for (uint32_t n = 2; has_name(t, tier, t->names[tier]); n++)
+        (void)snprintf(t->names[tier], QR_TIER_NAME_BYTES, "%.*s_%u", most, base, n);
 }
 
 /* ---- versions -------------------------------------------------------------- */
@@ -63,7 +57,7 @@ void qr_tiers_set(qr_tiers *t, const quire_tier_usage *now, uint32_t count)
             copy_name(t->mediums[i], now[i].medium);
         }
     }
-    uint32_t place = qr_versions_begin(&t->versions);
+    uint64_t place = qr_versions_begin(&t->versions) % QR_VERSIONS;
     for (uint32_t i = 0; i < t->count && i < count; i++)
         qr_words_put(t->words[place][i], (const char *)&now[i] + NUMBERS_AT, QR_TIER_WORDS);
     qr_versions_end(&t->versions);
@@ -82,7 +76,7 @@ uint32_t qr_tiers_get(const qr_tiers *t, quire_tier_usage *out, uint32_t capacit
             qr_words_take(t->words[(seen - 1) % QR_VERSIONS][i], (char *)&out[i] + NUMBERS_AT,
                           QR_TIER_WORDS);
         }
-        if (qr_versions_is_whole(&t->versions, seen))
+        if (qr_versions_is_whole(&t->versions, seen - 1, QR_VERSIONS))
             return t->count;
     }
 }
