@@ -29,13 +29,6 @@ typedef struct qr_exposition {
     const quire_metrics_format *format;
 } qr_exposition;
 
-static void say_bytes(qr_exposition *e, const char *from, size_t n)
-{
-    if (e->used < e->bytes)
-        memcpy(e->text + e->used, from, n < e->bytes - e->used ? n : e->bytes - e->used);
-    e->used += n;
-}
-
 static __attribute__((format(printf, 2, 3))) void say(qr_exposition *e, const char *format, ...)
 {
     size_t room = e->used < e->bytes ? e->bytes - e->used + 1 : 0; /* with the 0 at the end */
@@ -78,7 +71,7 @@ static void say_escaped(qr_exposition *e, const char *value)
         else if (n == 0)
             say(e, "?");
         else
-            say_bytes(e, (const char *)s, n);
+            say(e, "%.*s", (int)n, (const char *)s);
         s += n == 0 ? 1 : n;
     }
 }

@@ -15,7 +15,7 @@ void qr_residency_carve(qr_residency *r, qr_arena *arena, uint32_t num_blocks, d
 {
     *r = (qr_residency){.num_blocks = num_blocks,
                         .max_lives = qr_residency_max_lives(num_blocks, sample_rate)};
-    r->is_sampled = qr_arena_take(arena, ((size_t)num_blocks + 63) / 64, sizeof *r->is_sampled);
+    r->is_sampled = qr_arena_take(arena, qr_bit_words(num_blocks), sizeof *r->is_sampled);
     r->lives = qr_arena_take(arena, (size_t)r->max_lives + 1, sizeof *r->lives);
     qr_buckets_carve(&r->index, arena, r->max_lives);
 }
@@ -34,7 +34,7 @@ void qr_residency_init(qr_residency *r, qr_metrics *metrics, double sample_rate,
 
 void qr_residency_reset(qr_residency *r)
 {
-    memset(r->is_sampled, 0, ((size_t)r->num_blocks + 63) / 64 * sizeof *r->is_sampled);
+    memset(r->is_sampled, 0, qr_bit_words(r->num_blocks) * sizeof *r->is_sampled);
     qr_buckets_clear(&r->index);
     for (uint32_t i = 1; i <= r->max_lives; i++)
         r->lives[i].next_free = i < r->max_lives ? i + 1 : 0;
@@ -50,11 +50,6 @@ static inline bool draw_sample(qr_residency *r)
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
     return (x ^ x >> 31) >> 11 < r->threshold;
-}
-
-static inline bool is_followed(const qr_residency *r, uint32_t block)
-{
-    return (r->is_sampled[block / 64] >> block % 64 & 1) != 0;
 }
 
 static uint32_t life_tag(const qr_residency *r, uint32_t block)
@@ -77,7 +72,7 @@ static uint32_t life_of(const qr_residency *r, uint32_t block)
 static void begin_life(qr_residency *r, uint32_t block)
 {
     uint32_t id = r->first_free;
-    if (is_followed(r, block)) { /* nothing ends without caching: it begins again */
+    if (qr_bit_get(r->is_sampled, block)) { /* nothing ends without caching: it begins again */
         id = life_of(r, block);
     } else if (id == 0) {
         qr_metrics_add(r->metrics, QR_METRIC_UNSAMPLED, 0, 1);
@@ -86,7 +81,7 @@ static void begin_life(qr_residency *r, uint32_t block)
         r->first_free = r->lives[id].next_free;
         r->lives[id].block = block;
         qr_buckets_insert(&r->index, life_tag(r, block), id);
-        r->is_sampled[block / 64] |= UINT64_C(1) << block % 64;
+        qr_bit_set(r->is_sampled, block);
     }
     qr_metrics_add(r->metrics, QR_METRIC_SAMPLED, 0, 1);
     qr_block_life *life = &r->lives[id];
@@ -133,7 +128,7 @@ static void end_life(qr_residency *r, uint32_t block)
     qr_buckets_remove(&r->index, life_tag(r, block), id);
     r->lives[id].next_free = r->first_free;
     r->first_free = id;
-    r->is_sampled[block / 64] &= ~(UINT64_C(1) << block % 64);
+    qr_bit_clear(r->is_sampled, block);
 }
 
 /* ---- blocks ---------------------------------------------------------------- */
@@ -142,7 +137,7 @@ void qr_residency_take(qr_residency *r, const uint32_t *blocks, uint32_t n, bool
 {
     read_residency_clock(r);
     for (uint32_t i = 0; i < n; i++) {
-        if (is_evicting && QR_UNLIKELY(is_followed(r, blocks[i])))
+        if (is_evicting && QR_UNLIKELY(qr_bit_get(r->is_sampled, blocks[i])))
             end_life(r, blocks[i]);
         if (QR_UNLIKELY(draw_sample(r)))
             begin_life(r, blocks[i]);
@@ -153,7 +148,7 @@ void qr_residency_touch(qr_residency *r, const uint32_t *blocks, uint32_t n)
 {
     read_residency_clock(r);
     for (uint32_t i = 0; i < n; i++) {
-        if (QR_LIKELY(!is_followed(r, blocks[i])))
+        if (QR_LIKELY(!qr_bit_get(r->is_sampled, blocks[i])))
             continue;
         qr_block_life *life = &r->lives[life_of(r, blocks[i])];
         life->last_ns = r->metrics->now_ns;
@@ -165,6 +160,6 @@ void qr_residency_evict(qr_residency *r, const uint32_t *blocks, uint32_t n)
 {
     read_residency_clock(r);
     for (uint32_t i = 0; i < n; i++)
-        if (is_followed(r, blocks[i]))
+        if (qr_bit_get(r->is_sampled, blocks[i]))
             end_life(r, blocks[i]);
 }
