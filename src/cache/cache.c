@@ -18,16 +18,6 @@ static uint32_t block_size_of(const quire_cache_config *c, uint32_t group)
     return c->groups[group].spec.block_size * cp_of(c);
 }
 
-static uint32_t gcd(uint32_t a, uint32_t b)
-{
-    while (b != 0) {
-        uint32_t r = a % b;
-        a = b;
-        b = r;
-    }
-    return a;
-}
-
 static void set_default(quire_switch *s, bool on)
 {
     if (*s == QUIRE_DEFAULT)
@@ -105,7 +95,7 @@ static int check_hashing(quire_cache_config *c)
     uint32_t divisor = 0;
     uint32_t largest = 0;
     for (uint32_t g = 0; g < c->num_groups; g++) {
-        divisor = gcd(block_size_of(c, g), divisor);
+        divisor = (uint32_t)qr_gcd(block_size_of(c, g), divisor);
         if (block_size_of(c, g) > largest)
             largest = block_size_of(c, g);
     }
@@ -342,7 +332,7 @@ static uint32_t common_multiple(const quire_cache *cache)
     uint64_t multiple = 1;
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         uint32_t size = cache->groups[g].block_size;
-        multiple *= size / gcd(size, (uint32_t)multiple); /* both are 1 or more */
+        multiple *= size / qr_gcd(size, multiple); /* both are 1 or more */
         if (multiple > QR_MAX_TOKENS)
             return QR_MAX_TOKENS; /* no request is that long: no hit is */
     }
