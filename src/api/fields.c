@@ -12,20 +12,26 @@
     const qr_field fields[] = {QR_FIELDS_##type(AS_FIELD, UNUSED, UNUSED, UNUSED)};                \
     QR_FIELDS_##type(UNUSED, CHECK_REAL, UNUSED,                                                   \
                      UNUSED) return qr_refuse_fields(fields, sizeof fields / sizeof *fields)
+#define DEFINE_CHECK(name, type)                                                                   \
+    int name(type *p, const type *callers)                                                         \
+    {                                                                                              \
+        int err = qr_refuse_reading(p, sizeof *p, callers, #type);                                 \
+        if (err != QUIRE_OK)                                                                       \
+            return err;                                                                            \
+        RETURN_CHECK(type);                                                                        \
+    }
 
-int qr_check_pool_config(const quire_pool_config *p)
-{
-    RETURN_CHECK(quire_pool_config);
-}
+DEFINE_CHECK(qr_check_pool_config, quire_pool_config)
+DEFINE_CHECK(qr_check_table_config, quire_table_config)
+DEFINE_CHECK(qr_check_hasher_config, quire_hasher_config)
+DEFINE_CHECK(qr_check_residency_config, quire_residency_config)
+static DEFINE_CHECK(check_cache_fields, quire_cache_config) static DEFINE_CHECK(
+    check_sched_fields, quire_sched_config) static DEFINE_CHECK(check_monitor_config,
+                                                                quire_monitor_config)
 
-int qr_check_table_config(const quire_table_config *p)
+    int qr_check_metrics_format(const quire_metrics_format *p)
 {
-    RETURN_CHECK(quire_table_config);
-}
-
-int qr_check_hasher_config(const quire_hasher_config *p)
-{
-    RETURN_CHECK(quire_hasher_config);
+    RETURN_CHECK(quire_metrics_format);
 }
 
 static int check_group_fields(const quire_group_config *p)
@@ -33,35 +39,14 @@ static int check_group_fields(const quire_group_config *p)
     RETURN_CHECK(quire_group_config);
 }
 
-static int check_cache_fields(const quire_cache_config *p)
+int qr_check_cache_config(quire_cache_config *p, const quire_cache_config *callers)
 {
-    RETURN_CHECK(quire_cache_config);
-}
-
-static int check_cache_config(const quire_cache_config *p)
-{
-    int err = check_cache_fields(p);
+    int err = check_cache_fields(p, callers);
     if (err == QUIRE_OK && p->num_groups > 0 && p->groups == NULL)
         err = qr_refuse("groups is NULL, but num_groups is %u", p->num_groups);
     for (uint32_t g = 0; err == QUIRE_OK && g < p->num_groups; g++)
         err = qr_refuse_in(check_group_fields(&p->groups[g]), "groups[%u]", g);
     return err;
-}
-
-int qr_check_cache_config(quire_cache_config *own, const quire_cache_config *callers)
-{
-    int err = qr_refuse_reading(own, sizeof *own, callers, "quire_cache_config");
-    return err == QUIRE_OK ? check_cache_config(own) : err;
-}
-
-static int check_sched_fields(const quire_sched_config *p)
-{
-    RETURN_CHECK(quire_sched_config);
-}
-
-static int check_monitor_fields(const quire_monitor_config *p)
-{
-    RETURN_CHECK(quire_monitor_config);
 }
 
 static int check_partners(const quire_sched_config *p)
@@ -80,29 +65,18 @@ static int check_partners(const quire_sched_config *p)
     return err;
 }
 
-int qr_check_sched_config(const quire_sched_config *p)
+int qr_check_sched_config(quire_sched_config *p, const quire_sched_config *callers)
 {
     quire_cache_config cache;
-    int err = check_sched_fields(p);
+    quire_monitor_config monitor;
+    int err = check_sched_fields(p, callers);
     if (err == QUIRE_OK)
         err = qr_refuse_in(qr_check_cache_config(&cache, p->cache), "cache");
     if (err == QUIRE_OK)
         err = check_partners(p);
-    quire_monitor_config monitor;
-    if (err != QUIRE_OK || p->monitor == NULL)
-        return err;
-    err = qr_refuse_reading(&monitor, sizeof monitor, p->monitor, "quire_monitor_config");
-    return qr_refuse_in(err == QUIRE_OK ? check_monitor_fields(&monitor) : err, "monitor");
-}
-
-int qr_check_residency_config(const quire_residency_config *p)
-{
-    RETURN_CHECK(quire_residency_config);
-}
-
-int qr_check_metrics_format(const quire_metrics_format *p)
-{
-    RETURN_CHECK(quire_metrics_format);
+    if (err == QUIRE_OK && p->monitor != NULL)
+        err = qr_refuse_in(check_monitor_config(&monitor, p->monitor), "monitor");
+    return err;
 }
 
 /* ---- parameters: nothing but the answer, in a few instructions -------------- */

@@ -10,22 +10,15 @@ static bool hasher_ok(const quire_hasher *hasher)
     return hasher != NULL && hasher->magic == QR_HASHER_MAGIC;
 }
 
-static int read_hasher_config(quire_hasher_config *c, const quire_hasher_config *callers)
-{
-    quire_hasher_config given;
-    int err = qr_refuse_reading(&given, sizeof given, callers, "quire_hasher_config");
-    if (err == QUIRE_OK)
-        err = qr_check_hasher_config(&given);
-    return err == QUIRE_OK ? qr_hasher_config_read(c, callers) : err;
-}
-
 int quire_hasher_create(const quire_hasher_config *config, const quire_allocator *allocator,
                         quire_hasher **hasher)
 {
     quire_hasher_config c;
     if (hasher == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = read_hasher_config(&c, config);
+    int err = qr_check_hasher_config(&c, config);
+    if (err == QUIRE_OK)
+        err = qr_hasher_config_read(&c, config);
     if (err != QUIRE_OK)
         return err;
     qr_owner owner;

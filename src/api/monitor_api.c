@@ -34,13 +34,13 @@ int quire_reader_create(quire_monitor *m, const quire_allocator *allocator, quir
 {
     if (!is_monitor(m) || reader == NULL)
         return QUIRE_E_ARGUMENT;
-    qr_arena plan = qr_arena_plan();
-    reader_carve(&plan, m);
     qr_owner owner;
-    int err = qr_owner_take(&owner, allocator, plan.used);
+    qr_arena arena;
+    qr_arena size = qr_arena_plan();
+    reader_carve(&size, m);
+    int err = qr_owner_begin(&owner, allocator, &size, &arena);
     if (err != QUIRE_OK)
         return err;
-    qr_arena arena = qr_arena_carve(owner.memory, owner.bytes);
     quire_reader *made = reader_carve(&arena, m);
     qr_arena_seal(&arena);
     made->owner = owner;

@@ -1,6 +1,6 @@
-/* api/plan_api.c - quire/plan.h: argument checks, then one call inward. */
+/* api/plan_api.c - quire/plan.h, layer.h and model.h: argument checks, then one call inward. */
 #include "base/config.h"
-#include "plan/memory.h"
+#include "plan/model.h"
 #include "plan/plan.h"
 
 static bool plan_ok(const quire_plan *plan)
@@ -146,4 +146,21 @@ int quire_plan_cache_config(const quire_plan *plan, quire_cache_config *config)
     config->dcp_world_size = plan->dcp_world_size;
     config->pcp_world_size = plan->pcp_world_size;
     return QUIRE_OK;
+}
+
+/* ---- layers and models ------------------------------------------------------ */
+
+uint64_t quire_layer_page_bytes(const quire_layer_spec *spec)
+{
+    return spec == NULL ? 0 : qr_spec_page_bytes(spec);
+}
+
+int quire_model_layers(const quire_model_params *params, quire_layer_spec *layers,
+                       uint32_t capacity, uint32_t *num_layers)
+{
+    quire_model_params p;
+    if (num_layers == NULL || (layers == NULL && capacity > 0))
+        return QUIRE_E_ARGUMENT;
+    int err = qr_model_params_read(&p, params);
+    return err == QUIRE_OK ? qr_model_layers(&p, layers, capacity, num_layers) : err;
 }

@@ -10,22 +10,15 @@ static bool pool_ok(const quire_pool *pool)
 
 /* ---- making ---------------------------------------------------------------- */
 
-static int read_pool_config(quire_pool_config *c, const quire_pool_config *callers)
-{
-    quire_pool_config given;
-    int err = qr_refuse_reading(&given, sizeof given, callers, "quire_pool_config");
-    if (err == QUIRE_OK)
-        err = qr_check_pool_config(&given);
-    return err == QUIRE_OK ? qr_pool_config_read(c, callers) : err;
-}
-
 int quire_pool_create(const quire_pool_config *config, const quire_allocator *allocator,
                       quire_pool **pool)
 {
     quire_pool_config c;
     if (pool == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = read_pool_config(&c, config);
+    int err = qr_check_pool_config(&c, config);
+    if (err == QUIRE_OK)
+        err = qr_pool_config_read(&c, config);
     if (err != QUIRE_OK)
         return err;
     qr_owner owner;

@@ -23,16 +23,6 @@ static bool is_pool_of_residency(const quire_pool *pool)
     return pool != NULL && pool->magic == QR_POOL_MAGIC;
 }
 
-static int read_residency_config(quire_residency_config *c, const quire_residency_config *callers)
-{
-    int err = qr_refuse_reading(c, sizeof *c, callers, "quire_residency_config");
-    if (err == QUIRE_OK)
-        err = qr_check_residency_config(c);
-    if (err == QUIRE_OK && c->sample_rate == 0)
-        c->sample_rate = 0.01;
-    return err;
-}
-
 static quire_residency *carve_residency(qr_arena *arena, const quire_residency_config *c,
                                         const quire_pool *pool)
 {
@@ -54,7 +44,9 @@ static quire_residency *carve_residency(qr_arena *arena, const quire_residency_c
 static int check_residency(quire_residency_config *c, const quire_residency_config *callers,
                            const quire_pool *pool, uint64_t *random, size_t random_bytes)
 {
-    int err = read_residency_config(c, callers);
+    int err = qr_check_residency_config(c, callers);
+    if (err == QUIRE_OK && c->sample_rate == 0)
+        c->sample_rate = 0.01;
     if (err == QUIRE_OK && pool->residency != NULL)
         err = QUIRE_BUSY;
     return err == QUIRE_OK ? qr_random_bytes(&c->hooks, random, random_bytes) : err;

@@ -9,22 +9,15 @@ static bool table_ok(const quire_table *table)
 
 /* ---- making ---------------------------------------------------------------- */
 
-static int read_table_config(quire_table_config *c, const quire_table_config *callers)
-{
-    quire_table_config given;
-    int err = qr_refuse_reading(&given, sizeof given, callers, "quire_table_config");
-    if (err == QUIRE_OK)
-        err = qr_check_table_config(&given);
-    return err == QUIRE_OK ? qr_table_config_read(c, callers) : err;
-}
-
 int quire_table_create(const quire_table_config *config, const quire_allocator *allocator,
                        quire_table **table)
 {
     quire_table_config c;
     if (table == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = read_table_config(&c, config);
+    int err = qr_check_table_config(&c, config);
+    if (err == QUIRE_OK)
+        err = qr_table_config_read(&c, config);
     if (err != QUIRE_OK)
         return err;
     qr_owner owner;
