@@ -1,4 +1,4 @@
-/* lists.h - lists of what the library gave, for both extensions. */
+/* lists.h - lists of what the library gave, and refusals, for both extensions. */
 #ifndef QUIRE_PYTHON_LISTS_H
 #define QUIRE_PYTHON_LISTS_H
 
@@ -6,6 +6,10 @@
 #include <Python.h>
 
 #include <quire.h>
+
+/* For functions that answer with 0 or -1: -1 and an exception. */
+#define PY_REFUSE(...)     (PyErr_Format(__VA_ARGS__), -1)
+#define PY_REFUSE_MEMORY() (PyErr_NoMemory(), -1)
 
 /* A list of what `make` gives for 0 to count - 1; NULL and an exception. */
 typedef PyObject *py_make_item(const void *user, uint32_t i);

@@ -330,16 +330,10 @@ static PyObject *cache_take_copies(PyObject *object, PyObject *Py_UNUSED(ignored
 
 /* ---- looking --------------------------------------------------------------- */
 
-static PyObject *cache_usage(PyObject *object, PyObject *Py_UNUSED(ignored))
-{
-    PY_OPEN(quire_cache, cache);
-    quire_usage usage = quire_cache_get_usage(cache);
-    return py_fields_dict(py_usage_fields, &usage);
-}
-
 PY_METHOD(cache_reset, quire_cache, quire_cache_reset_prefix_cache)
 PY_METHOD(cache_new_step, quire_cache, quire_cache_new_step_starts)
 PY_METHOD(cache_check, quire_cache, quire_cache_check)
+PY_NUMBERS(cache_usage, quire_cache, py_usage_dict, quire_cache_get_usage)
 
 static PyObject *cache_take_events(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -352,8 +346,7 @@ static PyObject *cache_take_events(PyObject *object, PyObject *Py_UNUSED(ignored
 static PyMethodDef cache_methods[] = {
     {"get_computed_blocks", PY_KEYWORDS(cache_get_computed),
      "get_computed_blocks(num_tokens, hashes)\n--\n\nThe longest hit of a prompt: (a list of "
-     "blocks "
-     "for each group, tokens)."},
+     "blocks for each group, tokens)."},
     {"allocate_slots", PY_KEYWORDS(cache_allocate),
      "allocate_slots(seq, num_tokens, num_new_tokens, *, num_computed_tokens=0, hashes=None, "
      "num_new_computed_tokens=0, new_computed_blocks=None, num_lookahead_tokens=0, "
@@ -376,16 +369,14 @@ static PyMethodDef cache_methods[] = {
      "block, slot and group of each copy, one after the other). FULL, MISS."},
     {"move_in", PY_KEYWORDS(py_cache_move_in),
      "move_in(seq, num_tokens, num_computed_tokens, hashes=None)\n--\n\nMoves it back: (its new "
-     "seq, "
-     "the copies as for move_out). NO_SPACE, FULL."},
+     "seq, the copies as for move_out). NO_SPACE, FULL."},
     {"can_move_in", PY_KEYWORDS(py_cache_can_move_in),
      "can_move_in(seq, num_tokens, num_computed_tokens, hashes=None)\n--\n\nWhether move_in would "
      "succeed now."},
     {"location", py_cache_location, METH_O, "location(seq, /)\n--\n\n'device', 'host' or 'none'."},
     {"find_token", py_cache_find_token, METH_VARARGS,
      "find_token(seq, token, group=0, /)\n--\n\n(block, place in the row, offset in the block). "
-     "MISS "
-     "outside the window."},
+     "MISS outside the window."},
     {"block", PY_KEYWORDS(py_cache_block),
      "block(seq, index, group=0, *, num_computed_tokens=0)\n--\n\nOne block of a request, as a "
      "dict."},
@@ -421,8 +412,7 @@ PY_TYPE(
     "track_new_blocks=None, decode_context_parallel_size=1, prefill_context_parallel_size=1, "
     "watermark=0.0, admit_below=0.8, preempt_above=0.95, event_log_bytes=0, "
     "max_num_batched_tokens=0, max_requests=0, max_copies=0, num_host_blocks=0, digest_bytes=32, "
-    "log_stats=False, "
-    "profile='default')\n--\n\n"
+    "log_stats=False, profile='default')\n--\n\n"
     "The KV cache of an engine: which blocks each request has.\n\n"
     "num_gpu_blocks and max_model_len are needed, or a plan that has both. groups: layers as "
     "dicts, one for each group; without them one group of full attention with block_size. "

@@ -82,12 +82,19 @@ void *py_open(PyObject *object);
             return py_fail(object, status_);                                                       \
     } while (0)
 
-/* A method without arguments that is one call, and an attribute that is. */
+/* A method without arguments that is one call; one that gives what `make` makes of the numbers that
+ * it asks for; and an attribute that does. */
 #define PY_METHOD(name, type, call)                                                                \
     static PyObject *name(PyObject *object, PyObject *Py_UNUSED(ignored))                          \
     {                                                                                              \
         PY_OPEN(type, handle);                                                                     \
         return py_done(object, call(handle));                                                      \
+    }
+#define PY_NUMBERS(name, type, make, call)                                                         \
+    static PyObject *name(PyObject *object, PyObject *Py_UNUSED(ignored))                          \
+    {                                                                                              \
+        PY_OPEN(type, handle);                                                                     \
+        return make(call(handle));                                                                 \
     }
 #define PY_ATTRIBUTE(name, type, make, call)                                                       \
     static PyObject *name(PyObject *object, void *Py_UNUSED(closure))                              \
@@ -125,10 +132,6 @@ void *py_open(PyObject *object);
 /* An attribute that is a uint32_t of the object: the getter, and its closure. */
 PyObject *py_get_u32(PyObject *object, void *offset);
 #define PY_OFFSET(type, field) ((void *)(uintptr_t)offsetof(type, field))
-
-/* For functions that answer with 0 or -1: -1 and an exception. */
-#define PY_REFUSE(...)     (PyErr_Format(__VA_ARGS__), -1)
-#define PY_REFUSE_MEMORY() (PyErr_NoMemory(), -1)
 
 /* ---- errors.c ------------------------------------------------------------ */
 
@@ -188,11 +191,11 @@ int py_nothing_left(PyObject *dict, const char *what);
 PyObject *py_fields_dict(const py_field *table, const void *in);
 /* Sets dict[name] = value and gives up the reference; value NULL is an error already raised. */
 int py_put(PyObject *dict, const char *name, PyObject *value);
+PyObject *py_usage_dict(quire_usage usage);
 int py_name_value(const py_name *names, PyObject *text, const char *what, int *value);
 const char *py_name_text(const py_name *names, int value);
 
 extern const py_name py_profiles[];
-extern const py_field py_usage_fields[];
 
 /* ---- arrays.c: numbers in and out, in bulk -------------------------------- */
 

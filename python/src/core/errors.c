@@ -25,32 +25,24 @@ static const status_entry entries[] = {
 #undef ENTRY
 };
 
-static PyObject *builtin_of(int status)
-{
-    switch (status) {
-    case QUIRE_E_NOMEM:
-        return PyExc_MemoryError;
-    case QUIRE_E_ARGUMENT:
-    case QUIRE_E_CONFIG:
-    case QUIRE_E_RANGE:
-    case QUIRE_E_TOO_LONG:
-        return PyExc_ValueError;
-    case QUIRE_E_UNKNOWN_BLOCK:
-    case QUIRE_E_UNKNOWN_NAME:
-    case QUIRE_E_UNKNOWN_SEQ:
-    case QUIRE_E_UNKNOWN_REQ:
-    case QUIRE_MISS:
-        return PyExc_LookupError;
-    case QUIRE_E_OVERFLOW:
-        return PyExc_OverflowError;
-    default:
-        return NULL;
-    }
-}
+static const struct {
+    int status;
+    PyObject **builtin;
+} builtins[] = {
+    {QUIRE_E_NOMEM, &PyExc_MemoryError},        {QUIRE_E_ARGUMENT, &PyExc_ValueError},
+    {QUIRE_E_CONFIG, &PyExc_ValueError},        {QUIRE_E_RANGE, &PyExc_ValueError},
+    {QUIRE_E_TOO_LONG, &PyExc_ValueError},      {QUIRE_E_UNKNOWN_BLOCK, &PyExc_LookupError},
+    {QUIRE_E_UNKNOWN_NAME, &PyExc_LookupError}, {QUIRE_E_UNKNOWN_SEQ, &PyExc_LookupError},
+    {QUIRE_E_UNKNOWN_REQ, &PyExc_LookupError},  {QUIRE_MISS, &PyExc_LookupError},
+    {QUIRE_E_OVERFLOW, &PyExc_OverflowError},
+};
 
 static PyObject *make_class(const py_state *state, const status_entry *entry)
 {
-    PyObject *builtin = builtin_of(entry->status);
+    PyObject *builtin = NULL;
+    for (size_t i = 0; i < sizeof builtins / sizeof *builtins; i++)
+        if (builtins[i].status == entry->status)
+            builtin = *builtins[i].builtin;
     PyObject *bases =
         builtin != NULL ? PyTuple_Pack(2, state->error, builtin) : PyTuple_Pack(1, state->error);
     PyObject *attributes = Py_BuildValue("{s:i,s:s}", "status", entry->status, "name",

@@ -10,11 +10,6 @@
 const py_name py_profiles[] = {
     {"default", QUIRE_PROFILE_DEFAULT}, {"vllm-0.20", QUIRE_PROFILE_VLLM_0_20}, {NULL, 0}};
 
-const py_field py_usage_fields[] = {
-    PY_FIELD(quire_usage, total, PY_FIELD_U64),       PY_FIELD(quire_usage, empty, PY_FIELD_U64),
-    PY_FIELD(quire_usage, cached, PY_FIELD_U64),      PY_FIELD(quire_usage, active, PY_FIELD_U64),
-    PY_FIELD(quire_usage, null_blocks, PY_FIELD_U64), PY_FIELDS_END};
-
 /* ---- names ---------------------------------------------------------------- */
 
 int py_name_value(const py_name *names, PyObject *text, const char *what, int *value)
@@ -194,4 +189,11 @@ PyObject *py_fields_dict(const py_field *table, const void *in)
         if (py_put(dict, field->name, field_value(field, (const char *)in + field->offset)) < 0)
             Py_CLEAR(dict);
     return dict;
+}
+
+PyObject *py_usage_dict(quire_usage usage)
+{
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K}", "total", usage.total, "empty", usage.empty,
+                         "cached", usage.cached, "active", usage.active, "null_blocks",
+                         usage.null_blocks);
 }

@@ -91,18 +91,14 @@ static int extra_get(extra_keys *extra, PyObject *const *sources)
     memset(extra, 0, sizeof *extra);
     extra->keys.size = sizeof extra->keys;
     extra->keep = PyList_New(0);
-    int err = extra->keep == NULL ? -1 : 0;
-    if (err == 0)
-        err = py_bytes_keep(extra->keep, sources[0], "lora_name", &extra->keys.lora_name);
-    if (err == 0)
-        err = py_bytes_keep(extra->keep, sources[1], "cache_salt", &extra->keys.cache_salt);
-    if (err == 0 && sources[2] != Py_None)
-        err = get_features(extra, sources[2]);
-    if (err == 0 && sources[3] != Py_None)
-        err = get_embeds(extra, sources[3]);
-    if (err < 0)
-        extra_release(extra);
-    return err;
+    if (extra->keep != NULL &&
+        py_bytes_keep(extra->keep, sources[0], "lora_name", &extra->keys.lora_name) == 0 &&
+        py_bytes_keep(extra->keep, sources[1], "cache_salt", &extra->keys.cache_salt) == 0 &&
+        (sources[2] == Py_None || get_features(extra, sources[2]) == 0) &&
+        (sources[3] == Py_None || get_embeds(extra, sources[3]) == 0))
+        return 0;
+    extra_release(extra);
+    return -1;
 }
 
 /* ---- making ---------------------------------------------------------------- */

@@ -129,18 +129,14 @@ int py_layer_get(PyObject *source, quire_layer_spec *out, uint32_t *is_eagle)
     if (rest == NULL)
         return -1;
     PyObject *states = py_take(rest, "states");
-    int err = PyErr_Occurred() ? -1 : 0;
-    if (err == 0 && states != NULL && states != Py_None)
-        err = get_states(states, out);
-    if (err == 0)
-        err = py_fields_take(layer_fields, out, rest);
-    if (err == 0)
-        err = py_fields_take(eagle_field, is_eagle, rest);
-    if (err == 0)
-        err = py_nothing_left(rest, "a layer");
+    bool has_states = states != NULL && states != Py_None;
+    bool is_taken = !PyErr_Occurred() && (!has_states || get_states(states, out) == 0) &&
+                    py_fields_take(layer_fields, out, rest) == 0 &&
+                    py_fields_take(eagle_field, is_eagle, rest) == 0 &&
+                    py_nothing_left(rest, "a layer") == 0;
     Py_XDECREF(states);
     Py_DECREF(rest);
-    return err;
+    return is_taken ? 0 : -1;
 }
 
 static PyObject *make_state(const void *spec, uint32_t i)

@@ -213,13 +213,6 @@ static PyObject *pool_lookup(PyObject *object, PyObject *args, PyObject *kwargs)
 
 /* ---- looking --------------------------------------------------------------- */
 
-static PyObject *pool_usage(PyObject *object, PyObject *Py_UNUSED(ignored))
-{
-    PY_OPEN(quire_pool, pool);
-    quire_usage usage = quire_pool_get_usage(pool);
-    return py_fields_dict(py_usage_fields, &usage);
-}
-
 static PyObject *pool_block(PyObject *object, PyObject *argument)
 {
     quire_block_info info;
@@ -271,6 +264,7 @@ static PyObject *pool_draw(PyObject *object, PyObject *args)
 }
 
 PY_METHOD(pool_check, quire_pool, quire_pool_check)
+PY_NUMBERS(pool_usage, quire_pool, py_usage_dict, quire_pool_get_usage)
 
 static PyObject *pool_take_events(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -306,8 +300,7 @@ static PyMethodDef pool_methods[] = {
      "returns how many there were."},
     {"cache", PY_KEYWORDS(pool_cache),
      "cache(blocks, hashes, *, num_cached_blocks=0, num_full_blocks=None, group_id=0, "
-     "block_size=0, "
-     "hash_len=0)\n--\n\nGives full blocks their keys, so that they can be found."},
+     "block_size=0, hash_len=0)\n--\n\nGives full blocks their keys, so that they can be found."},
     {"lookup", PY_KEYWORDS(pool_lookup),
      "lookup(hashes, group_ids=None, *, hash_len=0)\n--\n\nThe cached blocks of a prompt's hashes, "
      "up to the first miss: ids, or tuples of ids with several groups."},

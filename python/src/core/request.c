@@ -118,19 +118,13 @@ static int take_rest(py_request *r, PyObject *keywords)
     PyObject *dict = PyDict_Copy(keywords);
     if (dict == NULL)
         return -1;
-    int err = py_fields_take(request_fields, &r->params, dict);
-    if (err == 0)
-        err = take_held_text(r, dict, "lora_name", &r->params.lora_name);
-    if (err == 0)
-        err = take_held_text(r, dict, "cache_salt", &r->params.cache_salt);
-    if (err == 0)
-        err = take_mm_inputs(r, dict);
-    if (err == 0)
-        err = take_stop_rules(r, dict);
-    if (err == 0)
-        err = py_nothing_left(dict, "a request");
+    bool is_taken = py_fields_take(request_fields, &r->params, dict) == 0 &&
+                    take_held_text(r, dict, "lora_name", &r->params.lora_name) == 0 &&
+                    take_held_text(r, dict, "cache_salt", &r->params.cache_salt) == 0 &&
+                    take_mm_inputs(r, dict) == 0 && take_stop_rules(r, dict) == 0 &&
+                    py_nothing_left(dict, "a request") == 0;
     Py_DECREF(dict);
-    return err;
+    return is_taken ? 0 : -1;
 }
 
 int py_request_get(PyObject *id, PyObject *prompt, PyObject *keywords, py_request *out)
@@ -138,18 +132,17 @@ int py_request_get(PyObject *id, PyObject *prompt, PyObject *keywords, py_reques
     memset(out, 0, sizeof *out);
     out->params.size = sizeof out->params;
     out->keep = PyList_New(0);
-    int err = out->keep != NULL ? 0 : -1;
-    if (err == 0 && id != NULL)
-        err = py_bytes_keep(out->keep, id, "id", &out->params.id);
-    if (err == 0)
-        err = py_ints_get(prompt, 'i', "prompt", &out->prompt);
+    bool is_read = out->keep != NULL &&
+                   (id == NULL || py_bytes_keep(out->keep, id, "id", &out->params.id) == 0) &&
+                   py_ints_get(prompt, 'i', "prompt", &out->prompt) == 0 &&
+                   (keywords == NULL || take_rest(out, keywords) == 0);
+    if (!is_read) {
+        py_request_release(out);
+        return -1;
+    }
     out->params.prompt = out->prompt.data;
     out->params.num_prompt_tokens = out->prompt.count;
-    if (err == 0 && keywords != NULL)
-        err = take_rest(out, keywords);
-    if (err < 0)
-        py_request_release(out);
-    return err;
+    return 0;
 }
 
 void py_request_release(py_request *request)

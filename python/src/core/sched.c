@@ -1,6 +1,8 @@
 /* sched.c - Scheduler: making one, looking at it, and its type (quire/sched.h). */
 #include "sched.h"
 
+#include "base/bits.h"
+
 #include <string.h>
 
 /* ---- configs --------------------------------------------------------------- */
@@ -91,16 +93,8 @@ static uint32_t hash_block_size(const quire_cache_config *config)
     uint32_t size = config->hash_block_size;
     uint32_t dcp = config->dcp_world_size > 0 ? config->dcp_world_size : 1;
     uint32_t pcp = config->pcp_world_size > 0 ? config->pcp_world_size : 1;
-    for (uint32_t g = 0; config->hash_block_size == 0 && g < config->num_groups; g++) {
-        uint32_t a = size;
-        uint32_t b = config->groups[g].spec.block_size * dcp * pcp;
-        while (b != 0) {
-            uint32_t rest = a % b;
-            a = b;
-            b = rest;
-        }
-        size = a;
-    }
+    for (uint32_t g = 0; config->hash_block_size == 0 && g < config->num_groups; g++)
+        size = (uint32_t)qr_gcd(size, config->groups[g].spec.block_size * dcp * pcp);
     return size;
 }
 
@@ -312,13 +306,7 @@ static PyObject *sched_queue(PyObject *object, PyObject *name)
 
 PY_METHOD(sched_reset_encoder, quire_sched, quire_sched_reset_encoder_cache)
 PY_METHOD(sched_check, quire_sched, quire_sched_check)
-
-static PyObject *sched_usage(PyObject *object, PyObject *Py_UNUSED(ignored))
-{
-    PY_OPEN(quire_sched, sched);
-    quire_usage usage = quire_sched_get_usage(sched);
-    return py_fields_dict(py_usage_fields, &usage);
-}
+PY_NUMBERS(sched_usage, quire_sched, py_usage_dict, quire_sched_get_usage)
 
 static PyObject *sched_save(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -418,8 +406,7 @@ static PyMethodDef sched_methods[] = {
     {"fork", PY_KEYWORDS(py_sched_fork),
      "fork(req, id, tail=None, /, *, " REQUEST_PARAMS ")\n--\n\n"
      "A child that begins with the text of req: its number. The tokens of tail take the place of "
-     "the "
-     "last tokens of output. Needs max_copies; params that are the parent's are not read."},
+     "the last tokens of output. Needs max_copies; params that are the parent's are not read."},
     {"preempt", PY_KEYWORDS(py_sched_preempt),
      "preempt(req, mode='cheaper')\n--\n\nTakes the blocks from a request; 'swap' keeps its KV in "
      "host slots, 'recompute' does not, 'cheaper' chooses."},
@@ -429,8 +416,7 @@ static PyMethodDef sched_methods[] = {
      "resume(req, /)\n--\n\nA request that was offloaded may be admitted again."},
     {"set_swap_costs", py_sched_set_swap_costs, METH_VARARGS,
      "set_swap_costs(swap_block_ns, recompute_token_ns, /)\n--\n\nWhat moving a block and "
-     "computing "
-     "a token cost, as measured."},
+     "computing a token cost, as measured."},
     {"pressure", py_sched_pressure, METH_NOARGS,
      "pressure()\n--\n\nA dict: level, should_admit, should_preempt."},
     {"find", sched_find, METH_O, "find(id, /)\n--\n\nThe request of an id, or None."},
@@ -488,8 +474,7 @@ PY_TYPE(sched, "quire.Scheduler",
         "event_log_bytes=0, max_requests=4096, max_loading=0, max_text_tokens=8388608, "
         "max_request_bytes=2048, max_extra_bytes=0, num_swap_blocks=0, swap_block_ns=0, "
         "recompute_token_ns=1, max_pins=0, lookahead=0, prefix_window=0, prefix_patience=0, "
-        "max_copies=0, use_pressure=False, victim='default', "
-        "profile='default')\n--\n\n"
+        "max_copies=0, use_pressure=False, victim='default', profile='default')\n--\n\n"
         "Who computes how many tokens in the next step, as vLLM 0.20.0 decides it.\n\n"
         "num_gpu_blocks and max_model_len are needed, or a plan that has both. groups: layers as "
         "dicts, one for each group; without them one group of full attention with block_size. "

@@ -13,29 +13,34 @@
 
 #include <string.h>
 
-/* X(name, format, doc) */
-#define STEP_ARRAYS(X)                                                                             \
-    X(reqs, "Q", "The requests, in the order in which they were scheduled.")                       \
-    X(kinds, "B", "0 running, 1 new, 2 resumed after preemption.")                                 \
-    X(was_in_last_step, "B", "0: the worker may need all tokens again.")                           \
-    X(num_tokens, "I", "Tokens scheduled, drafts included.")                                       \
-    X(num_computed_tokens, "I", "Tokens computed before this step.")                               \
-    X(num_output_tokens, "I", "Output tokens, placeholders included.")                             \
-    X(block_start, "I", "Where the blocks of request i, group g begin: [i * num_groups + g].")     \
-    X(block_ids, "I", "New blocks of running requests, all blocks of the others.")                 \
-    X(draft_start, "I", "Where the drafts of request i begin.")                                    \
-    X(drafts, "i", "The drafts of all requests.")                                                  \
-    X(encoder_start, "I", "Where the features of request i begin.")                                \
-    X(encoder_inputs, "I", "Features that are to be encoded, of all requests.")                    \
-    X(num_common_prefix_blocks, "I", "For each group.")                                            \
-    X(finished, "Q", "Requests that ended since the last step.")                                   \
-    X(preempted, "Q", "Requests that gave their blocks back.")                                     \
-    X(blocks_to_zero, "I", "Blocks to be zeroed before use.")                                      \
-    X(swap_out_blocks, "I", "Blocks to copy to host slots.")                                       \
-    X(swap_out_slots, "I", "The slots.")                                                           \
-    X(swap_in_blocks, "I", "Blocks to copy from host slots.")                                      \
-    X(swap_in_slots, "I", "The slots.")                                                            \
-    X(copies, "I", "Copies on write: from, to, group, place of the request, index in its row.")
+/* X(name, format, doc, how many of step->name there are); the first are copied from spans. */
+#define STEP_SPANS(X)                                                                              \
+    X(block_start, "I", "Where the blocks of request i, group g begin: [i * num_groups + g].", )   \
+    X(block_ids, "I", "New blocks of running requests, all blocks of the others.", )               \
+    X(blocks_to_zero, "I", "Blocks to be zeroed before use.", )
+#define STEP_COLUMNS(X)                                                                            \
+    X(reqs, "Q", "The requests, in the order in which they were scheduled.", n)                    \
+    X(kinds, "B", "0 running, 1 new, 2 resumed after preemption.", n)                              \
+    X(was_in_last_step, "B", "0: the worker may need all tokens again.", n)                        \
+    X(num_tokens, "I", "Tokens scheduled, drafts included.", n)                                    \
+    X(num_computed_tokens, "I", "Tokens computed before this step.", n)                            \
+    X(num_output_tokens, "I", "Output tokens, placeholders included.", n)                          \
+    X(draft_start, "I", "Where the drafts of request i begin.", starts)                            \
+    X(drafts, "i", "The drafts of all requests.", n > 0 ? step->draft_start[n] : 0)                \
+    X(encoder_start, "I", "Where the features of request i begin.", starts)                        \
+    X(encoder_inputs, "I", "Features that are to be encoded, of all requests.",                    \
+      n > 0 ? step->encoder_start[n] : 0)                                                          \
+    X(num_common_prefix_blocks, "I", "For each group.",                                            \
+      step->num_common_prefix_blocks != NULL ? num_groups : 0)                                     \
+    X(finished, "Q", "Requests that ended since the last step.", step->num_finished)               \
+    X(preempted, "Q", "Requests that gave their blocks back.", step->num_preempted)                \
+    X(swap_out_blocks, "I", "Blocks to copy to host slots.", step->num_swap_out)                   \
+    X(swap_out_slots, "I", "The slots.", step->num_swap_out)                                       \
+    X(swap_in_blocks, "I", "Blocks to copy from host slots.", step->num_swap_in)                   \
+    X(swap_in_slots, "I", "The slots.", step->num_swap_in)                                         \
+    X(copies, "I", "Copies on write: from, to, group, place of the request, index in its row.",    \
+      step->num_copies)
+#define STEP_ARRAYS(X) STEP_SPANS(X) STEP_COLUMNS(X)
 
 /* X(name, format, doc, type, value of an output) */
 #define OUTPUTS_COLUMNS(X)                                                                         \
@@ -68,7 +73,7 @@ typedef struct array_row {
 } array_row;
 
 #define ROW(name, format, doc, ...)           {#name, format, doc},
-#define STEP_INDEX(name, format, doc)         STEP_##name,
+#define STEP_INDEX(name, format, doc, ...)    STEP_##name,
 #define OUTPUTS_INDEX(name, format, doc, ...) OUTPUTS_##name,
 enum step_array { STEP_ARRAYS(STEP_INDEX) NUM_STEP_ARRAYS };
 enum outputs_array { OUTPUTS_ARRAYS(OUTPUTS_INDEX) NUM_OUTPUTS_ARRAYS };
@@ -160,7 +165,8 @@ static bool copy_blocks(record_object *self, const quire_step *step, uint32_t nu
         used += span->count;
     }
     starts[num_spans] = used;
-    return true;
+    const quire_block_span *zero = &step->blocks_to_zero;
+    return copy_array(self, STEP_blocks_to_zero, zero->ids, zero->count * sizeof *zero->ids);
 }
 
 static bool copy_texts(record_object *self, const quire_step *step)
@@ -183,39 +189,14 @@ static bool copy_texts(record_object *self, const quire_step *step)
     return true;
 }
 
-static bool copy_requests(record_object *self, const quire_step *step)
-{
-    size_t n = step->num_reqs;
-    uint32_t num_drafts = n > 0 ? step->draft_start[n] : 0;
-    uint32_t num_encoder = n > 0 ? step->encoder_start[n] : 0;
-    size_t starts = n > 0 ? (n + 1) * sizeof(uint32_t) : 0;
-    return copy_array(self, STEP_reqs, step->reqs, n * sizeof *step->reqs) &&
-           copy_array(self, STEP_kinds, step->kinds, n) &&
-           copy_array(self, STEP_was_in_last_step, step->was_in_last_step, n) &&
-           copy_array(self, STEP_num_tokens, step->num_tokens, n * 4) &&
-           copy_array(self, STEP_num_computed_tokens, step->num_computed_tokens, n * 4) &&
-           copy_array(self, STEP_num_output_tokens, step->num_output_tokens, n * 4) &&
-           copy_array(self, STEP_draft_start, step->draft_start, starts) &&
-           copy_array(self, STEP_drafts, step->drafts, num_drafts * sizeof *step->drafts) &&
-           copy_array(self, STEP_encoder_start, step->encoder_start, starts) &&
-           copy_array(self, STEP_encoder_inputs, step->encoder_inputs, num_encoder * 4);
-}
+#define STEP_COPY(name, format, doc, count)                                                        \
+    &&copy_array(self, STEP_##name, step->name, (size_t)(count) * sizeof *step->name)
 
-static bool copy_rest(record_object *self, const quire_step *step, uint32_t num_groups)
+static bool copy_columns(record_object *self, const quire_step *step, uint32_t num_groups)
 {
-    size_t out = (size_t)step->num_swap_out * 4;
-    size_t in = (size_t)step->num_swap_in * 4;
-    const quire_block_span *zero = &step->blocks_to_zero;
-    return copy_array(self, STEP_num_common_prefix_blocks, step->num_common_prefix_blocks,
-                      step->num_common_prefix_blocks != NULL ? num_groups * 4 : 0) &&
-           copy_array(self, STEP_finished, step->finished, step->num_finished * 8) &&
-           copy_array(self, STEP_preempted, step->preempted, step->num_preempted * 8) &&
-           copy_array(self, STEP_blocks_to_zero, zero->ids, (size_t)zero->count * 4) &&
-           copy_array(self, STEP_swap_out_blocks, step->swap_out_blocks, out) &&
-           copy_array(self, STEP_swap_out_slots, step->swap_out_slots, out) &&
-           copy_array(self, STEP_swap_in_blocks, step->swap_in_blocks, in) &&
-           copy_array(self, STEP_swap_in_slots, step->swap_in_slots, in) &&
-           copy_array(self, STEP_copies, step->copies, step->num_copies * sizeof *step->copies);
+    uint32_t n = step->num_reqs;
+    uint32_t starts = n > 0 ? n + 1 : 0;
+    return true STEP_COLUMNS(STEP_COPY);
 }
 
 PyObject *py_step_new(const py_state *state, const quire_step *step, uint32_t num_groups,
@@ -237,8 +218,8 @@ PyObject *py_step_new(const py_state *state, const quire_step *step, uint32_t nu
         memcpy(self->tiers, snapshot->tiers, self->snapshot.num_tiers * sizeof *self->tiers);
         self->snapshot.tiers = NULL; /* they are the scheduler's */
     }
-    if (!copy_requests(self, step) || !copy_blocks(self, step, num_groups) ||
-        !copy_rest(self, step, num_groups) || !copy_texts(self, step))
+    if (!copy_columns(self, step, num_groups) || !copy_blocks(self, step, num_groups) ||
+        !copy_texts(self, step))
         Py_CLEAR(self);
     return (PyObject *)self;
 }
@@ -419,10 +400,9 @@ static PyObject *make_tier(const void *tiers, uint32_t i)
 {
     const quire_tier_usage *tier = (const quire_tier_usage *)tiers + i;
     PyObject *dict = py_fields_dict(tier_fields, tier);
-    if (dict != NULL &&
-        (py_put(dict, "name", PyUnicode_FromString(tier->name)) < 0 ||
-         py_put(dict, "medium", PyUnicode_FromString(tier->medium)) < 0 ||
-         py_put(dict, "blocks", py_fields_dict(py_usage_fields, &tier->blocks)) < 0))
+    if (dict != NULL && (py_put(dict, "name", PyUnicode_FromString(tier->name)) < 0 ||
+                         py_put(dict, "medium", PyUnicode_FromString(tier->medium)) < 0 ||
+                         py_put(dict, "blocks", py_usage_dict(tier->blocks)) < 0))
         Py_CLEAR(dict);
     return dict;
 }
@@ -434,7 +414,7 @@ static PyObject *step_snapshot(PyObject *object, void *Py_UNUSED(closure))
         Py_RETURN_NONE;
     PyObject *dict = py_fields_dict(snapshot_fields, &self->snapshot);
     if (dict != NULL &&
-        (py_put(dict, "blocks", py_fields_dict(py_usage_fields, &self->snapshot.blocks)) < 0 ||
+        (py_put(dict, "blocks", py_usage_dict(self->snapshot.blocks)) < 0 ||
          py_put(dict, "tiers", py_list_of(self->snapshot.num_tiers, make_tier, self->tiers)) < 0))
         Py_CLEAR(dict);
     return dict;
@@ -490,7 +470,7 @@ static Py_ssize_t record_length(PyObject *object)
 /* ---- types ----------------------------------------------------------------- */
 
 #define OFFSET(name) PY_OFFSET(record_object, name)
-#define STEP_GETTER(name, format, doc)                                                             \
+#define STEP_GETTER(name, format, doc, ...)                                                        \
     {#name, get_step_array, NULL, doc, (void *)(uintptr_t)&step_rows[STEP_##name]},
 #define OUTPUTS_GETTER(name, format, doc, ...)                                                     \
     {#name, get_outputs_array, NULL, doc, (void *)(uintptr_t)&outputs_rows[OUTPUTS_##name]},

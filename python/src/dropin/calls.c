@@ -148,7 +148,7 @@ static int read_drafts(vllm_core *core, PyObject *list, quire_token *drafts, uin
 {
     Py_ssize_t size = PyList_Check(list) ? PyList_Size(list) : -1;
     if (size < 0 || size > (Py_ssize_t)core->num_spec_tokens)
-        return VLLM_REFUSE(PyExc_ValueError, "drafts must be a list of at most num_spec_tokens");
+        return PY_REFUSE(PyExc_ValueError, "drafts must be a list of at most num_spec_tokens");
     *count = (uint32_t)size;
     return vllm_read_tokens(list, 0, size, drafts);
 }

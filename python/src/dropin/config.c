@@ -69,7 +69,7 @@ int vllm_read_u32(PyObject *dict, const char *name, uint32_t *value)
     if (PyErr_Occurred())
         return -1;
     if (wide > UINT32_MAX)
-        return VLLM_REFUSE(PyExc_OverflowError, "%s is above 2^32", name);
+        return PY_REFUSE(PyExc_OverflowError, "%s is above 2^32", name);
     *value = (uint32_t)wide;
     return 0;
 }
@@ -91,13 +91,13 @@ static int read_groups(PyObject *list, quire_group_config *groups, uint32_t max_
                        uint32_t *num_groups)
 {
     if (list == NULL || !PyList_Check(list) || PyList_Size(list) > (Py_ssize_t)max_groups)
-        return VLLM_REFUSE(PyExc_ValueError, "groups must be a list of at most %u", max_groups);
+        return PY_REFUSE(PyExc_ValueError, "groups must be a list of at most %u", max_groups);
     *num_groups = (uint32_t)PyList_Size(list);
     for (uint32_t i = 0; i < *num_groups; i++) {
         PyObject *group = PyList_GetItem(list, (Py_ssize_t)i);
         memset(&groups[i], 0, sizeof(groups[i]));
         if (!PyDict_Check(group))
-            return VLLM_REFUSE(PyExc_TypeError, "a group must be a dict");
+            return PY_REFUSE(PyExc_TypeError, "a group must be a dict");
         if (vllm_read_fields(group, layer_fields, &groups[i].spec) < 0 ||
             vllm_read_u32(group, "is_eagle", &groups[i].is_eagle) < 0)
             return -1;
@@ -112,7 +112,7 @@ static int read_hasher(PyObject *given, quire_hasher_config *hasher)
     PyObject *name = PyDict_GetItemString(given, "hash_algorithm");
     PyObject *none_hash = PyDict_GetItemString(given, "none_hash");
     if (name == NULL || none_hash == NULL)
-        return VLLM_REFUSE(PyExc_ValueError, "hash_algorithm and none_hash are needed");
+        return PY_REFUSE(PyExc_ValueError, "hash_algorithm and none_hash are needed");
     const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
     char *data;
     Py_ssize_t len;

@@ -35,35 +35,37 @@ static int connector_match(void *user, quire_req req, uint32_t num_local, uint32
     return status;
 }
 
+/* A function of a request and a number, whose answer does not matter. */
+static void tell(vllm_core *core, PyObject *function, quire_req req, uint32_t number)
+{
+    if (core->error[0] == NULL)
+        vllm_drop_or_keep(
+            core, PyObject_CallFunction(function, "OI", vllm_slot_of(core, req)->request, number));
+}
+
 static void connector_alloc(void *user, quire_req req, const quire_block_span *spans,
                             uint32_t num_external)
 {
-    vllm_core *core = user;
     (void)spans; /* the Python function looks them up, as KVCacheBlocks */
-    if (core->error[0] != NULL)
-        return;
-    PyObject *answer = PyObject_CallFunction(core->types.alloc, "OI",
-                                             vllm_slot_of(core, req)->request, num_external);
-    vllm_drop_or_keep(core, answer);
+    tell(user, ((vllm_core *)user)->types.alloc, req, num_external);
 }
 
 /* Both connectors look at the same SchedulerOutput. */
-static void give_output(vllm_core *core, const quire_step *step, PyObject *function)
+static void *give_output(vllm_core *core, const quire_step *step, PyObject *function)
 {
     if (core->error[0] != NULL)
-        return;
+        return NULL;
     if (core->output == NULL)
         core->output = vllm_make_output(core, step);
     PyObject *answer =
         core->output == NULL ? NULL : PyObject_CallFunctionObjArgs(function, core->output, NULL);
     vllm_drop_or_keep(core, answer);
+    return NULL; /* the meta data stay Python's */
 }
 
 static void *connector_meta(void *user, const quire_step *step)
 {
-    vllm_core *core = user;
-    give_output(core, step, core->types.meta);
-    return NULL;
+    return give_output(user, step, ((vllm_core *)user)->types.meta);
 }
 
 static int connector_finished(void *user, quire_req req, const quire_block_span *spans)
@@ -98,10 +100,8 @@ static int connector_finished(void *user, quire_req req, const quire_block_span 
 static void connector_told(void *user)
 {
     vllm_core *core = user;
-    if (core->error[0] != NULL)
-        return;
-    PyObject *answer = PyObject_CallFunctionObjArgs(core->types.told, NULL);
-    vllm_drop_or_keep(core, answer);
+    if (core->error[0] == NULL)
+        vllm_drop_or_keep(core, PyObject_CallFunctionObjArgs(core->types.told, NULL));
 }
 
 static int connector_reset(void *user)
@@ -141,19 +141,12 @@ static int images_has_item(void *user, quire_req req, uint32_t input)
 
 static void images_alloc(void *user, quire_req req, uint32_t input)
 {
-    vllm_core *core = user;
-    if (core->error[0] != NULL)
-        return;
-    PyObject *answer = PyObject_CallFunction(core->types.image_alloc, "OI",
-                                             vllm_slot_of(core, req)->request, input);
-    vllm_drop_or_keep(core, answer);
+    tell(user, ((vllm_core *)user)->types.image_alloc, req, input);
 }
 
 static void *images_meta(void *user, const quire_step *step)
 {
-    vllm_core *core = user;
-    give_output(core, step, core->types.image_meta);
-    return NULL;
+    return give_output(user, step, ((vllm_core *)user)->types.image_meta);
 }
 
 quire_encoder_connector vllm_encoder_connector(vllm_core *core)

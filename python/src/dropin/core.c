@@ -311,7 +311,7 @@ static int read_types(vllm_core *core, PyObject *types)
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         all[i] = Py_XNewRef(PyDict_GetItemString(types, wanted[i].name));
         if (all[i] == NULL && !wanted[i].may_be_missing)
-            return VLLM_REFUSE(PyExc_KeyError, "%s", wanted[i].name);
+            return PY_REFUSE(PyExc_KeyError, "%s", wanted[i].name);
     }
     if (core->types.finished_by_client == Py_None)
         Py_CLEAR(core->types.finished_by_client);
@@ -331,7 +331,7 @@ static int make_memory(vllm_core *core)
     core->finished = PySet_New(NULL);
     if (core->slots == NULL || core->sampled == NULL || core->num_sampled == NULL ||
         core->has_pooled == NULL || core->num_invalid == NULL || core->row_slots == NULL)
-        return VLLM_REFUSE_MEMORY();
+        return PY_REFUSE_MEMORY();
     for (size_t i = 0; i < VLLM_NUM_NAMES; i++) {
         core->names[i] = PyUnicode_InternFromString(core_names[i]);
         if (core->names[i] == NULL)

@@ -1,13 +1,15 @@
 /* hasher.c - vLLM's request block hasher: a callable that takes a Request and returns the
  * hashes of the full blocks that it has no hash for yet.
  *
- *      Request.block_hashes   H0 H1 H2            a new request: one chain over all of its tokens
- *      Request._all_token_ids ████████████▒▒      later: block by block, from the last hash on
+ *      Request.block_hashes   H0 H1 H2            a new request: a chain over all of its tokens
+ *      Request._all_token_ids ████████████▒▒      later: the chain goes on from the last hash
  *
  * What is out of the ordinary (prompt embeddings, token ids beyond 32 bits, a text that is no
  * UTF-8) is left to vLLM's own function, which gives the same bytes.
  */
 #include "vllm.h"
+
+#include "hash/chain.h"
 
 #include <string.h>
 
@@ -58,7 +60,7 @@ static int hasher_renew(hasher_object *self, PyObject *none_hash)
     void *memory = PyMem_Realloc(self->chain_memory, quire_chain_bytes(made));
     if (memory == NULL) {
         quire_hasher_destroy(made);
-        return VLLM_REFUSE_MEMORY();
+        return PY_REFUSE_MEMORY();
     }
     self->chain_memory = memory;
     quire_hasher_destroy(self->hasher);
@@ -212,53 +214,28 @@ static int hasher_read_tokens(PyObject *list, Py_ssize_t first, Py_ssize_t last,
     return 1;
 }
 
-/* The extra keys of a later block: of the features only the last one is looked at. */
-static size_t later_keys(const quire_extra_keys *extra, uint64_t start, uint64_t end,
-                         quire_extra_key *keys)
-{
-    size_t count = 0;
-    if (extra->lora_name.data != NULL)
-        keys[count++] = (quire_extra_key){QUIRE_KEY_LORA_NAME, extra->lora_name, 0};
-    if (extra->num_mm_features > 0) {
-        const quire_mm_feature *last = &extra->mm_features[extra->num_mm_features - 1];
-        if (end > last->offset && start < last->offset + last->length)
-            keys[count++] = (quire_extra_key){QUIRE_KEY_MM_FEATURE, last->identifier,
-                                              (int64_t)(last->offset - start)};
-    }
-    return count;
-}
-
-static int hash_later(hasher_object *self, PyObject *parent, const quire_token *tokens,
-                      Py_ssize_t num_blocks, uint64_t start, const quire_extra_keys *extra,
-                      unsigned char *digests)
-{
-    char *data;
-    Py_ssize_t len;
-    if (PyBytes_AsStringAndSize(parent, &data, &len) < 0)
-        return -1;
-    quire_bytes before = {data, (size_t)len};
-    for (Py_ssize_t i = 0; i < num_blocks; i++) {
-        quire_extra_key keys[2];
-        size_t num_keys = later_keys(extra, start, start + self->block_size, keys);
-        unsigned char *digest = digests + (size_t)i * self->digest_bytes;
-        int status =
-            quire_hasher_hash_block(self->hasher, before, tokens + (size_t)i * self->block_size,
-                                    self->block_size, keys, num_keys, digest);
-        if (status != QUIRE_OK)
-            return vllm_refuse(status, "block hasher");
-        before = (quire_bytes){digest, self->digest_bytes};
-        start += self->block_size;
-    }
-    return 0;
-}
-
-static int hash_first(hasher_object *self, const quire_token *tokens, Py_ssize_t num_blocks,
+/* The chain goes on where the hashes of the request end; of its features only the last one is then
+ * looked at. 1: the last hash is not one of the algorithm's. */
+static int hash_chain(hasher_object *self, PyObject *hashes, Py_ssize_t num_hashed,
+                      const quire_token *tokens, Py_ssize_t num_blocks,
                       const quire_extra_keys *extra, unsigned char *digests)
 {
+    PyObject *parent = num_hashed > 0 ? PyList_GetItem(hashes, num_hashed - 1) : NULL;
+    char *data = NULL;
+    Py_ssize_t len = 0;
+    if (num_hashed > 0 && (parent == NULL || PyBytes_AsStringAndSize(parent, &data, &len) < 0))
+        return -1;
+    if (num_hashed > 0 && (len == 0 || len > QUIRE_MAX_DIGEST_BYTES))
+        return 1;
     quire_chain *chain;
     size_t num_new;
     int status =
         quire_chain_init(self->hasher, self->chain_memory, quire_chain_bytes(self->hasher), &chain);
+    if (status == QUIRE_OK && num_hashed > 0) {
+        chain->num_blocks = (uint64_t)num_hashed;
+        chain->parent_len = (uint32_t)len;
+        memcpy(chain->parent, data, (size_t)len);
+    }
     if (status == QUIRE_OK)
         status =
             quire_chain_append(self->hasher, chain, tokens, (size_t)num_blocks * self->block_size,
@@ -299,15 +276,12 @@ static PyObject *hash_blocks(hasher_object *self, PyObject *request, PyObject *h
     }
     if (answer == 0)
         answer = hasher_read_tokens(tokens, first, first + count, numbers);
+    if (answer == 0)
+        answer = hash_chain(self, hashes, num_hashed, numbers, num_blocks, &extras.keys, digests);
     if (answer == 1)
         made = PyObject_CallFunctionObjArgs(self->fallback, request, NULL);
-    if (answer == 0) {
-        int failed = num_hashed == 0
-                         ? hash_first(self, numbers, num_blocks, &extras.keys, digests)
-                         : hash_later(self, PyList_GetItem(hashes, num_hashed - 1), numbers,
-                                      num_blocks, (uint64_t)first, &extras.keys, digests);
-        made = failed ? NULL : py_hash_list(digests, self->digest_bytes, (size_t)num_blocks);
-    }
+    if (answer == 0)
+        made = py_hash_list(digests, self->digest_bytes, (size_t)num_blocks);
     PyMem_Free(numbers);
     PyMem_Free(digests);
     extras_release(&extras);

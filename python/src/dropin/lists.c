@@ -32,7 +32,7 @@ int vllm_read_token(PyObject *number, quire_token *token)
     if (value == -1 && PyErr_Occurred())
         return -1;
     if (value < INT32_MIN || value > INT32_MAX)
-        return VLLM_REFUSE(PyExc_OverflowError, "token id %ld is beyond 32 bits", value);
+        return PY_REFUSE(PyExc_OverflowError, "token id %ld is beyond 32 bits", value);
     *token = (quire_token)value;
     return 0;
 }
@@ -46,7 +46,7 @@ static int read_rare(PyObject *list, Py_ssize_t place, Py_ssize_t end, quire_tok
     int status = vllm_read_token(number, token);
     Py_DECREF(number);
     if (status == 0 && end > PyList_GET_SIZE(list))
-        return VLLM_REFUSE(PyExc_RuntimeError, "the list of tokens became shorter meanwhile");
+        return PY_REFUSE(PyExc_RuntimeError, "the list of tokens became shorter meanwhile");
     return status;
 }
 

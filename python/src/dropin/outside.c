@@ -65,7 +65,7 @@ static int note_step(vllm_core *core, PyObject *scheduled, PyObject *drafts, uin
     if (!PyDict_Check(scheduled) || !PyDict_Check(drafts) ||
         PyDict_Size(scheduled) > (Py_ssize_t)s->rules.max_num_seqs ||
         s->flight.num_batches == s->rules.max_batches)
-        return VLLM_REFUSE(
+        return PY_REFUSE(
             PyExc_ValueError,
             "this SchedulerOutput is not one of this scheduler's, and cannot stand for "
             "one: too many requests, or too many steps in flight");

@@ -93,7 +93,7 @@ static int read_feature(PyObject *tuple, quire_mm_input *input)
     if (PyBytes_AsStringAndSize(flags, &data, &num_flags) < 0)
         return -1;
     if ((unsigned long long)num_flags != length)
-        return VLLM_REFUSE(PyExc_ValueError, "is_embed must have a flag for each placeholder");
+        return PY_REFUSE(PyExc_ValueError, "is_embed must have a flag for each placeholder");
     input->is_embed = (const uint8_t *)data;
     return 0;
 }
@@ -105,7 +105,7 @@ static int read_features(PyObject *list, quire_request_params *params, quire_mm_
         return count < 0 ? -1 : 0;
     *made = PyMem_Calloc((size_t)count, sizeof(**made));
     if (*made == NULL)
-        return VLLM_REFUSE_MEMORY();
+        return PY_REFUSE_MEMORY();
     for (Py_ssize_t i = 0; i < count; i++) {
         if (read_feature(PyList_GetItem(list, i), &(*made)[i]) < 0)
             return -1;

@@ -57,11 +57,10 @@ static int input_read(vllm_core *core, PyObject *output, PyObject *computed, upd
         return -1;
     if (!PyDict_Check(input->scheduled) || !PyDict_Check(input->index) ||
         !PyList_Check(input->sampled))
-        return VLLM_REFUSE(PyExc_TypeError,
-                           "num_scheduled_tokens and req_id_to_index must be dicts, "
-                           "sampled_token_ids a list");
+        return PY_REFUSE(PyExc_TypeError, "num_scheduled_tokens and req_id_to_index must be dicts, "
+                                          "sampled_token_ids a list");
     if (PyDict_Size(input->scheduled) > (Py_ssize_t)core->max_rows)
-        return VLLM_REFUSE(PyExc_ValueError, "more requests than max_num_seqs");
+        return PY_REFUSE(PyExc_ValueError, "more requests than max_num_seqs");
     return 0;
 }
 
@@ -87,7 +86,7 @@ static int widen_rows(vllm_core *core, uint32_t num_filled, Py_ssize_t stride)
 {
     quire_token *wide = PyMem_Calloc((size_t)core->max_rows * (size_t)stride, sizeof(*wide));
     if (wide == NULL)
-        return VLLM_REFUSE_MEMORY();
+        return PY_REFUSE_MEMORY();
     for (uint32_t row = 0; row < num_filled; row++)
         memcpy(wide + (size_t)row * (size_t)stride, core->sampled + (size_t)row * core->stride,
                core->stride * sizeof(*wide));
@@ -496,7 +495,7 @@ static int transfers_read(PyObject *sent, PyObject *received, PyObject *blocks,
     made->reqs = PyMem_Calloc((size_t)num_reqs + 1, sizeof(*made->reqs));
     made->blocks = PyMem_Calloc((size_t)made->num_blocks + 1, sizeof(*made->blocks));
     if (made->reqs == NULL || made->blocks == NULL)
-        return VLLM_REFUSE_MEMORY();
+        return PY_REFUSE_MEMORY();
     for (uint32_t i = 0; i < num_reqs; i++) {
         PyObject *number = i < made->num_sent
                                ? PyList_GetItem(sent, (Py_ssize_t)i)

@@ -15,10 +15,6 @@
 
 #include "lists.h"
 
-/* For functions that answer with 0 or -1: -1 and an exception. */
-#define VLLM_REFUSE(...)     (PyErr_Format(__VA_ARGS__), -1)
-#define VLLM_REFUSE_MEMORY() (PyErr_NoMemory(), -1)
-
 typedef struct vllm_slot {
     PyObject *request; /* NULL: nobody is here */
     PyObject *id;
