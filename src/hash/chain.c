@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 #include "hash/extra.h"
-#include "hash/quire128.h"
+#include "hash/safe.h"
 
 size_t qr_chain_bytes(const quire_hasher *hasher)
 {

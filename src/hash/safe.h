@@ -21,12 +21,11 @@ void qr_safe_encode(qr_message *out, const qr_hash_input *input);
 void qr_safe_encode_text(qr_message *out, quire_bytes text);
 void qr_raw_encode(qr_message *out, const qr_hash_input *input);
 
-/* The last word of a raw message. */
-static inline uint64_t qr_raw_trailer(size_t parent_len, size_t num_tokens, size_t num_keys,
-                                      bool wide)
-{
-    return (uint64_t)wide << 63 | (uint64_t)parent_len << 48 | (uint64_t)num_keys << 24 |
-           num_tokens;
-}
+/* quire128 on its fast path: hashes the raw messages of num_blocks blocks without extra keys that
+ * lie one after the other, and between two blocks there is nothing but the hash. parent and each of
+ * the digests is 16 bytes; buffer has room for 24 bytes and a block's tokens. */
+void qr_quire128_run(const unsigned char *secret, const unsigned char *parent,
+                     const quire_token *tokens, uint32_t block_size, size_t num_blocks,
+                     unsigned char *buffer, unsigned char *digests);
 
 #endif
