@@ -174,7 +174,6 @@ typedef enum qr_metric_shape {
 enum { QR_WAITING_CAPACITY, QR_WAITING_DEFERRED };
 enum { QR_SCHEDULED_PREFILL, QR_SCHEDULED_DECODE, QR_SCHEDULED_DRAFT };
 enum { QR_SOURCE_COMPUTE, QR_SOURCE_CACHE, QR_SOURCE_EXTERNAL };
-enum { QR_EVENTS_STORED, QR_EVENTS_REMOVED, QR_EVENTS_CLEARED };
 
 typedef struct qr_metric_info {
     qr_metric_type type;

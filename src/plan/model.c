@@ -388,11 +388,12 @@ static bool layer_is_chunked(const quire_model_params *p, uint32_t layer)
 
 static quire_layer_spec text_layer(const quire_model_params *p, model_family family, uint32_t layer)
 {
-    if (family == CHUNKED)
-        return layer_is_chunked(p, layer) ? chunked_layer(p) : attention_layer(p, QUIRE_LAYER_FULL);
-    if (family == PLAIN || family == QWEN || family == ALTERNATE || family == PATTERN)
-        return layer_has_window(p, family, layer) ? window_layer(p)
-                                                  : attention_layer(p, QUIRE_LAYER_FULL);
+    bool may_have_window =
+        family == PLAIN || family == QWEN || family == ALTERNATE || family == PATTERN;
+    if (family == CHUNKED && layer_is_chunked(p, layer))
+        return chunked_layer(p);
+    if (may_have_window && layer_has_window(p, family, layer))
+        return window_layer(p);
     return attention_layer(p, QUIRE_LAYER_FULL);
 }
 
