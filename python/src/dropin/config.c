@@ -37,28 +37,16 @@ static const vllm_field sched_fields[] = {SCHED(policy),
                                           {NULL, 0}};
 
 #define CACHE(field) VLLM_FIELD(quire_cache_config, field)
-static const vllm_field cache_fields[] = {CACHE(num_blocks),      CACHE(max_model_len),
-                                          CACHE(hash_block_size), CACHE(enable_caching),
-                                          CACHE(use_eagle),       CACHE(dcp_world_size),
-                                          CACHE(pcp_world_size),  CACHE(max_encoder_tokens),
-                                          CACHE(digest_bytes),    {NULL, 0}};
+static const vllm_field cache_fields[] = {
+    CACHE(num_blocks),     CACHE(max_model_len),      CACHE(hash_block_size),
+    CACHE(enable_caching), CACHE(use_eagle),          CACHE(dcp_world_size),
+    CACHE(pcp_world_size), CACHE(max_encoder_tokens), {NULL, 0}};
 
 #define LAYER(field) VLLM_FIELD(quire_layer_spec, field)
-static const vllm_field layer_fields[] = {LAYER(kind),
-                                          LAYER(block_size),
-                                          LAYER(num_kv_heads),
-                                          LAYER(head_size),
-                                          LAYER(head_size_v),
-                                          LAYER(dtype),
-                                          LAYER(sliding_window),
-                                          LAYER(attention_chunk_size),
-                                          LAYER(sink_len),
-                                          LAYER(tq_slot_size),
-                                          LAYER(compress_ratio),
-                                          LAYER(mamba_mode),
-                                          LAYER(mamba_type),
-                                          LAYER(num_speculative_blocks),
-                                          {NULL, 0}};
+static const vllm_field layer_fields[] = {
+    LAYER(kind),         LAYER(block_size),     LAYER(num_kv_heads),           LAYER(head_size),
+    LAYER(dtype),        LAYER(sliding_window), LAYER(attention_chunk_size),   LAYER(sink_len),
+    LAYER(tq_slot_size), LAYER(mamba_mode),     LAYER(num_speculative_blocks), {NULL, 0}};
 
 int vllm_read_u32(PyObject *dict, const char *name, uint32_t *value)
 {
@@ -72,6 +60,14 @@ int vllm_read_u32(PyObject *dict, const char *name, uint32_t *value)
         return PY_REFUSE(PyExc_OverflowError, "%s is above 2^32", name);
     *value = (uint32_t)wide;
     return 0;
+}
+
+int vllm_read_attribute(PyObject *object, const char *name, uint64_t *value)
+{
+    PyObject *number = PyObject_GetAttrString(object, name);
+    *value = number == NULL ? 0 : PyLong_AsUnsignedLongLong(number);
+    Py_XDECREF(number);
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 int vllm_read_fields(PyObject *dict, const vllm_field *fields, void *target)

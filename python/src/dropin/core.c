@@ -216,9 +216,8 @@ static PyObject *core_queue_length(PyObject *self, PyObject *args)
 static PyObject *core_counts(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     vllm_core *core = (vllm_core *)self;
-    return Py_BuildValue("(IIIi)", quire_sched_get_counts(core->sched).num_running,
-                         quire_sched_get_counts(core->sched).num_waiting,
-                         quire_sched_get_num_unfinished(core->sched),
+    quire_sched_counts counts = quire_sched_get_counts(core->sched);
+    return Py_BuildValue("(IIIi)", counts.num_running, counts.num_waiting, counts.num_unfinished,
                          PySet_Size(core->finished) > 0);
 }
 
@@ -340,6 +339,9 @@ static int make_memory(vllm_core *core)
     return core->finished == NULL ? -1 : 0;
 }
 
+static const vllm_field core_fields[] = {
+    VLLM_FIELD(vllm_core, tells_tokens), VLLM_FIELD(vllm_core, is_v2), {NULL, 0}};
+
 static int make_sched(vllm_core *core, PyObject *given)
 {
     quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
@@ -373,14 +375,7 @@ static int make_sched(vllm_core *core, PyObject *given)
     core->max_flight = places < VLLM_MAX_FLIGHT ? places : VLLM_MAX_FLIGHT;
     core->log_stats = config.log_stats == QUIRE_ON;
     core->digest_bytes = cache.digest_bytes;
-    uint32_t tells_tokens = 0;
-    uint32_t is_v2 = 0;
-    if (vllm_read_u32(given, "tells_tokens", &tells_tokens) < 0 ||
-        vllm_read_u32(given, "is_v2", &is_v2) < 0)
-        return -1;
-    core->tells_tokens = tells_tokens != 0;
-    core->is_v2 = is_v2 != 0;
-    return 0;
+    return vllm_read_fields(given, core_fields, core);
 }
 
 static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)

@@ -136,24 +136,14 @@ static void extras_text(hasher_extras *extras, PyObject *text, quire_bytes *byte
     *bytes = (quire_bytes){data, (size_t)len};
 }
 
-static int extras_number(PyObject *object, const char *name, uint64_t *value)
-{
-    PyObject *number = PyObject_GetAttrString(object, name);
-    if (number == NULL)
-        return -1;
-    *value = PyLong_AsUnsignedLongLong(number);
-    Py_DECREF(number);
-    return PyErr_Occurred() ? -1 : 0;
-}
-
 static int extras_feature(hasher_extras *extras, PyObject *feature, quire_mm_feature *made)
 {
     extras_text(extras, PyObject_GetAttrString(feature, "identifier"), &made->identifier);
     PyObject *position = PyErr_Occurred() ? NULL : PyObject_GetAttrString(feature, "mm_position");
     if (position == NULL)
         return -1;
-    int failed = extras_number(position, "offset", &made->offset) < 0 ||
-                 extras_number(position, "length", &made->length) < 0;
+    int failed = vllm_read_attribute(position, "offset", &made->offset) < 0 ||
+                 vllm_read_attribute(position, "length", &made->length) < 0;
     Py_DECREF(position);
     return failed ? -1 : 0;
 }
@@ -203,16 +193,6 @@ static void extras_release(hasher_extras *extras)
 }
 
 /* ---- hashing ------------------------------------------------------------- */
-
-/* Tokens [first, last) of the list, which has them. 1: one of them does not fit. */
-static int hasher_read_tokens(PyObject *list, Py_ssize_t first, Py_ssize_t last,
-                              quire_token *tokens)
-{
-    if (vllm_read_tokens(list, first, last - first, tokens) == 0)
-        return 0;
-    PyErr_Clear();
-    return 1;
-}
 
 /* The chain goes on where the hashes of the request end; of its features only the last one is then
  * looked at. 1: the last hash is not one of the algorithm's. */
@@ -274,8 +254,10 @@ static PyObject *hash_blocks(hasher_object *self, PyObject *request, PyObject *h
         PyErr_NoMemory();
         answer = -1;
     }
-    if (answer == 0)
-        answer = hasher_read_tokens(tokens, first, first + count, numbers);
+    if (answer == 0 && vllm_read_tokens(tokens, first, count, numbers) < 0) {
+        PyErr_Clear(); /* one of them does not fit */
+        answer = 1;
+    }
     if (answer == 0)
         answer = hash_chain(self, hashes, num_hashed, numbers, num_blocks, &extras.keys, digests);
     if (answer == 1)

@@ -92,15 +92,6 @@ int vllm_note_step(vllm_core *core, PyObject *output, uint64_t *number)
 
 /* ---- a connector cuts a prompt ------------------------------------------- */
 
-static int read_attribute(PyObject *request, const char *name, uint32_t *value)
-{
-    PyObject *number = PyObject_GetAttrString(request, name);
-    unsigned long wide = number == NULL ? 0 : PyLong_AsUnsignedLong(number);
-    Py_XDECREF(number);
-    *value = (uint32_t)wide;
-    return PyErr_Occurred() ? -1 : 0;
-}
-
 int vllm_slot_cut(vllm_core *core, vllm_slot *slot)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
@@ -108,16 +99,17 @@ int vllm_slot_cut(vllm_core *core, vllm_slot *slot)
     if (quire_sched_get_req_info(core->sched, slot->req, &info) != QUIRE_OK ||
         left >= (Py_ssize_t)info.num_tokens)
         return 0;
-    uint32_t num_prompt;
-    uint32_t max_tokens;
-    if (read_attribute(slot->request, "num_prompt_tokens", &num_prompt) < 0 ||
-        read_attribute(slot->request, "max_tokens", &max_tokens) < 0)
+    uint64_t num_prompt;
+    uint64_t max_tokens;
+    if (vllm_read_attribute(slot->request, "num_prompt_tokens", &num_prompt) < 0 ||
+        vllm_read_attribute(slot->request, "max_tokens", &max_tokens) < 0)
         return -1;
-    int status = num_prompt == (uint32_t)left
-                     ? quire_sched_cut_prompt(core->sched, slot->req, num_prompt, max_tokens)
+    int status = num_prompt == (uint64_t)left
+                     ? quire_sched_cut_prompt(core->sched, slot->req, (uint32_t)num_prompt,
+                                              (uint32_t)max_tokens)
                      : QUIRE_E_RANGE;
     if (status != QUIRE_OK)
         return vllm_refuse(status, "a connector cut the tokens of a request");
-    slot->num_prompt = num_prompt;
+    slot->num_prompt = (uint32_t)num_prompt;
     return 0;
 }

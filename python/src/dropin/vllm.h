@@ -108,8 +108,8 @@ typedef struct vllm_core {
     int is_busy;   /* inside a call that changes it: see guard.c */
     int is_closed; /* an exception left it half done */
     int log_stats;
-    int tells_tokens; /* pipelines: new tokens go back to the first stage */
-    int is_v2;        /* the V2 model runner: resumed requests are told as new ones */
+    uint32_t tells_tokens; /* pipelines: new tokens go back to the first stage */
+    uint32_t is_v2;        /* the V2 model runner: resumed requests are told as new ones */
     uint32_t digest_bytes;
     vllm_lives *lives; /* of sampled blocks; NULL: not followed */
     vllm_types types;
@@ -146,6 +146,8 @@ extern int vllm_read_config(PyObject *given, quire_sched_config *config,
                             quire_hasher_config *hasher, quire_group_config *groups,
                             uint32_t max_groups);
 extern int vllm_read_u32(PyObject *dict, const char *name, uint32_t *value);
+/* An attribute that is a whole number. */
+extern int vllm_read_attribute(PyObject *object, const char *name, uint64_t *value);
 /* Numbers of 32 bits in a struct, by name: those that a dict has are set. */
 typedef struct vllm_field {
     const char *name; /* NULL ends a table */
