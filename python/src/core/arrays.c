@@ -32,11 +32,6 @@ static const int_kind *kind_of(char type)
     return kind;
 }
 
-static size_t item_bytes(char type)
-{
-    return kind_of(type)->bytes;
-}
-
 static int out_of_range(const char *what, char type)
 {
     return PY_REFUSE(PyExc_OverflowError, "%s: a number does not fit %s", what,
@@ -112,7 +107,7 @@ static int reserve_items(py_ints *out, Py_ssize_t count, char type, const char *
     out->count = (uint32_t)count;
     if (count == 0)
         return 0;
-    out->owned = PyMem_Malloc((size_t)count * item_bytes(type));
+    out->owned = PyMem_Malloc((size_t)count * kind_of(type)->bytes);
     if (out->owned == NULL)
         return PY_REFUSE_MEMORY();
     out->data = out->owned;
@@ -145,11 +140,6 @@ static int convert_buffer(const Py_buffer *view, char format, char type, const c
     return 0;
 }
 
-static bool is_aligned(const void *data, size_t bytes)
-{
-    return ((uintptr_t)data & (bytes - 1)) == 0;
-}
-
 static int use_buffer(char type, const char *what, py_ints *out)
 {
     const Py_buffer *view = &out->view;
@@ -161,9 +151,9 @@ static int use_buffer(char type, const char *what, py_ints *out)
         return PY_REFUSE(PyExc_TypeError,
                          "%s must be a flat buffer of whole numbers, not of \"%s\"", what, text);
     Py_ssize_t count = view->len / view->itemsize;
-    size_t bytes = item_bytes(type);
+    size_t bytes = kind_of(type)->bytes;
     bool is_wanted =
-        (size_t)view->itemsize == bytes && is_aligned(view->buf, bytes) &&
+        (size_t)view->itemsize == bytes && (uintptr_t)view->buf % bytes == 0 &&
         (format == type || (type == 'Q' && format == 'L') || (type == 'q' && format == 'l'));
     if (!is_wanted || count > INT32_MAX) {
         if (reserve_items(out, count, type, what) < 0)
@@ -204,7 +194,6 @@ int py_ints_get(PyObject *source, char type, const char *what, py_ints *out)
     if (!PyList_Check(source) && PyObject_CheckBuffer(source)) {
         if (PyObject_GetBuffer(source, &out->view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0)
             return -1;
-        out->has_view = true;
         err = use_buffer(type, what, out);
     } else {
         err = get_sequence(source, type, what, out);
@@ -217,8 +206,7 @@ int py_ints_get(PyObject *source, char type, const char *what, py_ints *out)
 void py_ints_release(py_ints *ints)
 {
     PyMem_Free(ints->owned);
-    if (ints->has_view)
-        PyBuffer_Release(&ints->view);
+    PyBuffer_Release(&ints->view);
     memset(ints, 0, sizeof *ints);
 }
 
@@ -396,7 +384,6 @@ static int split_hashes(PyObject *source, py_hashes *out)
 {
     if (PyObject_GetBuffer(source, &out->view, PyBUF_SIMPLE) < 0)
         return -1;
-    out->has_view = true;
     size_t bytes = (size_t)out->view.len;
     if (out->hash_len == 0 || bytes % out->hash_len != 0 || bytes / out->hash_len > INT32_MAX)
         return PY_REFUSE(PyExc_ValueError, "a buffer of hashes needs whole ones: give hash_len");

@@ -161,28 +161,29 @@ PyObject *py_spans_list(const quire_block_span *spans, uint32_t num_groups)
     return list;
 }
 
-PyObject *py_filled_list(PyObject *object, uint32_t num_groups, py_fill_spans *fill,
-                         const void *what)
+quire_block_span *py_spans_new(uint32_t num_groups)
 {
-    PY_OPEN(void, handle);
     quire_block_span *spans = PyMem_Calloc((size_t)num_groups + 1, sizeof *spans);
-    if (spans == NULL)
-        return PyErr_NoMemory();
-    int err = fill(handle, what, spans);
-    PyObject *list = err == QUIRE_OK ? py_spans_list(spans, num_groups) : py_fail(object, err);
+    return spans != NULL ? spans : (void *)PyErr_NoMemory();
+}
+
+PyObject *py_spans_taken(PyObject *object, int status, quire_block_span *spans, uint32_t num_groups)
+{
+    PyObject *list =
+        status == QUIRE_OK ? py_spans_list(spans, num_groups) : py_fail(object, status);
     PyMem_Free(spans);
     return list;
 }
 
-static int fill_blocks(void *cache, const void *seq, quire_block_span *spans)
-{
-    return quire_cache_get_blocks(cache, *(const quire_seq *)seq, spans);
-}
-
 static PyObject *cache_blocks_of(PyObject *object, PyObject *argument)
 {
+    uint32_t num_groups = ((cache_object *)object)->num_groups;
     quire_seq seq = PyLong_AsUnsignedLongLong(argument);
-    return py_filled_list(object, ((cache_object *)object)->num_groups, fill_blocks, &seq);
+    PY_OPEN(quire_cache, cache);
+    quire_block_span *spans = py_spans_new(num_groups);
+    if (spans == NULL)
+        return NULL;
+    return py_spans_taken(object, quire_cache_get_blocks(cache, seq, spans), spans, num_groups);
 }
 
 /* ---- a request's life ------------------------------------------------------ */
@@ -196,17 +197,6 @@ int py_cache_hashes_get(PyObject *object, PyObject *source, quire_cache_request 
     return err;
 }
 
-typedef struct hit_search {
-    const quire_cache_request *request;
-    uint32_t *num_tokens;
-} hit_search;
-
-static int fill_hit(void *cache, const void *search, quire_block_span *spans)
-{
-    const hit_search *s = search;
-    return quire_cache_get_computed_blocks(cache, s->request, spans, s->num_tokens);
-}
-
 static PyObject *cache_get_computed(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"num_tokens", "hashes", NULL};
@@ -217,9 +207,15 @@ static PyObject *cache_get_computed(PyObject *object, PyObject *args, PyObject *
                                      &request.num_tokens, &source) ||
         py_cache_hashes_get(object, source, &request, &hashes) < 0)
         return NULL;
+    uint32_t num_groups = ((cache_object *)object)->num_groups;
     uint32_t num_tokens = 0;
-    PyObject *list = py_filled_list(object, ((cache_object *)object)->num_groups, fill_hit,
-                                    &(hit_search){&request, &num_tokens});
+    quire_cache *cache = py_open(object);
+    quire_block_span *spans = cache != NULL ? py_spans_new(num_groups) : NULL;
+    PyObject *list = NULL;
+    if (spans != NULL) {
+        int err = quire_cache_get_computed_blocks(cache, &request, spans, &num_tokens);
+        list = py_spans_taken(object, err, spans, num_groups);
+    }
     py_ints_release(&hashes);
     return list != NULL ? Py_BuildValue("(NI)", list, num_tokens) : NULL;
 }

@@ -118,16 +118,20 @@ void *py_open(PyObject *object);
         py_delete(object);                                                                         \
     }
 
-/* The type of objects that can be made: name_new, name_dealloc, name_methods, name_getset. */
-#define PY_TYPE(name, text, doc)                                                                   \
+/* A type with name_methods, name_getset and more slots; and one of objects that can be made, which
+ * has name_new and name_dealloc. */
+#define PY_TYPE_OF(name, object, text, flags, doc, ...)                                            \
     static PyType_Slot name##_slots[] = {{Py_tp_doc, doc},                                         \
-                                         {Py_tp_new, (void *)name##_new},                          \
-                                         {Py_tp_dealloc, (void *)name##_dealloc},                  \
                                          {Py_tp_methods, name##_methods},                          \
                                          {Py_tp_getset, name##_getset},                            \
+                                         __VA_ARGS__,                                              \
                                          {0, NULL}};                                               \
-    PyType_Spec py_##name##_spec = {text, sizeof(name##_object), 0,                                \
-                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, name##_slots};
+    PyType_Spec py_##name##_spec = {text, sizeof(object), 0,                                       \
+                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | (flags),       \
+                                    name##_slots};
+#define PY_TYPE(name, text, doc)                                                                   \
+    PY_TYPE_OF(name, name##_object, text, 0, doc, {Py_tp_new, (void *)name##_new},                 \
+               {Py_tp_dealloc, (void *)name##_dealloc})
 
 /* An attribute that is a uint32_t of the object: the getter, and its closure. */
 PyObject *py_get_u32(PyObject *object, void *offset);
@@ -206,8 +210,7 @@ typedef struct py_ints {
     uint32_t count;
     size_t hash_len; /* of hashes */
     void *owned;
-    Py_buffer view;
-    bool has_view;
+    Py_buffer view; /* all zero where there is none */
 } py_ints;
 
 /* type: 'i' int32, 'I' uint32, 'q' int64, 'Q' uint64, 'B' uint8. None counts as none, with data
@@ -283,10 +286,11 @@ PyObject *py_take_events(PyObject *object, quire_cache *cache);
 extern const py_name py_locations[];
 /* Blocks of all groups as a list of lists, from spans; copied before anything is made. */
 PyObject *py_spans_list(const quire_block_span *spans, uint32_t num_groups);
-/* The same of a call that fills in spans and gives a status. */
-typedef int py_fill_spans(void *handle, const void *what, quire_block_span *spans);
-PyObject *py_filled_list(PyObject *object, uint32_t num_groups, py_fill_spans *fill,
-                         const void *what);
+/* Spans for a call that fills them in, or NULL and an exception; and the same list of them, or the
+ * exception of the call's status: they are freed. */
+quire_block_span *py_spans_new(uint32_t num_groups);
+PyObject *py_spans_taken(PyObject *object, int status, quire_block_span *spans,
+                         uint32_t num_groups);
 
 /* ---- hashing.c ------------------------------------------------------------ */
 

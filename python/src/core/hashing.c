@@ -18,9 +18,8 @@ typedef struct hasher_object {
 typedef struct extra_keys {
     quire_extra_keys keys;
     quire_mm_feature *features;
-    PyObject *keep; /* a list */
-    Py_buffer embeds;
-    bool has_embeds;
+    PyObject *keep;   /* a list */
+    Py_buffer embeds; /* all zero where there are none */
 } extra_keys;
 
 typedef struct chain_object {
@@ -37,8 +36,7 @@ static void extra_release(extra_keys *extra)
 {
     PyMem_Free(extra->features);
     Py_XDECREF(extra->keep);
-    if (extra->has_embeds)
-        PyBuffer_Release(&extra->embeds);
+    PyBuffer_Release(&extra->embeds);
     memset(extra, 0, sizeof *extra);
 }
 
@@ -75,7 +73,6 @@ static int get_embeds(extra_keys *extra, PyObject *source)
 {
     if (PyObject_GetBuffer(source, &extra->embeds, PyBUF_C_CONTIGUOUS) < 0)
         return -1;
-    extra->has_embeds = true;
     const Py_buffer *view = &extra->embeds;
     if (view->ndim != 2 || view->shape[0] == 0)
         return PY_REFUSE(PyExc_TypeError, "prompt_embeds must have two dimensions: tokens, bytes");
@@ -451,13 +448,6 @@ static PyGetSetDef chain_getset[] = {
     {"num_blocks", chain_num_blocks, NULL, "Blocks that are hashed.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
-static PyType_Slot chain_slots[] = {
-    {Py_tp_doc, "The running hash of one request: Hasher.chain() makes it."},
-    {Py_tp_dealloc, (void *)chain_dealloc},
-    {Py_tp_methods, chain_methods},
-    {Py_tp_getset, chain_getset},
-    {0, NULL}};
-
-PyType_Spec py_chain_spec = {
-    "quire.Chain", sizeof(chain_object), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, chain_slots};
+PY_TYPE_OF(chain, chain_object, "quire.Chain", Py_TPFLAGS_DISALLOW_INSTANTIATION,
+           "The running hash of one request: Hasher.chain() makes it.",
+           {Py_tp_dealloc, (void *)chain_dealloc})

@@ -91,13 +91,12 @@ static int get_state(PyObject *source, quire_state *out)
         py_ints_get(dims, 'I', "dims", &items) == 0) {
         out->dtype = (quire_dtype)number;
         out->num_dims = items.count;
-        if (items.count <= QUIRE_MAX_STATE_DIMS)
-            err = 0;
+        err = items.count <= QUIRE_MAX_STATE_DIMS
+                  ? 0
+                  : PY_REFUSE(PyExc_ValueError, "a state has too many dimensions");
         if (err == 0 && items.count > 0)
             memcpy(out->dims, items.data, items.count * sizeof(uint32_t));
         py_ints_release(&items);
-        if (err < 0)
-            PyErr_SetString(PyExc_ValueError, "a state has too many dimensions");
     }
     Py_XDECREF(tuple);
     return err;
@@ -109,10 +108,8 @@ static int get_states(PyObject *source, quire_layer_spec *out)
     if (list == NULL)
         return -1;
     int err = 0;
-    if (PyList_Size(list) > QUIRE_MAX_STATES) {
-        PyErr_SetString(PyExc_ValueError, "a layer has too many states");
-        err = -1;
-    }
+    if (PyList_Size(list) > QUIRE_MAX_STATES)
+        err = PY_REFUSE(PyExc_ValueError, "a layer has too many states");
     for (Py_ssize_t i = 0; err == 0 && i < PyList_Size(list); i++)
         err = get_state(PyList_GetItem(list, i), &out->states[i]);
     Py_DECREF(list);

@@ -35,20 +35,16 @@ static PyObject *shape_dict(const shape *s)
 {
     PyObject *dict = py_fields_dict(shape_fields, s);
     const char *interval = s->chunk > 0 ? "no_rope_layer_interval" : "full_attention_interval";
-    if (dict == NULL || py_put(dict, "model_type", PyUnicode_FromString(s->model_type)) < 0 ||
-        py_put(dict, "use_sliding_window", PyBool_FromLong(s->window > 0)) < 0 ||
-        py_put(dict, interval, PyLong_FromUnsignedLong(s->full_interval)) < 0)
-        goto failed;
-    if (s->has_layer_types &&
-        py_put(dict, "layer_types", py_list_of(s->num_layers, make_flag, s->layer_types)) < 0)
-        goto failed;
-    if (s->has_rope_flags &&
-        py_put(dict, "no_rope_layers", py_list_of(s->num_layers, make_flag, s->rope_flags)) < 0)
-        goto failed;
+    if (dict != NULL &&
+        (py_put(dict, "model_type", PyUnicode_FromString(s->model_type)) < 0 ||
+         py_put(dict, "use_sliding_window", PyBool_FromLong(s->window > 0)) < 0 ||
+         py_put(dict, interval, PyLong_FromUnsignedLong(s->full_interval)) < 0 ||
+         (s->has_layer_types &&
+          py_put(dict, "layer_types", py_list_of(s->num_layers, make_flag, s->layer_types)) < 0) ||
+         (s->has_rope_flags &&
+          py_put(dict, "no_rope_layers", py_list_of(s->num_layers, make_flag, s->rope_flags)) < 0)))
+        Py_CLEAR(dict);
     return dict;
-failed:
-    Py_XDECREF(dict);
-    return NULL;
 }
 
 static PyObject *model_presets(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))

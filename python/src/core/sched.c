@@ -266,15 +266,15 @@ static PyObject *sched_tokens(PyObject *object, PyObject *args)
     return py_fail(object, err);
 }
 
-static int fill_blocks(void *sched, const void *req, quire_block_span *spans)
-{
-    return quire_sched_get_blocks(sched, *(const quire_req *)req, spans);
-}
-
 static PyObject *sched_blocks(PyObject *object, PyObject *argument)
 {
+    uint32_t num_groups = ((sched_object *)object)->num_groups;
     quire_req req = PyLong_AsUnsignedLongLong(argument);
-    return py_filled_list(object, ((sched_object *)object)->num_groups, fill_blocks, &req);
+    PY_OPEN(quire_sched, sched);
+    quire_block_span *spans = py_spans_new(num_groups);
+    if (spans == NULL)
+        return NULL;
+    return py_spans_taken(object, quire_sched_get_blocks(sched, req, spans), spans, num_groups);
 }
 
 /* ---- the rest -------------------------------------------------------------- */

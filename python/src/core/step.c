@@ -67,18 +67,18 @@
     X(finished_clients, "I", "And their clients.", , )
 
 typedef struct array_row {
-    const char *name;
+    int index;
     const char *format;
-    const char *doc;
 } array_row;
 
-#define ROW(name, format, doc, ...)           {#name, format, doc},
 #define STEP_INDEX(name, format, doc, ...)    STEP_##name,
+#define STEP_ROW(name, format, doc, ...)      {STEP_##name, format},
 #define OUTPUTS_INDEX(name, format, doc, ...) OUTPUTS_##name,
+#define OUTPUTS_ROW(name, format, doc, ...)   {OUTPUTS_##name, format},
 enum step_array { STEP_ARRAYS(STEP_INDEX) NUM_STEP_ARRAYS };
 enum outputs_array { OUTPUTS_ARRAYS(OUTPUTS_INDEX) NUM_OUTPUTS_ARRAYS };
-static const array_row step_rows[] = {STEP_ARRAYS(ROW)};
-static const array_row outputs_rows[] = {OUTPUTS_ARRAYS(ROW)};
+static const array_row step_rows[] = {STEP_ARRAYS(STEP_ROW)};
+static const array_row outputs_rows[] = {OUTPUTS_ARRAYS(OUTPUTS_ROW)};
 
 enum { MAX_ARRAYS = 24 };
 
@@ -111,19 +111,11 @@ static void record_dealloc(PyObject *object)
     py_delete(object);
 }
 
-static PyObject *array_at(PyObject *object, ptrdiff_t i, const array_row *row)
+static PyObject *get_array(PyObject *object, void *closure)
 {
-    return py_array_view(py_state_of(object), ((record_object *)object)->arrays[i], row->format);
-}
-
-static PyObject *get_step_array(PyObject *object, void *row)
-{
-    return array_at(object, (const array_row *)row - step_rows, row);
-}
-
-static PyObject *get_outputs_array(PyObject *object, void *row)
-{
-    return array_at(object, (const array_row *)row - outputs_rows, row);
+    const array_row *row = closure;
+    PyObject *bytes = ((record_object *)object)->arrays[row->index];
+    return py_array_view(py_state_of(object), bytes, row->format);
 }
 
 /* ---- filling --------------------------------------------------------------- */
@@ -471,9 +463,9 @@ static Py_ssize_t record_length(PyObject *object)
 
 #define OFFSET(name) PY_OFFSET(record_object, name)
 #define STEP_GETTER(name, format, doc, ...)                                                        \
-    {#name, get_step_array, NULL, doc, (void *)(uintptr_t)&step_rows[STEP_##name]},
+    {#name, get_array, NULL, doc, (void *)(uintptr_t)&step_rows[STEP_##name]},
 #define OUTPUTS_GETTER(name, format, doc, ...)                                                     \
-    {#name, get_outputs_array, NULL, doc, (void *)(uintptr_t)&outputs_rows[OUTPUTS_##name]},
+    {#name, get_array, NULL, doc, (void *)(uintptr_t)&outputs_rows[OUTPUTS_##name]},
 
 static PyGetSetDef step_getset[] = {
     STEP_ARRAYS(STEP_GETTER){"step", record_step, NULL, "Its number, from 1 on.", NULL},
@@ -502,26 +494,9 @@ static PyMethodDef outputs_methods[] = {
      "tokens_of(i, /)\n--\n\nThe new tokens of the i-th output."},
     {NULL, NULL, 0, NULL}};
 
-static PyType_Slot step_slots[] = {
-    {Py_tp_doc, "What a step computes; Scheduler.schedule() makes it."},
-    {Py_tp_dealloc, (void *)record_dealloc},
-    {Py_tp_methods, step_methods},
-    {Py_tp_getset, step_getset},
-    {Py_sq_length, (void *)record_length},
-    {0, NULL}};
-
-static PyType_Slot outputs_slots[] = {
-    {Py_tp_doc, "What came out of a step; Scheduler.update() makes it."},
-    {Py_tp_dealloc, (void *)record_dealloc},
-    {Py_tp_methods, outputs_methods},
-    {Py_tp_getset, outputs_getset},
-    {Py_sq_length, (void *)record_length},
-    {0, NULL}};
-
-enum {
-    RECORD_FLAGS = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION
-};
-
-PyType_Spec py_step_spec = {"quire.Step", sizeof(record_object), 0, RECORD_FLAGS, step_slots};
-PyType_Spec py_outputs_spec = {"quire.Outputs", sizeof(record_object), 0, RECORD_FLAGS,
-                               outputs_slots};
+PY_TYPE_OF(step, record_object, "quire.Step", Py_TPFLAGS_DISALLOW_INSTANTIATION,
+           "What a step computes; Scheduler.schedule() makes it.",
+           {Py_tp_dealloc, (void *)record_dealloc}, {Py_sq_length, (void *)record_length})
+PY_TYPE_OF(outputs, record_object, "quire.Outputs", Py_TPFLAGS_DISALLOW_INSTANTIATION,
+           "What came out of a step; Scheduler.update() makes it.",
+           {Py_tp_dealloc, (void *)record_dealloc}, {Py_sq_length, (void *)record_length})
