@@ -20,7 +20,7 @@ typedef struct hasher_object {
     quire_hash_algo algo;
     uint32_t block_size;
     size_t digest_bytes;
-    void *chain_memory;
+    quire_chain *chain;
     PyObject *none_hash; /* the object that hasher was made with */
     PyObject *module;    /* has NONE_HASH, which may be set anew */
     PyObject *fallback;  /* vLLM's own */
@@ -57,12 +57,12 @@ static int hasher_renew(hasher_object *self, PyObject *none_hash)
     int status = quire_hasher_create(&config, NULL, &made);
     if (status != QUIRE_OK)
         return vllm_refuse(status, "block hasher");
-    void *memory = PyMem_Realloc(self->chain_memory, quire_chain_bytes(made));
-    if (memory == NULL) {
+    quire_chain *chain = PyMem_Realloc(self->chain, quire_chain_bytes(made));
+    if (chain == NULL) {
         quire_hasher_destroy(made);
         return PY_REFUSE_MEMORY();
     }
-    self->chain_memory = memory;
+    self->chain = chain;
     quire_hasher_destroy(self->hasher);
     self->hasher = made;
     Py_XSETREF(self->none_hash, Py_NewRef(none_hash));
@@ -106,7 +106,7 @@ static void hasher_dealloc(PyObject *object)
     hasher_object *self = (hasher_object *)object;
     PyTypeObject *type = Py_TYPE(object);
     quire_hasher_destroy(self->hasher);
-    PyMem_Free(self->chain_memory);
+    PyMem_Free(self->chain);
     Py_XDECREF(self->none_hash);
     Py_XDECREF(self->module);
     Py_XDECREF(self->fallback);
@@ -207,19 +207,19 @@ static int hash_chain(hasher_object *self, PyObject *hashes, Py_ssize_t num_hash
         return -1;
     if (num_hashed > 0 && (len == 0 || len > QUIRE_MAX_DIGEST_BYTES))
         return 1;
-    quire_chain *chain;
-    size_t num_new;
-    int status =
-        quire_chain_init(self->hasher, self->chain_memory, quire_chain_bytes(self->hasher), &chain);
-    if (status == QUIRE_OK && num_hashed > 0) {
+    quire_chain *chain = self->chain;
+    qr_chain_init(self->hasher, chain);
+    if (num_hashed > 0) {
         chain->num_blocks = (uint64_t)num_hashed;
         chain->parent_len = (uint32_t)len;
         memcpy(chain->parent, data, (size_t)len);
     }
-    if (status == QUIRE_OK)
-        status =
-            quire_chain_append(self->hasher, chain, tokens, (size_t)num_blocks * self->block_size,
-                               extra, digests, (size_t)num_blocks, &num_new);
+    bool has_keys = extra->lora_name.data != NULL || extra->cache_salt.data != NULL ||
+                    extra->num_mm_features > 0;
+    size_t num_new;
+    int status =
+        quire_chain_append(self->hasher, chain, tokens, (size_t)num_blocks * self->block_size,
+                           has_keys ? extra : NULL, digests, (size_t)num_blocks, &num_new);
     return status == QUIRE_OK ? 0 : vllm_refuse(status, "block hasher");
 }
 
@@ -247,13 +247,10 @@ static PyObject *hash_blocks(hasher_object *self, PyObject *request, PyObject *h
         extras_release(&extras);
         return NULL;
     }
-    quire_token *numbers = PyMem_Malloc((size_t)count * sizeof(quire_token));
-    unsigned char *digests = PyMem_Malloc((size_t)num_blocks * self->digest_bytes);
-    int answer = extras.is_odd;
-    if (numbers == NULL || digests == NULL) {
-        PyErr_NoMemory();
-        answer = -1;
-    }
+    quire_token *numbers =
+        PyMem_Malloc((size_t)count * sizeof *numbers + (size_t)num_blocks * self->digest_bytes);
+    unsigned char *digests = numbers != NULL ? (unsigned char *)(numbers + count) : NULL;
+    int answer = numbers != NULL ? extras.is_odd : PY_REFUSE_MEMORY();
     if (answer == 0 && vllm_read_tokens(tokens, first, count, numbers) < 0) {
         PyErr_Clear(); /* one of them does not fit */
         answer = 1;
@@ -265,7 +262,6 @@ static PyObject *hash_blocks(hasher_object *self, PyObject *request, PyObject *h
     if (answer == 0)
         made = py_hash_list(digests, self->digest_bytes, (size_t)num_blocks);
     PyMem_Free(numbers);
-    PyMem_Free(digests);
     extras_release(&extras);
     return made;
 }
