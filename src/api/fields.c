@@ -12,22 +12,21 @@
     const qr_field fields[] = {QR_FIELDS_##type(AS_FIELD, UNUSED, UNUSED, UNUSED)};                \
     QR_FIELDS_##type(UNUSED, CHECK_REAL, UNUSED,                                                   \
                      UNUSED) return qr_refuse_fields(fields, sizeof fields / sizeof *fields)
-#define DEFINE_CHECK(name, type)                                                                   \
-    int name(type *p, const type *callers)                                                         \
+#define DEFINE_CHECK(name, noun)                                                                   \
+    int name(quire_##noun *p, const quire_##noun *callers)                                         \
     {                                                                                              \
-        int err = qr_refuse_reading(p, sizeof *p, callers, #type);                                 \
+        int err = qr_refuse_reading(p, sizeof *p, callers, "quire_" #noun);                        \
         if (err != QUIRE_OK)                                                                       \
             return err;                                                                            \
-        RETURN_CHECK(type);                                                                        \
+        RETURN_CHECK(quire_##noun);                                                                \
     }
 
-DEFINE_CHECK(qr_check_pool_config, quire_pool_config)
-DEFINE_CHECK(qr_check_table_config, quire_table_config)
-DEFINE_CHECK(qr_check_hasher_config, quire_hasher_config)
-DEFINE_CHECK(qr_check_residency_config, quire_residency_config)
-static DEFINE_CHECK(check_cache_fields, quire_cache_config) static DEFINE_CHECK(
-    check_sched_fields, quire_sched_config) static DEFINE_CHECK(check_monitor_config,
-                                                                quire_monitor_config)
+DEFINE_CHECK(qr_check_pool_config, pool_config)
+DEFINE_CHECK(qr_check_table_config, table_config)
+DEFINE_CHECK(qr_check_hasher_config, hasher_config)
+DEFINE_CHECK(qr_check_residency_config, residency_config)
+static DEFINE_CHECK(check_cache_fields, cache_config) static DEFINE_CHECK(
+    check_sched_fields, sched_config) static DEFINE_CHECK(check_monitor_config, monitor_config)
 
     int qr_check_metrics_format(const quire_metrics_format *p)
 {
@@ -43,7 +42,7 @@ int qr_check_cache_config(quire_cache_config *p, const quire_cache_config *calle
 {
     int err = check_cache_fields(p, callers);
     if (err == QUIRE_OK && p->num_groups > 0 && p->groups == NULL)
-        err = qr_refuse("groups is NULL, but num_groups is %u", p->num_groups);
+        return qr_refuse("groups is NULL, but num_groups is %u", p->num_groups);
     for (uint32_t g = 0; err == QUIRE_OK && g < p->num_groups; g++)
         err = qr_refuse_in(check_group_fields(&p->groups[g]), "groups[%u]", g);
     return err;

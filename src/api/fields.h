@@ -287,16 +287,16 @@ typedef struct qr_field_limits {
 
 /* ---- the checks ---- */
 
-/* Reads the caller's config into *own: QUIRE_OK, or QUIRE_E_ARGUMENT, QUIRE_E_CONFIG and the
+/* Reads the caller's config into *p: QUIRE_OK, or QUIRE_E_ARGUMENT, QUIRE_E_CONFIG and the
  * sentence of quire_refusal for a wrong struct or a field out of its range. */
-int qr_check_pool_config(quire_pool_config *own, const quire_pool_config *callers);
-int qr_check_table_config(quire_table_config *own, const quire_table_config *callers);
-int qr_check_hasher_config(quire_hasher_config *own, const quire_hasher_config *callers);
-int qr_check_residency_config(quire_residency_config *own, const quire_residency_config *callers);
+int qr_check_pool_config(quire_pool_config *p, const quire_pool_config *callers);
+int qr_check_table_config(quire_table_config *p, const quire_table_config *callers);
+int qr_check_hasher_config(quire_hasher_config *p, const quire_hasher_config *callers);
+int qr_check_residency_config(quire_residency_config *p, const quire_residency_config *callers);
 /* The groups too. */
-int qr_check_cache_config(quire_cache_config *own, const quire_cache_config *callers);
+int qr_check_cache_config(quire_cache_config *p, const quire_cache_config *callers);
 /* The cache's config and the monitor's too. */
-int qr_check_sched_config(quire_sched_config *own, const quire_sched_config *callers);
+int qr_check_sched_config(quire_sched_config *p, const quire_sched_config *callers);
 /* Of a format that has been read. */
 int qr_check_metrics_format(const quire_metrics_format *p);
 
