@@ -1,9 +1,6 @@
 #include "sched/image/image.h"
 
 #include "hash/digest.h"
-#include "sched/image/image_cache.h"
-#include "sched/image/image_encoder.h"
-#include "sched/image/image_requests.h"
 
 /* ---- fingerprint ----------------------------------------------------------- */
 

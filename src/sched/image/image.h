@@ -171,4 +171,40 @@ static inline void qr_image_u32s(qr_image *image, uint32_t *values, size_t n, ui
         qr_image_require(image, values[i] <= most);
 }
 
+/* ---- image_requests.c: one request, with everything that has no fixed size ---- */
+
+/*      numbers | id | tokens, hashes | stop tokens | features | names | inputs that wait | its row */
+void qr_image_request(qr_image *image, quire_sched *sched, uint32_t index);
+
+/* ---- image_cache.c: the cache and its pool ----------------------------------- */
+
+/*      references   ref_cnt of every block
+ *      keys         ring by ring in the order cached; inserting them again makes the same rings
+ *      rows         with the request that each belongs to
+ *      free queue   from head to tail; hints of the queue and of the pool begin anew
+ *
+ * The free queue comes last, when everybody who uses a block has been read. */
+
+/* Before the requests: references, keys, rows without users. */
+void qr_image_cache_begin(qr_image *image, quire_cache *cache);
+/* The row of a request; *seq is 0 where it has none. */
+void qr_image_seq(qr_image *image, quire_cache *cache, quire_seq *seq);
+/* After them: what else uses blocks, the free queue, events. */
+void qr_image_cache_end(qr_image *image, quire_cache *cache);
+void qr_image_prefix_stats(qr_image *image, quire_prefix_stats *stats);
+
+/* ---- image_encoder.c: the encoder cache, its items in four rows --------------- */
+
+/*      gone     to be told, in that order
+ *      used     in any order; their users come with the requests
+ *      unused   the longest unused first
+ *      fresh    of encoder-decoder models: in order */
+
+/* Before the requests: the items, nobody's yet. */
+void qr_image_encoder_begin(qr_image *image, qr_encoder *encoder);
+/* Whether a request is a user of features[i]'s item. */
+void qr_image_hold(qr_image *image, qr_encoder *encoder, qr_feature *features, uint32_t i);
+/* After them: the room that is left. */
+void qr_image_encoder_end(qr_image *image, qr_encoder *encoder);
+
 #endif

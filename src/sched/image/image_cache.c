@@ -1,7 +1,7 @@
 /* While an image is read, a record's `ahead` counts the users found so far: rows, pending copies
  * and sinks may not be more than ref_cnt says, or a block would be given back too often. (They may
  * be fewer: blocks can be touched through the pool.) Making the free queue ends this use of it. */
-#include "sched/image/image_cache.h"
+#include "sched/image/image.h"
 
 /* ---- the pool -------------------------------------------------------------- */
 

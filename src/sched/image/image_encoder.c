@@ -1,7 +1,7 @@
 /* Reading plays the shortest history that ends in the same state: items are allocated and freed,
  * those that are gone are evicted, requests become users. Room is counted at the end, so that it
  * never stands in the way. Epochs begin anew: what counts is whether a feature holds its item. */
-#include "sched/image/image_encoder.h"
+#include "sched/image/image.h"
 
 typedef enum qr_item_row {
     QR_ITEMS_GONE,
