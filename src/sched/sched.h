@@ -160,6 +160,12 @@ void qr_sched_free_request(quire_sched *sched, uint32_t index, bool keep_blocks)
 void qr_sched_free_blocks(quire_sched *sched, uint32_t index);
 /* Forgets the request's features from the num_left-th on: those of its inputs move up. */
 void qr_sched_drop_features(quire_sched *sched, qr_request *r, uint32_t num_left);
+/* What a request or a fork has of its params, beside lists and names. */
+void qr_request_fill_numbers(const quire_sched *sched, qr_request *r,
+                             const quire_request_params *params, uint32_t num_prompt_tokens);
+/* Whether the request, with so many tokens to begin with, can run alone in an empty engine: as
+ * qr_admissible_check. */
+int qr_request_check_alone(quire_sched *sched, const qr_request *r, uint32_t num_tokens);
 /* QUIRE_OK, or QUIRE_E_ARGUMENT where an array is missing. */
 int qr_request_check_arrays(const quire_request_params *params);
 /* Whether all features lie where they may: in the prompt, or beside it (encoder-decoder). */
@@ -175,7 +181,7 @@ int qr_request_copy_flags(quire_sched *sched, const quire_request_params *p, qr_
 bool qr_request_copy_features(const quire_sched *sched, uint32_t index,
                               const quire_request_params *p, uint32_t num_old,
                               qr_feature **features, quire_mm_feature **mm_features);
-unsigned char *qr_request_take_blob(const quire_sched *sched, uint32_t index, size_t bytes);
+void *qr_request_take_blob(const quire_sched *sched, uint32_t index, size_t bytes);
 bool qr_request_copy_bytes(const quire_sched *sched, uint32_t index, quire_bytes from,
                            quire_bytes *to);
 

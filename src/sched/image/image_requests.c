@@ -9,13 +9,10 @@
 
 static void *image_take_blob(qr_image *image, quire_sched *s, uint32_t index, size_t bytes)
 {
-    qr_request *r = &s->table.requests[index];
-    size_t rounded = (bytes + 7) / 8 * 8;
-    qr_image_require(image, rounded <= s->rules.max_request_bytes - r->blob_used);
     if (image->is_bad || bytes == 0)
         return NULL;
-    unsigned char *at = s->table.blobs + (size_t)index * s->rules.max_request_bytes + r->blob_used;
-    r->blob_used += (uint32_t)rounded;
+    void *at = qr_request_take_blob(s, index, bytes);
+    qr_image_require(image, at != NULL);
     return at;
 }
 

@@ -2,7 +2,6 @@
 
 #include "base/refuse.h"
 #include "sched/sched.h"
-#include "sched/step/admissible.h"
 
 /* ---- may it be ---------------------------------------------------------------- */
 
@@ -52,9 +51,8 @@ static bool copy_features(quire_sched *s, uint32_t index, const qr_request *pare
     r->num_features = n;
     if (n == 0)
         return true;
-    r->features = (qr_feature *)(void *)qr_request_take_blob(s, index, n * sizeof *r->features);
-    quire_mm_feature *mm_features =
-        (quire_mm_feature *)(void *)qr_request_take_blob(s, index, n * sizeof *mm_features);
+    r->features = qr_request_take_blob(s, index, n * sizeof *r->features);
+    quire_mm_feature *mm_features = qr_request_take_blob(s, index, n * sizeof *mm_features);
     if (r->features == NULL || mm_features == NULL)
         return false;
     for (uint32_t i = 0; i < n; i++) {
@@ -72,42 +70,16 @@ static bool copy_features(quire_sched *s, uint32_t index, const qr_request *pare
     return true;
 }
 
-static void fill_numbers(const quire_sched *s, qr_request *r, const qr_request *parent,
-                         const quire_request_params *p)
-{
-    r->num_prompt_tokens = parent->num_prompt_tokens;
-    r->max_tokens =
-        p->max_tokens == 0 ? s->rules.max_model_len - parent->num_prompt_tokens : p->max_tokens;
-    r->status = p->use_grammar ? QUIRE_REQ_WAITING_FOR_GRAMMAR : QUIRE_REQ_WAITING;
-    r->use_grammar = p->use_grammar != 0;
-    r->is_resumable = p->is_resumable != 0;
-    r->has_prefill_stats = true;
-    r->client_index = p->client_index;
-    r->lora_id = parent->lora_id;
-    r->kv.user = p->user;
-    r->kv.skip_reading_prefix = p->skip_reading_prefix;
-    r->has_extra = parent->has_extra;
-    r->is_plain = !r->use_grammar && parent->num_features == 0;
-}
-
-static int check_admissible(quire_sched *s, const qr_request *r, uint32_t num_tokens)
-{
-    uint32_t num_outputs = num_tokens - r->num_prompt_tokens;
-    const qr_admissible_ask ask = {.num_tokens = num_tokens,
-                                   .has_second = r->is_resumable || r->max_tokens > num_outputs + 1,
-                                   .features = r->features,
-                                   .num_features = r->num_features,
-                                   .first_new = r->num_features};
-    return qr_admissible_check(s, &ask);
-}
-
 /* All but its text. */
 static int fill_child(quire_sched *s, uint32_t index, const qr_request *parent,
                       const quire_request_params *p)
 {
     qr_request *r = &s->table.requests[index];
     qr_stop_rules stops;
-    fill_numbers(s, r, parent, p);
+    qr_request_fill_numbers(s, r, p, parent->num_prompt_tokens);
+    r->lora_id = parent->lora_id;
+    r->has_extra = parent->has_extra;
+    r->is_plain = !r->use_grammar && parent->num_features == 0;
     bool fits = qr_request_copy_stops(s, index, p, &stops) && copy_features(s, index, parent) &&
                 qr_request_copy_bytes(s, index, parent->extra.lora_name, &r->extra.lora_name) &&
                 qr_request_copy_bytes(s, index, parent->extra.cache_salt, &r->extra.cache_salt) &&
@@ -115,7 +87,7 @@ static int fill_child(quire_sched *s, uint32_t index, const qr_request *parent,
     if (!fits)
         return QUIRE_E_RANGE;
     qr_request_set_stops(r, &stops);
-    int err = check_admissible(s, r, parent->kv.num_tokens);
+    int err = qr_request_check_alone(s, r, parent->kv.num_tokens);
     if (err != QUIRE_OK)
         return err;
     return qr_flags_copy(&s->flags, &parent->flags, &r->flags) ? QUIRE_OK : QUIRE_FULL;

@@ -5,7 +5,7 @@
 
 /* ---- blobs: what has no fixed size ------------------------------------------ */
 
-unsigned char *qr_request_take_blob(const quire_sched *s, uint32_t index, size_t bytes)
+void *qr_request_take_blob(const quire_sched *s, uint32_t index, size_t bytes)
 {
     qr_request *r = &s->table.requests[index];
     size_t rounded = (bytes + 7) / 8 * 8;
@@ -41,17 +41,11 @@ bool qr_request_copy_stops(const quire_sched *s, uint32_t index, const quire_req
                           .repetition_min_count = p->repetition_min_count,
                           .eos_token_id = p->eos_token_id,
                           .has_eos = p->has_eos != 0};
-    if (p->num_stop_token_ids == 0)
-        return true;
-    if (p->num_stop_token_ids > s->rules.max_request_bytes / sizeof(quire_token))
-        return false;
-    size_t bytes = p->num_stop_token_ids * sizeof(quire_token);
-    void *at = qr_request_take_blob(s, index, bytes);
-    if (at == NULL)
-        return false;
-    memcpy(at, p->stop_token_ids, bytes);
-    to->tokens = at;
-    return true;
+    quire_bytes tokens = {(const void *)p->stop_token_ids,
+                          p->num_stop_token_ids * sizeof(quire_token)};
+    bool fits = qr_request_copy_bytes(s, index, tokens, &tokens);
+    to->tokens = (const void *)tokens.data;
+    return fits;
 }
 
 /* Of a prompt's embeddings the digest of those rows stays that lie in the block which the prompt
@@ -92,9 +86,8 @@ bool qr_request_copy_features(const quire_sched *s, uint32_t index, const quire_
         return true;
     if (total > s->rules.max_features)
         return false;
-    *features = (qr_feature *)(void *)qr_request_take_blob(s, index, total * sizeof **features);
-    *mm_features =
-        (quire_mm_feature *)(void *)qr_request_take_blob(s, index, total * sizeof **mm_features);
+    *features = qr_request_take_blob(s, index, total * sizeof **features);
+    *mm_features = qr_request_take_blob(s, index, total * sizeof **mm_features);
     if (*features == NULL || *mm_features == NULL)
         return false;
     for (uint32_t i = 0; i < p->num_mm_inputs; i++) {
@@ -172,51 +165,41 @@ bool qr_request_features_ok(const quire_sched *s, const quire_request_params *p)
     return true;
 }
 
-static int check_params(const quire_sched *s, const quire_request_params *p)
-{
-    int err = p->id.data == NULL || p->id.len == 0 ? QUIRE_E_ARGUMENT : qr_request_check_arrays(p);
-    if (err != QUIRE_OK)
-        return err;
-    return qr_request_features_ok(s, p) ? QUIRE_OK : QUIRE_E_RANGE;
-}
-
-static int check_limits(const quire_sched *s)
-{
-    uint64_t ends = (uint64_t)s->ended.num_finished + s->table.num_live;
-    uint64_t told = (uint64_t)s->ended.num_client_finished + s->table.num_live;
-    bool full = s->table.num_live == s->rules.max_requests || ends >= s->rules.max_finished ||
-                told >= s->rules.max_finished;
-    return full ? QUIRE_FULL : QUIRE_OK;
-}
-
-static int check_request(quire_sched *s, const qr_request *r, uint32_t num_prompt_tokens)
+int qr_request_check_alone(quire_sched *s, const qr_request *r, uint32_t num_tokens)
 {
     bool hides = (s->rules.quirks & QR_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
     bool goes_on = r->is_resumable || (hides && r->stops.min_tokens > r->max_tokens);
-    const qr_admissible_ask ask = {.num_tokens = num_prompt_tokens,
-                                   .has_second = goes_on || r->max_tokens > 1,
+    uint32_t num_outputs = num_tokens - r->num_prompt_tokens;
+    const qr_admissible_ask ask = {.num_tokens = num_tokens,
+                                   .has_second = goes_on || r->max_tokens > num_outputs + 1,
                                    .features = r->features,
                                    .num_features = r->num_features,
                                    .first_new = r->num_features};
     return qr_admissible_check(s, &ask);
 }
 
-static int fill_request(quire_sched *s, uint32_t index, const quire_request_params *p)
+void qr_request_fill_numbers(const quire_sched *s, qr_request *r, const quire_request_params *p,
+                             uint32_t num_prompt_tokens)
 {
-    qr_request *r = &s->table.requests[index];
-    r->num_prompt_tokens = p->num_prompt_tokens;
+    r->num_prompt_tokens = num_prompt_tokens;
     r->max_tokens = p->is_pooling ? 1 : p->max_tokens;
     if (r->max_tokens == 0)
-        r->max_tokens = s->rules.max_model_len - p->num_prompt_tokens;
+        r->max_tokens = s->rules.max_model_len - num_prompt_tokens;
     r->status = p->use_grammar ? QUIRE_REQ_WAITING_FOR_GRAMMAR : QUIRE_REQ_WAITING;
     r->use_grammar = p->use_grammar != 0;
     r->is_pooling = p->is_pooling != 0;
     r->is_resumable = p->is_resumable != 0;
     r->has_prefill_stats = true;
     r->client_index = p->client_index;
-    r->lora_id = p->lora_id;
     r->kv.user = p->user;
     r->kv.skip_reading_prefix = p->skip_reading_prefix;
+}
+
+static int fill_request(quire_sched *s, uint32_t index, const quire_request_params *p)
+{
+    qr_request *r = &s->table.requests[index];
+    qr_request_fill_numbers(s, r, p, p->num_prompt_tokens);
+    r->lora_id = p->lora_id;
     r->num_features = p->num_mm_inputs;
     qr_stop_rules stops;
     quire_mm_feature *mm_features;
@@ -228,7 +211,7 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
     if (!fits)
         return QUIRE_E_RANGE;
     qr_request_set_stops(r, &stops);
-    int err = check_request(s, r, p->num_prompt_tokens);
+    int err = qr_request_check_alone(s, r, p->num_prompt_tokens);
     if (err == QUIRE_OK)
         err = qr_request_copy_flags(s, p, r->features, 0, &r->flags);
     if (err != QUIRE_OK)
@@ -270,9 +253,11 @@ int qr_sched_take_slot(quire_sched *s, quire_bytes id, uint32_t *index)
 {
     if (qr_idmap_find(&s->table.ids, id.data, (uint32_t)id.len) != QR_NIL)
         return QUIRE_E_DUPLICATE;
-    int err = check_limits(s);
-    if (err != QUIRE_OK)
-        return err;
+    uint64_t ends = (uint64_t)s->ended.num_finished + s->table.num_live;
+    uint64_t told = (uint64_t)s->ended.num_client_finished + s->table.num_live;
+    if (s->table.num_live == s->rules.max_requests || ends >= s->rules.max_finished ||
+        told >= s->rules.max_finished)
+        return QUIRE_FULL;
     *index = s->table.free_slots[s->rules.max_requests - 1 - s->table.num_live];
     qr_sched_release_slot(s, *index);
     return QUIRE_OK;
@@ -302,7 +287,9 @@ void qr_sched_enter(quire_sched *s, uint32_t index, const quire_request_params *
 int qr_sched_add(quire_sched *s, const quire_request_params *p, quire_req *req)
 {
     uint32_t index;
-    int err = check_params(s, p);
+    int err = p->id.data == NULL || p->id.len == 0 ? QUIRE_E_ARGUMENT : qr_request_check_arrays(p);
+    if (err == QUIRE_OK && !qr_request_features_ok(s, p))
+        err = QUIRE_E_RANGE;
     if (err == QUIRE_OK)
         err = qr_sched_take_slot(s, p->id, &index);
     if (err != QUIRE_OK)
@@ -460,16 +447,6 @@ static void leave_queue(quire_sched *s, uint32_t index)
         qr_sched_leave_running(s, place);
 }
 
-/* All requests that are there, in the order in which they were added. */
-static uint32_t list_all(const quire_sched *s, quire_req *reqs)
-{
-    uint32_t n = 0;
-    for (uint32_t i = s->table.by_age[s->rules.max_requests].next; i != s->rules.max_requests;
-         i = s->table.by_age[i].next)
-        reqs[n++] = qr_sched_req_of(s, i);
-    return n;
-}
-
 static void finish_one(quire_sched *s, uint32_t index, quire_req_status status)
 {
     qr_request *r = &s->table.requests[index];
@@ -510,6 +487,9 @@ void qr_sched_finish(quire_sched *s, const quire_req *reqs, uint32_t n, quire_re
 
 void qr_sched_finish_all(quire_sched *s, quire_req_status status, uint32_t *num_finished)
 {
-    uint32_t n = list_all(s, s->room.req_scratch);
+    uint32_t n = 0; /* in the order in which they were added */
+    for (uint32_t i = s->table.by_age[s->rules.max_requests].next; i != s->rules.max_requests;
+         i = s->table.by_age[i].next)
+        s->room.req_scratch[n++] = qr_sched_req_of(s, i);
     qr_sched_finish(s, s->room.req_scratch, n, status, num_finished);
 }

@@ -81,11 +81,8 @@ void qr_text_trim(qr_text_store *store, qr_text *text)
 
 void qr_text_release(qr_text_store *store, qr_text *text)
 {
-    qr_text_hashes_change(store, text);
-    while (text->num_pages > 0)
-        store->free_pages[store->num_free++] = text->pages[--text->num_pages];
     text->num_tokens = 0;
-    text->tail = NULL;
+    qr_text_trim(store, text);
 }
 
 void qr_text_copy(const qr_text_store *store, const qr_text *text, uint32_t first, uint32_t n,
