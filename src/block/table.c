@@ -92,42 +92,31 @@ static int32_t *row_of(const quire_table *table, uint32_t row)
 }
 
 /* The blocks' kernel parts must fit behind `start`, and each in an int32. */
-static int check_row(const quire_table *table, uint32_t row, uint32_t start, const uint32_t *blocks,
-                     uint32_t n)
+static int put_row(quire_table *table, uint32_t row, uint32_t start, const uint32_t *blocks,
+                   uint32_t n)
 {
     if (row >= table->num_rows || n > (table->row_stride - start) / table->split)
         return QUIRE_E_RANGE;
     for (uint32_t i = 0; i < n; i++)
         if (blocks[i] > (uint32_t)INT32_MAX / table->split - 1)
             return QUIRE_E_RANGE;
-    return QUIRE_OK;
-}
-
-static void write_row(quire_table *table, uint32_t row, uint32_t start, const uint32_t *blocks,
-                      uint32_t n)
-{
     int32_t *entry = row_of(table, row) + start;
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t part = 0; part < table->split; part++)
             *entry++ = (int32_t)(blocks[i] * table->split + part);
     table->row_lengths[row] = start + n * table->split;
+    return QUIRE_OK;
 }
 
 int qr_table_append_row(quire_table *table, uint32_t row, const uint32_t *blocks, uint32_t n)
 {
     uint32_t start = row < table->num_rows ? table->row_lengths[row] : 0;
-    int err = check_row(table, row, start, blocks, n);
-    if (err == QUIRE_OK)
-        write_row(table, row, start, blocks, n);
-    return err;
+    return put_row(table, row, start, blocks, n);
 }
 
 int qr_table_add_row(quire_table *table, uint32_t row, const uint32_t *blocks, uint32_t n)
 {
-    int err = check_row(table, row, 0, blocks, n);
-    if (err == QUIRE_OK)
-        write_row(table, row, 0, blocks, n);
-    return err;
+    return put_row(table, row, 0, blocks, n);
 }
 
 int qr_table_move_row(quire_table *table, uint32_t source, uint32_t target)
