@@ -295,14 +295,6 @@ uint32_t qr_encoder_cached_inputs(qr_encoder *encoder, const qr_feature *feature
     return encoder->order.used;
 }
 
-static bool feature_is_computed(const qr_encoder *encoder, const qr_feature *feature,
-                                uint64_t num_computed_tokens)
-{
-    if (encoder->config.is_encoder_decoder && num_computed_tokens > 0)
-        return true;
-    return (uint64_t)feature->offset + feature->length <= num_computed_tokens;
-}
-
 /* Whether freeing can change anything. In most steps of a request it cannot, and its items need not
  * be looked up. */
 static bool has_features_to_free(const qr_encoder *encoder, const qr_feature *features, uint32_t n)
@@ -315,27 +307,21 @@ static bool has_features_to_free(const qr_encoder *encoder, const qr_feature *fe
     return false;
 }
 
-static void free_features_up_to(qr_encoder *encoder, qr_feature *features, uint32_t n,
-                                uint64_t num_computed_tokens)
+void qr_encoder_free_computed(qr_encoder *encoder, qr_feature *features, uint32_t n,
+                              uint64_t num_computed_tokens)
 {
     if (!has_features_to_free(encoder, features, n))
         return;
     const uint32_t *inputs;
     uint32_t num_inputs = qr_encoder_cached_inputs(encoder, features, n, &inputs);
     for (uint32_t k = 0; k < num_inputs; k++)
-        if (feature_is_computed(encoder, &features[inputs[k]], num_computed_tokens))
+        if (qr_feature_is_computed(encoder, &features[inputs[k]], num_computed_tokens))
             qr_encoder_free_input(encoder, features, n, inputs[k]);
 }
 
 void qr_encoder_free(qr_encoder *encoder, qr_feature *features, uint32_t n)
 {
-    free_features_up_to(encoder, features, n, UINT64_MAX);
-}
-
-void qr_encoder_free_computed(qr_encoder *encoder, qr_feature *features, uint32_t n,
-                              uint32_t num_computed_tokens)
-{
-    free_features_up_to(encoder, features, n, num_computed_tokens);
+    qr_encoder_free_computed(encoder, features, n, UINT64_MAX);
 }
 
 /* ---- the rest -------------------------------------------------------------- */
@@ -367,15 +353,6 @@ uint32_t qr_feature_embeds_in_range(const qr_feature *feature, const qr_flag_sto
 }
 
 /* ---- the walker ------------------------------------------------------------ */
-
-uint64_t qr_encoder_num_uses(const qr_encoder *encoder)
-{
-    uint64_t uses = 0;
-    for (uint32_t slot = 0; slot < encoder->num_slots; slot++)
-        if (encoder->items[slot].state == ITEM_LIVE)
-            uses += encoder->items[slot].num_users;
-    return uses;
-}
 
 /* Every slot that says it is in a row has its own place there, so if there are as many of them as
  * places, each is there once. */

@@ -133,7 +133,7 @@ void qr_encoder_free(qr_encoder *encoder, qr_feature *features, uint32_t n);
 /* Nor those that lie in its first num_computed_tokens; for encoder-decoder models, once a token is
  * computed, none. */
 void qr_encoder_free_computed(qr_encoder *encoder, qr_feature *features, uint32_t n,
-                              uint32_t num_computed_tokens);
+                              uint64_t num_computed_tokens);
 
 /* ---- the rest --------------------------------------------------------------- */
 
@@ -144,6 +144,16 @@ uint32_t qr_encoder_take_freed(qr_encoder *encoder, const quire_bytes **identifi
 static inline bool qr_encoder_holds(const qr_encoder *encoder, const qr_feature *feature)
 {
     return feature->holds == encoder->epoch;
+}
+
+/* Whether a request with so many computed tokens needs the feature no longer. An encoder-decoder
+ * model computes its features before its first token. */
+static inline bool qr_feature_is_computed(const qr_encoder *encoder, const qr_feature *feature,
+                                          uint64_t num_computed_tokens)
+{
+    if (encoder->config.is_encoder_decoder && num_computed_tokens > 0)
+        return true;
+    return (uint64_t)feature->offset + feature->length <= num_computed_tokens;
 }
 
 /* Whether both name the same item. */
@@ -159,8 +169,6 @@ static inline bool qr_feature_is_same(const qr_feature *a, const qr_feature *b)
 uint32_t qr_feature_embeds_in_range(const qr_feature *feature, const qr_flag_store *flags,
                                     const qr_flag_chain *chain, uint32_t start, uint32_t end);
 
-/* Uses of all items: as many as all requests' features hold. For walkers; O(max_items). */
-uint64_t qr_encoder_num_uses(const qr_encoder *encoder);
 bool qr_encoder_is_valid(const qr_encoder *encoder);
 
 #endif

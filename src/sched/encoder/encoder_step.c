@@ -14,15 +14,6 @@ static uint64_t walk_end(const encoder_walk *walk)
     return (uint64_t)walk->ask->num_computed_tokens + walk->plan.num_new_tokens;
 }
 
-static bool feature_is_past(const qr_encoder *encoder, const qr_encoder_ask *ask,
-                            const qr_feature *feature)
-{
-    /* An encoder-decoder model computes its features before its first token. */
-    if (encoder->config.is_encoder_decoder && ask->num_computed_tokens > 0)
-        return true;
-    return (uint64_t)feature->offset + feature->length <= ask->num_computed_tokens;
-}
-
 static bool feature_is_planned(const encoder_walk *walk, const qr_feature *feature)
 {
     const qr_encoder_ask *ask = walk->ask;
@@ -102,7 +93,8 @@ qr_encoder_plan qr_encoder_schedule(qr_encoder *encoder, const qr_encoder_ask *a
         const qr_feature *feature = &ask->features[i];
         if (feature->offset >= walk_end(&walk) + ask->shift)
             break;
-        if (feature_is_past(encoder, ask, feature) || feature_is_provided(encoder, &walk, i))
+        if (qr_feature_is_computed(encoder, feature, ask->num_computed_tokens) ||
+            feature_is_provided(encoder, &walk, i))
             continue;
         if (feature_is_split(&walk, feature) ||
             !qr_encoder_can_allocate(encoder, feature, walk.plan.budget, walk.num_embeds,

@@ -93,3 +93,11 @@ void kit_allocate(encoder_kit *kit, qr_feature *features, uint32_t i)
     assert_int_equal(qr_encoder_allocate(&kit->encoder, features, i), QUIRE_OK);
     assert_true(qr_encoder_is_valid(&kit->encoder));
 }
+
+uint64_t kit_num_uses(const qr_encoder *encoder)
+{
+    uint64_t uses = 0;
+    for (uint32_t slot = 0; slot < encoder->num_slots; slot++)
+        uses += encoder->items[slot].num_users;
+    return uses;
+}

@@ -39,4 +39,7 @@ void kit_expect_room(const encoder_kit *kit, uint64_t num_free, uint64_t num_fre
 /* Asks and allocates features[i], which works. */
 void kit_allocate(encoder_kit *kit, qr_feature *features, uint32_t i);
 
+/* Uses of all items: as many as all requests' features hold. */
+uint64_t kit_num_uses(const qr_encoder *encoder);
+
 #endif

@@ -32,7 +32,7 @@ static void item_is_shared_and_stays_until_all_let_go(void **state)
     kit_allocate(&kit, a, 0);
     kit_expect_room(&kit, 6, 6);
     assert_true(qr_encoder_check_and_update(encoder, b, 1, 0));
-    assert_int_equal(qr_encoder_num_uses(encoder), 2);
+    assert_int_equal(kit_num_uses(encoder), 2);
     qr_encoder_free(encoder, a, 1);
     kit_expect_room(&kit, 6, 6);
     kit_expect_unused(&kit, "");
@@ -53,9 +53,9 @@ static void request_that_names_an_item_twice_is_one_user(void **state)
     kit_allocate(&kit, a, 0);
     assert_true(qr_encoder_check_and_update(encoder, a, 3, 2));
     assert_true(qr_encoder_check_and_update(encoder, a, 3, 0));
-    assert_int_equal(qr_encoder_num_uses(encoder), 1);
+    assert_int_equal(kit_num_uses(encoder), 1);
     qr_encoder_free_input(encoder, a, 3, 2); /* the other feature of the same item */
-    assert_int_equal(qr_encoder_num_uses(encoder), 0);
+    assert_int_equal(kit_num_uses(encoder), 0);
     assert_false(qr_encoder_holds(encoder, &a[0]));
     kit_expect_unused(&kit, "x");
     qr_encoder_free_input(encoder, a, 3, 0);
@@ -73,7 +73,7 @@ static void freeing_what_one_does_not_use_changes_nothing(void **state)
     qr_encoder_free_input(encoder, b, 2, 1);
     qr_encoder_free(encoder, b, 2);
     kit_expect_room(&kit, 6, 6);
-    assert_int_equal(qr_encoder_num_uses(encoder), 1);
+    assert_int_equal(kit_num_uses(encoder), 1);
 }
 
 /* ---- eviction -------------------------------------------------------------- */
@@ -295,7 +295,7 @@ static void identifiers_of_any_bytes(void **state)
     }
     for (uint32_t i = 0; i < 3; i++)
         assert_true(qr_encoder_check_and_update(encoder, a, 3, i));
-    assert_int_equal(qr_encoder_num_uses(encoder), 3);
+    assert_int_equal(kit_num_uses(encoder), 3);
 }
 
 static void identifiers_are_copied(void **state)
@@ -330,7 +330,7 @@ static void reset_ends_all_uses(void **state)
     assert_false(qr_encoder_check_and_update(encoder, a, 1, 0));
     kit_allocate(&kit, b, 0);
     qr_encoder_free(encoder, a, 1); /* a's use ended with the reset: b's stays */
-    assert_int_equal(qr_encoder_num_uses(encoder), 1);
+    assert_int_equal(kit_num_uses(encoder), 1);
     kit_expect_unused(&kit, "");
 }
 

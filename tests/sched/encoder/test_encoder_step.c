@@ -315,7 +315,7 @@ static void plans_can_be_allocated(void **state)
             random_request(requests[q], &r);
         for (uint32_t step = 0; step < RANDOM_STEPS; step++) {
             random_step(&r);
-            assert_int_equal(num_held(), qr_encoder_num_uses(encoder));
+            assert_int_equal(num_held(), kit_num_uses(encoder));
             if (step % 16 == 0)
                 assert_true(qr_encoder_is_valid(encoder));
             was_full = was_full || encoder->index.used == max_items;
