@@ -151,6 +151,8 @@ uint64_t qr_cache_blocks_alone(const quire_cache *cache, uint32_t num_tokens,
                                uint32_t num_encoder_tokens);
 /* and those that an empty pool has for it. */
 uint64_t qr_cache_most_blocks(const quire_cache *cache);
+/* The full blocks of the longest request, in all groups. */
+uint32_t qr_cache_most_full_blocks(const quire_cache_config *config);
 /* Whether caching num_tokens tokens would give a block its key. */
 bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num_tokens);
 /* The first hash that caching further blocks of the request looks at. */
@@ -233,5 +235,25 @@ void qr_cache_drop_copies(quire_cache *cache);
 uint32_t qr_cache_take_copies(quire_cache *cache);
 
 bool qr_cache_is_valid(const quire_cache *cache);
+
+/* For walkers: two lists name the same numbers, each as often, if sums of the numbers' weights are
+ * equal: but for one chance in 2^64, and without memory to count in. */
+typedef struct qr_tally {
+    uint64_t count;
+    uint64_t weight;
+} qr_tally;
+
+static inline void qr_tally_add(qr_tally *t, uint32_t number, uint64_t times)
+{
+    uint64_t w = ((uint64_t)number + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    w = (w ^ w >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
+    t->count += times;
+    t->weight += (w ^ w >> 32) * times;
+}
+
+static inline bool qr_tally_is_same(qr_tally a, qr_tally b)
+{
+    return a.count == b.count && a.weight == b.weight;
+}
 
 #endif

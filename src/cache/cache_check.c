@@ -1,26 +1,6 @@
 /* cache/cache_check.c - the walker: does everything that cache.h and group.h say still hold? */
 #include "cache/cache.h"
 
-/* Two lists name the same numbers, each as often, if sums of the numbers' weights are equal: but
- * for one chance in 2^64, and without memory to count in. */
-typedef struct qr_tally {
-    uint64_t count;
-    uint64_t weight;
-} qr_tally;
-
-static void tally(qr_tally *t, uint32_t number, uint64_t times)
-{
-    uint64_t w = ((uint64_t)number + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    w = (w ^ w >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
-    t->count += times;
-    t->weight += (w ^ w >> 32) * times;
-}
-
-static bool is_same_tally(qr_tally a, qr_tally b)
-{
-    return a.count == b.count && a.weight == b.weight;
-}
-
 /* Rows in use and free_rows together name every row once. */
 static bool rows_are_valid(const quire_cache *cache)
 {
@@ -28,15 +8,15 @@ static bool rows_are_valid(const quire_cache *cache)
     qr_tally named = {0};
     uint32_t in_use = 0;
     for (uint32_t row = 0; row < cache->max_requests; row++) {
-        tally(&all, row, 1);
-        tally(&named, row, qr_cache_row_in_use(cache, row));
+        qr_tally_add(&all, row, 1);
+        qr_tally_add(&named, row, qr_cache_row_in_use(cache, row));
         in_use += qr_cache_row_in_use(cache, row);
     }
     if (in_use != cache->num_seqs)
         return false;
     for (uint32_t i = 0; i < cache->max_requests - cache->num_seqs; i++)
-        tally(&named, cache->free_rows[i], 1);
-    return is_same_tally(all, named);
+        qr_tally_add(&named, cache->free_rows[i], 1);
+    return qr_tally_is_same(all, named);
 }
 
 /* Adds what the row uses to *users. */
@@ -60,7 +40,7 @@ static bool row_is_valid(const qr_group *group, uint32_t row, bool in_use, qr_ta
         bool key_ok = !qr_block_has_key(b) || b->group_id == group->id;
         if (b->ref_cnt == 0 || !key_ok)
             return false;
-        tally(users, blocks[i], 1);
+        qr_tally_add(users, blocks[i], 1);
     }
     return true;
 }
@@ -79,8 +59,8 @@ static bool copies_are_valid(const quire_cache *cache, qr_tally *users)
         for (uint32_t j = 0; j < cache->num_copies; j++)
             if (copy.from == cache->copies[j].to || (i != j && copy.to == cache->copies[j].to))
                 return false;
-        tally(users, copy.from, 1);
-        tally(users, copy.to, 1);
+        qr_tally_add(users, copy.from, 1);
+        qr_tally_add(users, copy.to, 1);
     }
     return true;
 }
@@ -97,12 +77,12 @@ bool qr_cache_is_valid(const quire_cache *cache)
             if (!row_is_valid(group, row, qr_cache_row_in_use(cache, row), &users))
                 return false;
         for (uint32_t i = 0; i < group->num_sinks; i++)
-            tally(&users, group->sinks[i], 1);
+            qr_tally_add(&users, group->sinks[i], 1);
     }
     if (!copies_are_valid(cache, &users))
         return false;
     for (uint32_t block = 1; block < cache->pool->queue.num_blocks; block++)
-        tally(&references, block, cache->pool->queue.blocks[block].ref_cnt);
+        qr_tally_add(&references, block, cache->pool->queue.blocks[block].ref_cnt);
     /* More references than users: somebody touches blocks through the pool. */
-    return users.count < references.count || is_same_tally(users, references);
+    return users.count < references.count || qr_tally_is_same(users, references);
 }

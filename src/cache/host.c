@@ -6,13 +6,18 @@
 
 /* ---- making it -------------------------------------------------------------- */
 
+bool qr_cache_can_move(const quire_cache_config *c)
+{
+    for (uint32_t g = 0; g < c->num_groups; g++)
+        if (c->groups[g].spec.kind == QUIRE_LAYER_MAMBA ||
+            c->groups[g].spec.kind == QUIRE_LAYER_CROSS)
+            return false;
+    return true;
+}
+
 int qr_host_config_check(const quire_cache_config *c)
 {
-    bool can_move = c->profile == QUIRE_PROFILE_DEFAULT;
-    for (uint32_t g = 0; g < c->num_groups; g++)
-        can_move = can_move && c->groups[g].spec.kind != QUIRE_LAYER_MAMBA &&
-                   c->groups[g].spec.kind != QUIRE_LAYER_CROSS;
-    if (c->num_host_blocks == 0 || can_move)
+    if (c->num_host_blocks == 0 || (c->profile == QUIRE_PROFILE_DEFAULT && qr_cache_can_move(c)))
         return QUIRE_OK;
     return qr_refuse("num_host_blocks is %u, but moving blocks needs the default profile and no "
                      "Mamba or cross-attention groups",
@@ -41,7 +46,7 @@ void qr_host_init(qr_host *host)
 
 /* ---- chains ----------------------------------------------------------------- */
 
-static uint32_t num_host_slots(const quire_cache *cache, uint32_t num_tokens)
+uint32_t qr_cache_num_saved(const quire_cache *cache, uint32_t num_tokens)
 {
     uint64_t count = 0;
     for (uint32_t g = 0; g < cache->num_groups; g++) {
@@ -148,7 +153,7 @@ int qr_host_move_out(quire_cache *cache, quire_cache_request *request, uint32_t 
 {
     qr_host *host = &cache->host;
     uint32_t num_tokens = request->num_computed_tokens;
-    uint32_t n = num_host_slots(cache, num_tokens);
+    uint32_t n = qr_cache_num_saved(cache, num_tokens);
     if (n == 0)
         return QUIRE_MISS;
     if (!has_saved_blocks(cache, row, num_tokens))
@@ -229,16 +234,9 @@ int qr_host_move_in(quire_cache *cache, quire_cache_request *request, uint32_t s
 
 /* ---- the walker ------------------------------------------------------------- */
 
-/* Chains name every slot once if sums of weights are equal: but for a chance in 2^64. */
-static uint64_t host_weight(uint32_t slot)
-{
-    uint64_t w = ((uint64_t)slot + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    return (w ^ w >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
-}
-
-/* n slots from here on, none but the first of which begins a request; adds their weights. */
+/* n slots from here on, none but the first of which begins a request; adds them to `named`. */
 static bool host_chain_is_valid(const qr_host *host, uint32_t slot, uint64_t n, bool is_free,
-                                uint64_t *weight)
+                                qr_tally *named)
 {
     for (uint64_t i = 0; i < n; i++) {
         if (slot >= host->num_slots)
@@ -247,7 +245,7 @@ static bool host_chain_is_valid(const qr_host *host, uint32_t slot, uint64_t n, 
         const qr_host_slot *s = &host->slots[slot];
         if ((s->generation % 2 == 1) != begins || (s->num_tokens > 0) != begins)
             return false;
-        *weight += host_weight(slot);
+        qr_tally_add(named, slot, 1);
         slot = s->next;
     }
     return slot == QR_NIL;
@@ -257,14 +255,14 @@ bool qr_host_is_valid(const quire_cache *cache)
 {
     const qr_host *host = &cache->host;
     uint64_t used = 0;
-    uint64_t all = 0;
-    uint64_t named = 0;
+    qr_tally all = {0};
+    qr_tally named = {0};
     uint32_t num_seqs = 0;
     for (uint32_t slot = 0; slot < host->num_slots; slot++) {
-        all += host_weight(slot);
+        qr_tally_add(&all, slot, 1);
         if (host->slots[slot].generation % 2 == 0)
             continue;
-        uint32_t n = num_host_slots(cache, host->slots[slot].num_tokens);
+        uint32_t n = qr_cache_num_saved(cache, host->slots[slot].num_tokens);
         if (n == 0 || !host_chain_is_valid(host, slot, n, false, &named))
             return false;
         used += n;
@@ -273,5 +271,5 @@ bool qr_host_is_valid(const quire_cache *cache)
     return used + host->num_free == host->num_slots && num_seqs == host->num_seqs &&
            (host->num_slots == 0 ||
             host_chain_is_valid(host, host->first_free, host->num_free, true, &named)) &&
-           all == named;
+           qr_tally_is_same(all, named);
 }

@@ -9,8 +9,7 @@
  *      row   [ 7 ][ 5 ][ 6 ]
  *
  * As in sched/retain/swap.h, which blocks are kept follows from the number of tokens alone, so a
- * chain of
- * slots is all that there is to remember.
+ * chain of slots is all that there is to remember.
  *
  *      slots in chains + num_free = num_slots;   a chain has the slots that its tokens need
  */
@@ -42,9 +41,13 @@ typedef struct qr_host {
 
 void qr_host_carve(qr_host *host, qr_arena *arena, const quire_cache_config *config);
 void qr_host_init(qr_host *host);
+/* Whether the groups have blocks that can be moved to host memory and back. */
+bool qr_cache_can_move(const quire_cache_config *config);
 /* QUIRE_E_CONFIG where it does not go together with the rest of a config that was read. */
 int qr_host_config_check(const quire_cache_config *config);
 
+/* Blocks of all groups that are kept of so many tokens. */
+uint32_t qr_cache_num_saved(const quire_cache *cache, uint32_t num_tokens);
 /* The first slot of a request that was moved out, else QR_NIL. */
 uint32_t qr_host_slot_of(const quire_cache *cache, quire_seq seq);
 /* As quire_cache_move_out and quire_cache_move_in say; num_moves counts host.moves. */

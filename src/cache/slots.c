@@ -169,6 +169,14 @@ uint64_t qr_cache_blocks_alone(const quire_cache *cache, uint32_t num_tokens,
     return needed;
 }
 
+uint32_t qr_cache_most_full_blocks(const quire_cache_config *c)
+{
+    uint64_t n = 0;
+    for (uint32_t g = 0; g < c->num_groups; g++)
+        n += c->max_model_len / c->groups[g].spec.block_size;
+    return n < c->num_blocks ? (uint32_t)n : c->num_blocks;
+}
+
 uint64_t qr_cache_most_blocks(const quire_cache *cache)
 {
     uint64_t most = cache->pool->queue.num_blocks - 1;

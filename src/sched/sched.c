@@ -93,6 +93,35 @@ static int check_default_profile(const quire_sched_config *c)
     return QUIRE_OK;
 }
 
+/* What else only the default profile has, and with what it does not go together: of those that are
+ * on (not 0) the first that cannot be. */
+static int check_rooms(const quire_sched_config *c)
+{
+    bool is_default = c->profile == QUIRE_PROFILE_DEFAULT;
+    bool has_caching = is_default && c->cache->enable_caching == QUIRE_ON;
+    bool can_look = has_caching && c->cache->num_groups > 0;
+    bool can_swap = is_default && c->is_encoder_decoder == QUIRE_OFF && qr_cache_can_move(c->cache);
+    const struct {
+        const char *name;
+        uint32_t value;
+        bool can_be;
+        const char *needs;
+    } rooms[] = {
+        {"num_swap_blocks", c->num_swap_blocks, can_swap,
+         "swapping needs the default profile, no encoder-decoder, and groups whose blocks can be "
+         "moved"},
+        {"max_pins", c->max_pins, has_caching, "pins need the default profile with prefix caching"},
+        {"lookahead", c->lookahead, can_look, "it needs the default profile with prefix caching"},
+        {"prefix_window", c->prefix_window, can_look,
+         "it needs the default profile with prefix caching"},
+        {"prefix_patience", c->prefix_patience, c->prefix_window > 0, "prefix_window is 0"},
+    };
+    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
+        if (rooms[i].value > 0 && !rooms[i].can_be)
+            return qr_refuse("%s is %u, but %s", rooms[i].name, rooms[i].value, rooms[i].needs);
+    return QUIRE_OK;
+}
+
 /* The cache's config follows from the scheduler's. */
 static void derive_cache(quire_sched_config *c)
 {
@@ -151,13 +180,7 @@ int qr_sched_config_read(quire_sched_config *c, quire_cache_config *cache,
     *cache = filled;
     err = check_default_profile(c);
     if (err == QUIRE_OK)
-        err = qr_swap_config_check(c);
-    if (err == QUIRE_OK)
-        err = qr_pins_config_check(c);
-    if (err == QUIRE_OK)
-        err = qr_lookahead_config_check(c);
-    if (err == QUIRE_OK)
-        err = qr_prefix_config_check(c);
+        err = check_rooms(c);
     if (err != QUIRE_OK)
         return err;
     quire_monitor_config monitor;

@@ -313,7 +313,7 @@ static void image_saved(qr_image *image, quire_sched *s, uint32_t index)
     qr_image_u32(image, &r->num_saved, s->swap.num_slots == 0 ? 0 : r->kv.num_tokens);
     if (r->num_saved == 0)
         return;
-    uint32_t count = qr_swap_num_blocks(s, r->num_saved);
+    uint32_t count = qr_cache_num_saved(s->cache, r->num_saved);
     uint32_t *link = &r->first_saved;
     for (uint32_t i = 0; i < count && !image->is_bad; i++) {
         qr_image_u32(image, link, s->swap.num_slots - 1);

@@ -1,22 +1,8 @@
 #include "sched/queues/prefix.h"
 
-#include "base/refuse.h"
 #include "sched/sched.h"
 
 /* ---- making ---------------------------------------------------------------- */
-
-int qr_prefix_config_check(const quire_sched_config *c)
-{
-    bool is_vllm = c->profile == QUIRE_PROFILE_VLLM_0_20;
-    bool can_look = !is_vllm && c->cache->enable_caching == QUIRE_ON && c->cache->num_groups > 0;
-    if (c->prefix_window > 0 && !can_look)
-        return qr_refuse(
-            "prefix_window is %u, but it needs the default profile with prefix caching",
-            c->prefix_window);
-    if (c->prefix_window == 0 && c->prefix_patience > 0)
-        return qr_refuse("prefix_patience is %u, but prefix_window is 0", c->prefix_patience);
-    return QUIRE_OK;
-}
 
 void qr_prefix_carve(qr_prefix *p, qr_arena *arena, const quire_sched_config *c)
 {

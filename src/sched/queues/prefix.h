@@ -61,8 +61,6 @@ typedef struct qr_prefix {
     qr_prefix_wait *waits;   /* of each request */
 } qr_prefix;
 
-/* QUIRE_E_CONFIG where it does not go together with the rest of a config that was read. */
-int qr_prefix_config_check(const quire_sched_config *config);
 void qr_prefix_carve(qr_prefix *prefix, qr_arena *arena, const quire_sched_config *config);
 void qr_prefix_init(qr_prefix *prefix, const quire_sched_config *config);
 

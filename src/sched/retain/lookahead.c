@@ -1,7 +1,6 @@
 #include "sched/retain/lookahead.h"
 
 #include "base/bits.h"
-#include "base/refuse.h"
 #include "sched/sched.h"
 
 /* So many requests are looked at in one step, and all of them again in so many steps: before what
@@ -92,29 +91,10 @@ static void release_kept(void *keeper, uint32_t n)
 
 /* ---- making ---------------------------------------------------------------- */
 
-int qr_lookahead_config_check(const quire_sched_config *c)
-{
-    bool is_vllm = c->profile == QUIRE_PROFILE_VLLM_0_20;
-    bool can_look = !is_vllm && c->cache->enable_caching == QUIRE_ON && c->cache->num_groups > 0;
-    if (c->lookahead > 0 && !can_look)
-        return qr_refuse("lookahead is %u, but it needs the default profile with prefix caching",
-                         c->lookahead);
-    return QUIRE_OK;
-}
-
-/* A hit of the longest request, in all groups. */
-static uint32_t ahead_row_blocks(const quire_cache_config *c)
-{
-    uint64_t n = 0;
-    for (uint32_t g = 0; g < c->num_groups; g++)
-        n += c->max_model_len / c->groups[g].spec.block_size;
-    return n < c->num_blocks ? (uint32_t)n : c->num_blocks;
-}
-
 void qr_lookahead_carve(qr_lookahead *a, qr_arena *arena, const quire_sched_config *c)
 {
     bool is_on = c->lookahead > 0;
-    uint32_t row = is_on ? ahead_row_blocks(c->cache) : 0;
+    uint32_t row = is_on ? qr_cache_most_full_blocks(c->cache) : 0;
     a->entries = qr_arena_take(arena, c->lookahead, sizeof *a->entries);
     a->rows = qr_arena_take(arena, (size_t)c->lookahead * row, sizeof *a->rows);
     a->spare = qr_arena_take(arena, row, sizeof *a->spare);
@@ -133,7 +113,7 @@ void qr_lookahead_init(quire_sched *s, const quire_sched_config *c)
     a->furthest = QR_NIL;
     if (a->max == 0)
         return;
-    a->row_blocks = ahead_row_blocks(c->cache);
+    a->row_blocks = qr_cache_most_full_blocks(c->cache);
     memset(a->wanted, 0, c->cache->num_blocks * sizeof *a->wanted);
     for (uint32_t i = 0; i < c->max_requests; i++)
         a->entry_of[i] = QR_NIL;

@@ -44,8 +44,6 @@ typedef struct qr_lookahead {
     uint16_t *wanted;   /* of each block, for the free queue */
 } qr_lookahead;
 
-/* QUIRE_E_CONFIG where it does not go together with the rest of a config that was read. */
-int qr_lookahead_config_check(const quire_sched_config *config);
 void qr_lookahead_carve(qr_lookahead *ahead, qr_arena *arena, const quire_sched_config *config);
 void qr_lookahead_init(quire_sched *sched, const quire_sched_config *config);
 

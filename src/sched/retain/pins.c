@@ -1,32 +1,13 @@
 #include "sched/retain/pins.h"
 
 #include "base/hooks.h"
-#include "base/refuse.h"
 #include "sched/sched.h"
 
 /* ---- making ---------------------------------------------------------------- */
 
-int qr_pins_config_check(const quire_sched_config *c)
-{
-    bool is_vllm = c->profile == QUIRE_PROFILE_VLLM_0_20;
-    if (c->max_pins > 0 && (is_vllm || c->cache->enable_caching != QUIRE_ON))
-        return qr_refuse("max_pins is %u, but pins need the default profile with prefix caching",
-                         c->max_pins);
-    return QUIRE_OK;
-}
-
-/* The full blocks of one request, in all groups. */
-static uint32_t pin_row_blocks(const quire_cache_config *c)
-{
-    uint64_t n = 0;
-    for (uint32_t g = 0; g < c->num_groups; g++)
-        n += c->max_model_len / c->groups[g].spec.block_size;
-    return n < c->num_blocks ? (uint32_t)n : c->num_blocks;
-}
-
 void qr_pins_carve(qr_pins *pins, qr_arena *arena, const quire_sched_config *c)
 {
-    uint32_t row = c->max_pins == 0 ? 0 : pin_row_blocks(c->cache);
+    uint32_t row = c->max_pins == 0 ? 0 : qr_cache_most_full_blocks(c->cache);
     pins->pins = qr_arena_take(arena, c->max_pins, sizeof *pins->pins);
     pins->rows = qr_arena_take(arena, ((size_t)c->max_pins + 1) * row, sizeof *pins->rows);
     pins->spare = qr_arena_take(arena, row, sizeof *pins->spare);
@@ -39,7 +20,7 @@ void qr_pins_carve(qr_pins *pins, qr_arena *arena, const quire_sched_config *c)
 void qr_pins_init(qr_pins *pins, const quire_sched_config *c)
 {
     pins->max_pins = c->max_pins;
-    pins->row_blocks = c->max_pins == 0 ? 0 : pin_row_blocks(c->cache);
+    pins->row_blocks = c->max_pins == 0 ? 0 : qr_cache_most_full_blocks(c->cache);
     pins->num_pins = 0;
     pins->num_blocks = 0;
     for (uint32_t b = 0; c->max_pins > 0 && b < c->cache->num_blocks; b++) {

@@ -52,8 +52,6 @@ static inline quire_block *qr_pins_row(const qr_pins *pins, uint32_t pin)
     return pins->rows + (size_t)pin * pins->row_blocks;
 }
 
-/* QUIRE_E_CONFIG where it does not go together with the rest of a config that was read. */
-int qr_pins_config_check(const quire_sched_config *config);
 void qr_pins_carve(qr_pins *pins, qr_arena *arena, const quire_sched_config *config);
 void qr_pins_init(qr_pins *pins, const quire_sched_config *config);
 

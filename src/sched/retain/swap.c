@@ -1,32 +1,9 @@
 #include "sched/retain/swap.h"
 
 #include "base/hooks.h"
-#include "base/refuse.h"
 #include "sched/sched.h"
 
 /* ---- making it -------------------------------------------------------------- */
-
-static bool has_movable_groups(const quire_cache_config *c)
-{
-    for (uint32_t g = 0; g < c->num_groups; g++) {
-        quire_layer_kind kind = c->groups[g].spec.kind;
-        if (kind == QUIRE_LAYER_MAMBA || kind == QUIRE_LAYER_CROSS)
-            return false;
-    }
-    return true;
-}
-
-int qr_swap_config_check(const quire_sched_config *c)
-{
-    if (c->num_swap_blocks == 0)
-        return QUIRE_OK;
-    if (c->profile == QUIRE_PROFILE_DEFAULT && c->is_encoder_decoder == QUIRE_OFF &&
-        has_movable_groups(c->cache))
-        return QUIRE_OK;
-    return qr_refuse("num_swap_blocks is %u, but swapping needs the default profile, no "
-                     "encoder-decoder, and groups whose blocks can be moved",
-                     c->num_swap_blocks);
-}
 
 static void carve_moves(qr_swap_moves *moves, qr_arena *arena, uint32_t num_slots)
 {
@@ -59,16 +36,6 @@ void qr_swap_init(qr_swap *swap, const quire_sched_config *c)
 }
 
 /* ---- which blocks ----------------------------------------------------------- */
-
-uint32_t qr_swap_num_blocks(const quire_sched *s, uint32_t num_tokens)
-{
-    uint64_t count = 0;
-    for (uint32_t g = 0; g < s->cache->num_groups; g++) {
-        qr_saved_range range = qr_group_saved_range(&s->cache->groups[g], num_tokens);
-        count += range.end - range.first;
-    }
-    return qr_clamp_u32(count);
-}
 
 /* Tokens whose KV is in the blocks for good. Steps in flight are computed before the copies are
  * made, and what they write for tokens that are known is right whatever comes out; behind those are
@@ -135,9 +102,10 @@ static void keep_blocks(quire_sched *s, uint32_t index, uint32_t num_tokens, qr_
     s->table.requests[index].num_saved = num_tokens;
     s->table.waiters[index].is_swapped = true;
     swap->num_requests++;
-    qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_SWAPPED,
-                                                    .req = qr_sched_req_of(s, index),
-                                                    .num = qr_swap_num_blocks(s, num_tokens)});
+    qr_observer_tell(&s->observer,
+                     (quire_decision){.kind = QUIRE_DECISION_SWAPPED,
+                                      .req = qr_sched_req_of(s, index),
+                                      .num = qr_cache_num_saved(s->cache, num_tokens)});
 }
 
 void qr_swap_begin(qr_swap *swap)
@@ -153,7 +121,8 @@ void qr_swap_begin(qr_swap *swap)
 bool qr_swap_pays(const quire_sched *s, uint32_t index)
 {
     uint32_t num_tokens = sure_tokens(&s->table.requests[index]);
-    uint64_t moving = s->swap.setup_ns + qr_swap_num_blocks(s, num_tokens) * s->swap.block_ns;
+    uint64_t moving =
+        s->swap.setup_ns + qr_cache_num_saved(s->cache, num_tokens) * s->swap.block_ns;
     return 2 * moving < num_tokens * s->swap.token_ns;
 }
 
@@ -209,7 +178,7 @@ static uint32_t save_tokens(quire_sched *s, uint32_t index, bool is_urgent)
         qr_observer_tell(&s->observer,
                          (quire_decision){.kind = QUIRE_DECISION_SWAPPED,
                                           .req = qr_sched_req_of(s, index),
-                                          .num = qr_swap_num_blocks(s, r->num_hosted)});
+                                          .num = qr_cache_num_saved(s->cache, r->num_hosted)});
     return r->num_hosted;
 }
 
@@ -226,7 +195,7 @@ int qr_swap_prepare(quire_sched *s, uint32_t index)
         return QUIRE_BUSY;
     if (has_saver(s) && save_tokens(s, index, false) > 0)
         return QUIRE_OK;
-    uint32_t num_blocks = qr_swap_num_blocks(s, num_tokens); /* 0: a window of one token */
+    uint32_t num_blocks = qr_cache_num_saved(s->cache, num_tokens); /* 0: a window of one token */
     qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     if (num_tokens == 0 || num_blocks == 0 || !can_keep(s, num_tokens, &frees))
         return QUIRE_MISS;
@@ -251,7 +220,7 @@ void qr_swap_out(quire_sched *s, uint32_t index, bool is_urgent)
         return;
     if (swap->num_slots == 0 || num_tokens == 0)
         return;
-    if (qr_swap_num_blocks(s, num_tokens) > swap->num_free || !qr_swap_pays(s, index))
+    if (qr_cache_num_saved(s->cache, num_tokens) > swap->num_free || !qr_swap_pays(s, index))
         return;
     bool frees;
     qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
@@ -368,7 +337,7 @@ bool qr_swap_is_valid(const quire_sched *s)
         if (!waits || r->num_saved >= r->kv.num_tokens || r->kv.num_computed_tokens != 0 ||
             r->kv.seq != 0)
             return false;
-        uint32_t n = qr_swap_num_blocks(s, r->num_saved);
+        uint32_t n = qr_cache_num_saved(s->cache, r->num_saved);
         if (!chain_is_valid(swap, r->first_saved, i, n))
             return false;
         used += n;

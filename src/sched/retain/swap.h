@@ -58,8 +58,6 @@ typedef struct qr_swap {
     uint32_t num_tokens_in; /* of `in`: tokens that need not be computed again */
 } qr_swap;
 
-/* QUIRE_E_CONFIG where it does not go together with the rest of a config that was read. */
-int qr_swap_config_check(const quire_sched_config *config);
 void qr_swap_carve(qr_swap *swap, qr_arena *arena, uint32_t num_slots);
 void qr_swap_init(qr_swap *swap, const quire_sched_config *config);
 
@@ -92,8 +90,6 @@ void qr_swap_drop(quire_sched *sched, uint32_t index);
 /* What is kept is not to be used again: all will be computed. */
 void qr_swap_drop_all(quire_sched *sched);
 
-/* Blocks that are kept for so many tokens. */
-uint32_t qr_swap_num_blocks(const quire_sched *sched, uint32_t num_tokens);
 bool qr_swap_is_valid(const quire_sched *sched);
 
 #endif
