@@ -8,12 +8,12 @@ typedef struct findings {
     uint64_t num_batches; /* in lists */
 } findings;
 
-/* Counts on both sides what a list of transfers holds; adds to *num. False: it is none. */
-static bool count_transfers(const quire_offload *o, uint32_t first, uint32_t last, uint32_t *num,
-                            findings *f)
+/* Counts on both sides what a list of transfers holds. False: it is none, or has another count. */
+static bool count_transfers(const quire_offload *o, const qr_transfers *list, findings *f)
 {
     uint32_t prev = QR_NIL;
-    for (uint32_t at = first; at != QR_NIL; at = o->transfers[at].next) {
+    uint32_t n = 0;
+    for (uint32_t at = list->first; at != QR_NIL; at = o->transfers[at].next) {
         if (at >= o->num_transfers || ++f->num_batches > o->num_transfers ||
             o->transfers[at].prev != prev)
             return false;
@@ -28,9 +28,9 @@ static bool count_transfers(const quire_offload *o, uint32_t first, uint32_t las
             f->gpu[batch->gpu[i]]++;
             f->cpu[batch->cpu[i]]++;
         }
-        *num += batch->count;
+        n += batch->count;
     }
-    return last == prev;
+    return list->last == prev && list->count == n;
 }
 
 /* Each batch is free, or in one of the lists. */
@@ -46,22 +46,16 @@ static bool are_transfers_there(const quire_offload *o, const findings *f)
 static bool count_stores(const quire_offload *o, findings *f)
 {
     uint32_t num_events = 0;
-    uint32_t n;
-    uint64_t total = 0;
-    for (uint32_t i = 0; i < o->num_places; i++) {
-        n = 0;
-        if (o->events[i].count > 0 &&
-            !count_transfers(o, o->events[i].first, o->events[i].last, &n, f))
-            return false;
-        if (n != o->events[i].count)
-            return false;
-        num_events += n > 0;
-        total += n;
-    }
-    n = 0;
-    if (!count_transfers(o, o->kept_first, o->kept_last, &n, f))
+    uint64_t total = o->kept.count;
+    if (!count_transfers(o, &o->kept, f))
         return false;
-    total += n;
+    for (uint32_t i = 0; i < o->num_places; i++) {
+        const qr_transfers *store = &o->events[i].store;
+        if (store->count > 0 && !count_transfers(o, store, f))
+            return false;
+        num_events += store->count > 0;
+        total += store->count;
+    }
     uint64_t pending = 0;
     for (uint32_t i = 0; i < o->num_cpu; i++)
         pending += quire_pool_count_unheld(o->cpu, &i, 1) == 0;
@@ -73,12 +67,7 @@ static bool count_loads(const quire_offload *o, findings *f)
 {
     for (uint32_t i = 0; i < o->max_requests; i++) {
         const qr_offload_req *r = &o->reqs[i];
-        uint32_t n = 0;
-        if (r->load_state == QR_LOAD_NONE)
-            continue;
-        if (!count_transfers(o, r->load_first, r->load_last, &n, f))
-            return false;
-        if (n != r->load_count)
+        if (r->load_state != QR_LOAD_NONE && !count_transfers(o, &r->load, f))
             return false;
     }
     for (uint32_t i = 0; i < o->num_jobs; i++) { /* loads that were given up */

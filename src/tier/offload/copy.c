@@ -52,17 +52,20 @@ static int submit(quire_offload *o, qr_offload_job *job)
     return err;
 }
 
-static void end_load_if_done(quire_offload *o, uint32_t index)
+static qr_transfers *transfers_of(quire_offload *o, quire_device_op op, uint32_t owner)
 {
-    qr_offload_req *r = &o->reqs[index];
-    if (r->load_jobs == 0 && r->load_sent == QR_NIL)
-        qr_load_end(o, index, false);
+    return op == QUIRE_DEVICE_LOAD ? &o->reqs[owner].load : &o->events[owner].store;
 }
 
-static void end_store_if_done(quire_offload *o, qr_offload_event *event)
+static void end_if_done(quire_offload *o, quire_device_op op, uint32_t owner)
 {
-    if (event->num_jobs == 0 && event->sent == QR_NIL)
-        qr_store_report(o, event, o->num_workers);
+    const qr_transfers *list = transfers_of(o, op, owner);
+    if (list->num_jobs > 0 || list->sent != QR_NIL)
+        return;
+    if (op == QUIRE_DEVICE_LOAD)
+        qr_load_end(o, owner, false);
+    else
+        qr_store_report(o, &o->events[owner], o->num_workers);
 }
 
 /* From this batch on, as many whole ones as fit; returns the one behind them. */
@@ -84,64 +87,46 @@ static uint32_t fill_job(const quire_offload *o, qr_offload_job *job, uint32_t f
 }
 
 /* False: the device takes no more. */
-static bool send_load(quire_offload *o, uint32_t index)
+static bool send_one(quire_offload *o, quire_device_op op, uint32_t owner)
 {
-    qr_offload_req *r = &o->reqs[index];
-    while (r->load_sent != QR_NIL) {
-        qr_offload_job *job = take_job(o, QUIRE_DEVICE_LOAD, index, r->load_mark);
+    qr_transfers *list = transfers_of(o, op, owner);
+    bool is_store = op == QUIRE_DEVICE_STORE;
+    while (list->sent != QR_NIL) {
+        qr_offload_job *job = take_job(o, op, owner, list->mark);
         if (job == NULL)
             return false;
-        uint32_t next = fill_job(o, job, r->load_sent);
+        uint32_t next = fill_job(o, job, list->sent);
         int err = submit(o, job);
         if (err == QUIRE_FULL)
             return false;
-        r->load_jobs += err == QUIRE_OK;
-        r->has_failed |= err != QUIRE_OK;
-        r->load_sent = err == QUIRE_OK ? next : QR_NIL;
-    }
-    end_load_if_done(o, index);
-    return true;
-}
-
-static bool send_stores(quire_offload *o, uint32_t place)
-{
-    qr_offload_event *event = &o->events[place];
-    while (event->sent != QR_NIL) {
-        qr_offload_job *job = take_job(o, QUIRE_DEVICE_STORE, place, event->mark);
-        if (job == NULL)
-            return false;
-        uint32_t next = fill_job(o, job, event->sent);
-        int err = submit(o, job);
-        if (err == QUIRE_FULL)
-            return false;
-        o->is_refused = err != QUIRE_OK;
-        if (o->is_refused && event->num_jobs == 0 && event->step == o->step) {
-            qr_store_undo(o, event);
+        if (is_store)
+            o->is_refused = err != QUIRE_OK;
+        if (is_store && o->is_refused && list->num_jobs == 0 && list->step == o->step) {
+            qr_store_undo(o, &o->events[owner]);
             return true;
         }
-        event->num_jobs += err == QUIRE_OK;
-        event->has_failed |= err != QUIRE_OK;
-        event->sent = err == QUIRE_OK ? next : QR_NIL;
+        list->num_jobs += err == QUIRE_OK;
+        list->has_failed |= err != QUIRE_OK;
+        list->sent = err == QUIRE_OK ? next : QR_NIL;
     }
-    end_store_if_done(o, event);
+    end_if_done(o, op, owner);
     return true;
 }
 
-static uint32_t send_list(quire_offload *o, uint32_t *list, uint32_t n,
-                          bool (*send)(quire_offload *o, uint32_t which))
+static uint32_t send_list(quire_offload *o, quire_device_op op, uint32_t *owners, uint32_t n)
 {
     uint32_t sent = 0;
-    while (sent < n && send(o, list[sent]))
+    while (sent < n && send_one(o, op, owners[sent]))
         sent++;
-    memmove(list, list + sent, (n - sent) * sizeof *list);
+    memmove(owners, owners + sent, (n - sent) * sizeof *owners);
     return n - sent;
 }
 
 void qr_copy_send(quire_offload *o)
 {
-    o->num_sending = send_list(o, o->sending, o->num_sending, send_load);
+    o->num_sending = send_list(o, QUIRE_DEVICE_LOAD, o->sending, o->num_sending);
     if (o->num_sending == 0)
-        o->num_unsent = send_list(o, o->unsent_events, o->num_unsent, send_stores);
+        o->num_unsent = send_list(o, QUIRE_DEVICE_STORE, o->unsent_events, o->num_unsent);
 }
 
 /* ---- late ones ------------------------------------------------------------- */
@@ -149,7 +134,7 @@ void qr_copy_send(quire_offload *o)
 void qr_copy_expect_load(quire_offload *o, uint32_t index)
 {
     qr_offload_req *r = &o->reqs[index];
-    r->load_due_ns = qr_now_ns(&o->hooks) + o->deadline_ns;
+    r->load.due_ns = qr_now_ns(&o->hooks) + o->deadline_ns;
     qr_chain_insert(&o->due_loads, &o->reqs->due_link, sizeof *r, QR_NIL, index);
 }
 
@@ -190,15 +175,15 @@ static void give_up_load(quire_offload *o, uint32_t index)
         if (o->sending[i] != index)
             o->sending[kept++] = o->sending[i];
     o->num_sending = kept;
-    r->load_jobs = 0;
-    r->load_sent = QR_NIL;
+    r->load.num_jobs = 0;
+    r->load.sent = QR_NIL;
     qr_load_end(o, index, true);
 }
 
 static void give_up_late(quire_offload *o)
 {
     uint64_t now_ns = o->due_loads.first == QR_NIL ? 0 : qr_now_ns(&o->hooks);
-    while (o->due_loads.first != QR_NIL && o->reqs[o->due_loads.first].load_due_ns <= now_ns)
+    while (o->due_loads.first != QR_NIL && o->reqs[o->due_loads.first].load.due_ns <= now_ns)
         give_up_load(o, o->due_loads.first);
 }
 
@@ -223,21 +208,17 @@ static bool keep_crcs(quire_offload *o, const qr_offload_job *job)
 
 static void end_job(quire_offload *o, qr_offload_job *job)
 {
-    bool has_failed = job->job.status != QUIRE_OK;
     o->num_jobs_out--;
     if (job->is_late) {
         end_late(o, job);
-    } else if (job->job.op == QUIRE_DEVICE_LOAD) {
-        o->reqs[job->owner].load_jobs--;
-        o->reqs[job->owner].has_failed |= has_failed;
-        end_load_if_done(o, job->owner);
     } else {
-        qr_offload_event *event = &o->events[job->owner];
-        event->num_jobs--;
-        event->has_failed |= has_failed;
-        if (event->has_crcs)
-            event->has_crcs = keep_crcs(o, job);
-        end_store_if_done(o, event);
+        qr_transfers *list = transfers_of(o, job->job.op, job->owner);
+        list->num_jobs--;
+        list->has_failed |= job->job.status != QUIRE_OK;
+        bool is_store = job->job.op == QUIRE_DEVICE_STORE;
+        if (is_store && o->events[job->owner].has_crcs)
+            o->events[job->owner].has_crcs = keep_crcs(o, job);
+        end_if_done(o, job->job.op, job->owner);
     }
     return_job(o, job);
 }

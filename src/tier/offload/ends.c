@@ -6,7 +6,7 @@
 qr_offload_event *qr_store_event(quire_offload *o, uint64_t id)
 {
     qr_offload_event *event = &o->events[id & (o->num_places - 1)];
-    return event->count > 0 && event->id == id ? event : NULL;
+    return event->store.count > 0 && event->id == id ? event : NULL;
 }
 
 void qr_store_report(quire_offload *o, qr_offload_event *event, uint32_t num_reports)
@@ -39,7 +39,7 @@ static uint32_t free_gpu_blocks(quire_offload *o, const quire_block *gpu, uint32
  * more. */
 static void offer_transfers(quire_offload *o, const qr_offload_event *event)
 {
-    for (uint32_t at = event->first; at != QR_NIL; at = o->transfers[at].next) {
+    for (uint32_t at = event->store.first; at != QR_NIL; at = o->transfers[at].next) {
         const qr_transfer_batch *batch = &o->transfers[at];
         const uint32_t *crcs = event->has_crcs ? batch->crcs : NULL;
         qr_promote_stored(o->promote, batch->cpu, crcs, batch->count);
@@ -77,11 +77,11 @@ static uint32_t drop_transfer(quire_offload *o, const qr_transfer_batch *batch, 
 static uint32_t finish_blocks(quire_offload *o, const qr_offload_event *event)
 {
     bool is_last_first = !o->is_lazy;
-    bool is_good = !event->has_failed && !event->is_dropped;
+    bool is_good = !event->store.has_failed && !event->is_dropped;
     uint32_t num_cold = 0;
     if (is_good && o->promote != NULL)
         offer_transfers(o, event);
-    uint32_t at = is_last_first ? event->last : event->first;
+    uint32_t at = is_last_first ? event->store.last : event->store.first;
     while (at != QR_NIL) {
         const qr_transfer_batch *batch = &o->transfers[at];
         uint32_t next = is_last_first ? batch->prev : batch->next;
@@ -115,12 +115,12 @@ void qr_store_note_late(quire_offload *o)
     o->next_due_ns = UINT64_MAX;
     for (uint32_t i = 0; i < o->num_places; i++) {
         qr_offload_event *event = &o->events[i];
-        if (event->count == 0 || event->is_late)
+        if (event->store.count == 0 || event->is_late)
             continue;
-        event->is_late = event->due_ns <= now_ns;
+        event->is_late = event->store.due_ns <= now_ns;
         o->num_late += event->is_late;
-        if (!event->is_late && event->due_ns < o->next_due_ns)
-            o->next_due_ns = event->due_ns;
+        if (!event->is_late && event->store.due_ns < o->next_due_ns)
+            o->next_due_ns = event->store.due_ns;
     }
 }
 
@@ -141,9 +141,9 @@ void qr_store_finish_told(quire_offload *o)
 void qr_store_drop_all(quire_offload *o)
 {
     for (uint32_t i = 0; i < o->num_places; i++)
-        o->events[i].is_dropped = o->events[i].count > 0;
-    qr_offload_event kept = {.first = o->kept_first, .last = o->kept_last, .is_dropped = true};
-    o->kept_first = o->kept_last = QR_NIL; /* nobody has begun these */
+        o->events[i].is_dropped = o->events[i].store.count > 0;
+    qr_offload_event kept = {.store = o->kept, .is_dropped = true};
+    o->kept = QR_NO_TRANSFERS; /* nobody has begun these */
     o->has_saved = false;
     uint32_t num_cold = finish_blocks(o, &kept);
     quire_pool_let_go(o->gpu, o->refs, num_cold, 1);
@@ -151,7 +151,7 @@ void qr_store_drop_all(quire_offload *o)
 
 void qr_store_undo(quire_offload *o, qr_offload_event *event)
 {
-    event->has_failed = true;
+    event->store.has_failed = true;
     for (uint32_t i = 0; i < o->num_walked; i++)
         if (!qr_bit_get(o->is_storing, o->walked[i]))
             quire_pool_hold(o->gpu, &o->walked[i], 1);

@@ -3,20 +3,10 @@
 
 /* ---- beginning ------------------------------------------------------------- */
 
-static void add_pair(quire_offload *o, qr_offload_req *r, quire_block gpu, quire_block cpu)
-{
-    o->scratch[r->load_count] = gpu;
-    o->scratch2[r->load_count++] = cpu;
-}
-
-static void add_pairs(quire_offload *o, qr_offload_req *r)
-{
-    qr_transfers_add(o, &r->load_first, &r->load_last, o->scratch, o->scratch2, r->load_count);
-}
-
 /* A CPU block of the hit that has no place of its own in the engine's memory is not loaded. */
 static void pair_blocks(quire_offload *o, qr_offload_req *r, const quire_block_span *blocks)
 {
+    uint32_t n = 0;
     qr_offload_match *m = &o->match;
     uint32_t total = m->num_local + m->num_tokens;
     const quire_block *cpu = m->blocks;
@@ -27,23 +17,29 @@ static void pair_blocks(quire_offload *o, qr_offload_req *r, const quire_block_s
             quire_block gpu = at < blocks[g].count ? blocks[g].ids[at] : QUIRE_NULL_BLOCK;
             if (cpu[i] == QUIRE_NULL_BLOCK)
                 continue;
-            if (gpu != QUIRE_NULL_BLOCK)
-                add_pair(o, r, gpu, cpu[i]);
-            else if (m->is_pinned)
-                quire_pool_free_blocks(o->cpu, &cpu[i], 1);
+            if (gpu == QUIRE_NULL_BLOCK) {
+                if (m->is_pinned)
+                    quire_pool_free_blocks(o->cpu, &cpu[i], 1);
+                continue;
+            }
+            o->scratch[n] = gpu;
+            o->scratch2[n++] = cpu[i];
         }
     }
-    add_pairs(o, r);
+    qr_transfers_add(o, &r->load, o->scratch, o->scratch2, n);
 }
 
 /* The scheduler waits for tokens that nobody promised: they are told to be lost. */
 static void begin_lost(quire_offload *o, qr_offload_req *r, const quire_block_span *blocks)
 {
-    for (uint32_t i = 0; i < blocks[0].count && i < o->groups[0].max_blocks; i++)
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < blocks[0].count && i < o->groups[0].max_blocks; i++) {
+        o->scratch2[n] = QUIRE_NULL_BLOCK;
         if (blocks[0].ids[i] != QUIRE_NULL_BLOCK)
-            add_pair(o, r, blocks[0].ids[i], QUIRE_NULL_BLOCK);
-    add_pairs(o, r);
-    quire_pool_hold(o->gpu, o->scratch, r->load_count);
+            o->scratch[n++] = blocks[0].ids[i];
+    }
+    qr_transfers_add(o, &r->load, o->scratch, o->scratch2, n);
+    quire_pool_hold(o->gpu, o->scratch, n);
     qr_load_end(o, quire_req_index(r->req), true);
 }
 
@@ -57,9 +53,8 @@ void qr_load_begin(quire_offload *o, quire_req req, const quire_block_span *bloc
     r->is_loaded = false;
     if (num_external == 0)
         return;
-    r->load_count = r->load_jobs = 0;
-    r->load_step = o->step + 1;
-    r->has_failed = r->has_ended = false;
+    r->load.step = o->step + 1;
+    r->has_ended = false;
     r->is_fresh = true;
     if (m->req != req || m->num_tokens != num_external) {
         begin_lost(o, r, blocks);
@@ -69,22 +64,22 @@ void qr_load_begin(quire_offload *o, quire_req req, const quire_block_span *bloc
     r->loaded_from = m->num_local;
     r->loaded_to = m->num_local + m->num_tokens;
     if (!m->is_pinned)
-        quire_pool_touch(o->cpu, o->scratch2, r->load_count);
-    quire_pool_hold(o->gpu, o->scratch, r->load_count);
+        quire_pool_touch(o->cpu, o->scratch2, r->load.count);
+    quire_pool_hold(o->gpu, o->scratch, r->load.count);
     if (o->promote != NULL)
-        qr_promote_reused(o->promote, o->scratch2, r->load_count);
+        qr_promote_reused(o->promote, o->scratch2, r->load.count);
     m->is_pinned = false; /* the users are the load's now */
     m->req = 0;
     r->load_state = QR_LOAD_WAITS;
     o->new_loads[o->num_new_loads++] = quire_req_index(req);
     qr_count_add(&o->counters.hit_tokens, num_external);
-    qr_count_add(&o->counters.loads_in_flight, r->load_count);
+    qr_count_add(&o->counters.loads_in_flight, r->load.count);
 }
 
 void qr_load_refuse(quire_offload *o)
 {
     for (uint32_t i = 0; i < o->num_new_loads; i++) {
-        o->reqs[o->new_loads[i]].load_step = o->step;
+        o->reqs[o->new_loads[i]].load.step = o->step;
         qr_load_end(o, o->new_loads[i], true);
     }
     o->num_new_loads = 0;
@@ -101,7 +96,7 @@ void qr_load_build(quire_offload *o, bool zeroes)
             o->new_loads[kept++] = o->new_loads[i];
             continue;
         }
-        for (uint32_t at = r->load_first; at != QR_NIL; at = o->transfers[at].next) {
+        for (uint32_t at = r->load.first; at != QR_NIL; at = o->transfers[at].next) {
             const qr_transfer_batch *batch = &o->transfers[at];
             memcpy(o->meta_load_gpu + meta->num_loads, batch->gpu,
                    batch->count * sizeof *batch->gpu);
@@ -111,9 +106,9 @@ void qr_load_build(quire_offload *o, bool zeroes)
         }
         o->meta_reqs[meta->num_load_reqs++] = r->req;
         r->load_state = QR_LOAD_ON_THE_WAY;
-        r->load_step = o->step;
-        r->load_mark = o->mark;
-        r->load_sent = r->load_first;
+        r->load.step = o->step;
+        r->load.mark = o->mark;
+        r->load.sent = r->load.first;
         if (!o->has_device)
             continue;
         o->sending[o->num_sending++] = o->new_loads[i];
@@ -138,7 +133,7 @@ void qr_load_end(quire_offload *o, uint32_t index, bool has_failed)
     if (o->has_device && r->load_state == QR_LOAD_ON_THE_WAY)
         qr_copy_forget_load(o, index);
     r->load_state = QR_LOAD_ENDED;
-    r->has_failed |= has_failed;
+    r->load.has_failed |= has_failed;
     o->ended_loads[o->num_ended_loads++] = index;
 }
 
@@ -166,13 +161,13 @@ void qr_load_tell(quire_offload *o, uint64_t step, quire_model_output *output)
     uint32_t num_invalid = 0;
     for (uint32_t i = 0; i < o->num_ended_loads; i++) {
         qr_offload_req *r = &o->reqs[o->ended_loads[i]];
-        bool must_fail = r->has_failed && !r->has_ended;
+        bool must_fail = r->load.has_failed && !r->has_ended;
         r->load_state = QR_LOAD_ENDED;
-        if (must_fail && r->load_step > step)
+        if (must_fail && r->load.step > step)
             continue;
         r->load_state = QR_LOAD_TOLD;
         o->told_reqs[num_told++] = r->req;
-        for (uint32_t at = r->load_first; must_fail && at != QR_NIL; at = o->transfers[at].next)
+        for (uint32_t at = r->load.first; must_fail && at != QR_NIL; at = o->transfers[at].next)
             for (uint32_t k = 0; k < o->transfers[at].count; k++)
                 o->invalid_blocks[num_invalid++] = o->transfers[at].gpu[k];
     }
@@ -199,8 +194,8 @@ static uint32_t leave_loaded(quire_offload *o, const qr_transfer_batch *batch)
 static void finish_load(quire_offload *o, qr_offload_req *r)
 {
     uint32_t num_cpu = 0;
-    uint32_t n = r->load_count;
-    uint32_t at = r->load_last;
+    uint32_t n = r->load.count;
+    uint32_t at = r->load.last;
     while (at != QR_NIL) {
         const qr_transfer_batch *batch = &o->transfers[at];
         uint32_t next = batch->prev;
@@ -208,14 +203,14 @@ static void finish_load(quire_offload *o, qr_offload_req *r)
         qr_transfers_return(o, at);
         at = next;
     }
-    r->load_first = r->load_last = QR_NIL;
     qr_count_add(&o->counters.loads_in_flight, 0 - (uint64_t)num_cpu);
-    r->is_loaded = !r->has_failed;
-    if (r->has_failed)
+    r->is_loaded = !r->load.has_failed;
+    if (r->load.has_failed)
         qr_count_add(&o->counters.failed_loads, 1);
-    qr_count_add(r->has_failed ? &o->counters.failed_load_blocks : &o->counters.loaded_blocks, n);
+    qr_count_add(r->load.has_failed ? &o->counters.failed_load_blocks : &o->counters.loaded_blocks,
+                 n);
     r->load_state = QR_LOAD_NONE;
-    r->load_count = 0;
+    r->load = QR_NO_TRANSFERS;
     if (r->has_ended)
         qr_offload_leave(o, r);
 }
@@ -237,5 +232,5 @@ void qr_load_drop_all(quire_offload *o)
 {
     for (uint32_t i = 0; i < o->max_requests; i++)
         if (o->reqs[i].load_state != QR_LOAD_NONE && o->reqs[i].load_state != QR_LOAD_TOLD)
-            o->reqs[i].has_failed = true;
+            o->reqs[i].load.has_failed = true;
 }

@@ -166,8 +166,8 @@ static void clear_parts(quire_offload *o)
     memset(o->seen, 0, (o->is_lazy ? o->num_gpu : 0) * sizeof *o->seen);
     memset(o->events, 0, o->num_places * sizeof *o->events);
     for (uint32_t i = 0; i < o->max_requests; i++)
-        o->reqs[i].load_first = o->reqs[i].load_last = o->reqs[i].load_sent = QR_NIL;
-    o->kept_first = o->kept_last = QR_NIL;
+        o->reqs[i].load = QR_NO_TRANSFERS;
+    o->kept = QR_NO_TRANSFERS;
     qr_transfers_init(o);
     qr_copy_init(o);
     qr_protect_init(o);
@@ -382,7 +382,7 @@ int quire_offload_tell(quire_offload *offload, const quire_offload_report *repor
                         report->stored_counts == NULL ? 1 : report->stored_counts[i]);
     for (uint32_t i = 0; i < report->num_failed_events; i++) {
         qr_offload_event *event = qr_store_event(offload, report->failed_events[i]);
-        event->has_failed = true;
+        event->store.has_failed = true;
         qr_store_report(offload, event, 1);
     }
     return QUIRE_OK;
@@ -466,7 +466,7 @@ int quire_offload_has_pending(const quire_offload *offload)
 {
     if (!is_offload(offload))
         return 0;
-    return offload->num_events > 0 || offload->kept_first != QR_NIL ||
+    return offload->num_events > 0 || offload->kept.count > 0 ||
            (offload->promote != NULL && qr_promote_has_pending(offload->promote));
 }
 

@@ -39,6 +39,21 @@ typedef enum qr_load_state {
     QR_LOAD_TOLD        /* in the output of the update that follows */
 } qr_load_state;
 
+/* Blocks that are stored or loaded together, as batches. */
+typedef struct qr_transfers {
+    uint32_t first; /* QR_NIL: none */
+    uint32_t last;
+    uint32_t sent;     /* device: the first that no job has yet; QR_NIL: none */
+    uint32_t count;    /* blocks */
+    uint32_t num_jobs; /* device: not ended */
+    bool has_failed;
+    uint64_t mark; /* the device's, for these copies */
+    uint64_t step; /* in which they were decided */
+    uint64_t due_ns;
+} qr_transfers;
+
+#define QR_NO_TRANSFERS ((qr_transfers){.first = QR_NIL, .last = QR_NIL, .sent = QR_NIL})
+
 /* A request, by its quire_req_index. */
 typedef struct qr_offload_req {
     quire_req req;         /* whose this is; 0: nobody's */
@@ -52,36 +67,20 @@ typedef struct qr_offload_req {
     uint32_t num_expected; /* tokens that the CPU pool had of it then */
     uint32_t num_saved;    /* tokens that were saved when `req` lost its blocks; 0: none */
 
-    uint32_t load_first; /* transfers; QR_NIL: none */
-    uint32_t load_last;
-    uint32_t load_sent; /* device: the first that no job has yet */
-    uint32_t load_count;
-    uint32_t load_jobs; /* device: not ended */
-    uint64_t load_step; /* in which it was decided */
-    uint64_t load_mark;
-    uint64_t load_due_ns; /* device: then the request goes on without */
-    qr_link due_link;     /* loads that are due before it and after it */
+    qr_transfers load; /* device: when it is due, the request goes on without */
+    qr_link due_link;  /* loads that are due before it and after it */
     uint8_t load_state;
     bool is_fresh;  /* decided in this very step */
     bool is_loaded; /* since the last time that it got blocks */
-    bool has_failed;
     bool has_ended; /* the request, while its load was on the way */
 } qr_offload_req;
 
 /* The stores of a step. */
 typedef struct qr_offload_event {
     uint64_t id;
-    uint64_t mark;
-    uint64_t step;
-    uint64_t due_ns;
-    uint32_t first; /* transfers */
-    uint32_t last;
-    uint32_t sent;     /* device: the first that no job has yet; QR_NIL: none */
-    uint32_t count;    /* blocks; 0: this place is free */
-    uint32_t num_jobs; /* device: not ended */
+    qr_transfers store; /* without blocks: this place is free */
     uint32_t num_reports;
-    bool is_listed; /* in told_events */
-    bool has_failed;
+    bool is_listed;  /* in told_events */
     bool is_dropped; /* by a reset */
     bool is_late;
     bool has_crcs;  /* of all blocks, so far */
@@ -240,9 +239,8 @@ struct quire_offload {
     uint32_t num_late;    /* events, and loads that were given up */
     bool has_mark;        /* the device can tell where its compute is */
     bool is_refused;      /* the device took nothing of the last stores */
-    uint32_t kept_first;  /* transfers: stores that were decided between two steps; QR_NIL: none */
-    uint32_t kept_last;
-    bool has_saved; /* some of them are of requests that lost their blocks */
+    qr_transfers kept;    /* stores that were decided between two steps */
+    bool has_saved;       /* some of them are of requests that lost their blocks */
 
     /* loads */
     uint32_t *new_loads; /* requests whose loads wait for build_meta */
@@ -351,7 +349,7 @@ static inline void qr_reverse(const quire_block *blocks, uint32_t n, quire_block
 
 void qr_transfers_init(quire_offload *o);
 /* Adds pairs behind the last ones. */
-void qr_transfers_add(quire_offload *o, uint32_t *first, uint32_t *last, const quire_block *gpu,
+void qr_transfers_add(quire_offload *o, qr_transfers *list, const quire_block *gpu,
                       const quire_block *cpu, uint32_t n);
 /* Gives back a batch that no list needs any more. */
 void qr_transfers_return(quire_offload *o, uint32_t batch);

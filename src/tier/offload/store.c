@@ -95,7 +95,7 @@ static bool find_place(quire_offload *o)
 {
     if (o->num_events == o->num_places)
         return false;
-    while (o->events[o->next_event & (o->num_places - 1)].count > 0)
+    while (o->events[o->next_event & (o->num_places - 1)].store.count > 0)
         o->next_event++;
     return true;
 }
@@ -104,21 +104,18 @@ static void make_event(quire_offload *o, const qr_store_round *round)
 {
     uint32_t place = (uint32_t)(o->next_event & (o->num_places - 1));
     quire_offload_meta *meta = &o->meta;
-    uint64_t due_ns = qr_now_ns(&o->hooks) + o->deadline_ns;
-    uint32_t first = QR_NIL;
-    uint32_t last = QR_NIL;
-    qr_transfers_add(o, &first, &last, round->gpu, round->cpu, round->count);
-    o->events[place] = (qr_offload_event){.id = o->next_event,
-                                          .mark = o->mark,
-                                          .step = o->step,
-                                          .due_ns = due_ns,
-                                          .first = first,
-                                          .last = last,
-                                          .sent = first,
-                                          .has_crcs = o->has_device && o->promote != NULL,
-                                          .has_saved = o->has_saved,
-                                          .count = round->count};
-    o->next_due_ns = due_ns < o->next_due_ns ? due_ns : o->next_due_ns;
+    qr_offload_event *event = &o->events[place];
+    *event = (qr_offload_event){.id = o->next_event,
+                                .store = QR_NO_TRANSFERS,
+                                .has_crcs = o->has_device && o->promote != NULL,
+                                .has_saved = o->has_saved};
+    qr_transfers_add(o, &event->store, round->gpu, round->cpu, round->count);
+    event->store.sent = event->store.first;
+    event->store.mark = o->mark;
+    event->store.step = o->step;
+    event->store.due_ns = qr_now_ns(&o->hooks) + o->deadline_ns;
+    if (event->store.due_ns < o->next_due_ns)
+        o->next_due_ns = event->store.due_ns;
     o->num_events++;
     if (o->has_device)
         o->unsent_events[o->num_unsent++] = place;
@@ -130,16 +127,15 @@ static void make_event(quire_offload *o, const qr_store_round *round)
 /* What was decided between the steps comes first. */
 static void add_kept(quire_offload *o, qr_store_round *round)
 {
-    while (o->kept_first != QR_NIL) {
-        const qr_transfer_batch *batch = &o->transfers[o->kept_first];
-        uint32_t next = batch->next;
+    for (uint32_t at = o->kept.first, next; at != QR_NIL; at = next) {
+        const qr_transfer_batch *batch = &o->transfers[at];
+        next = batch->next;
         memcpy(round->gpu + round->count, batch->gpu, batch->count * sizeof *batch->gpu);
         memcpy(round->cpu + round->count, batch->cpu, batch->count * sizeof *batch->cpu);
         round->count += batch->count;
-        qr_transfers_return(o, o->kept_first);
-        o->kept_first = next;
+        qr_transfers_return(o, at);
     }
-    o->kept_last = QR_NIL;
+    o->kept = QR_NO_TRANSFERS;
 }
 
 /* Stores must not take the memory that requests need, however slow they are. */
@@ -185,7 +181,7 @@ void qr_store_of_one(quire_offload *o, qr_offload_req *r, uint32_t most)
         return;
     for (uint32_t i = 0; o->is_lazy && i < round.count; i++)
         qr_bit_set(o->is_used, round.gpu[i]); /* a request had them: they are not cold */
-    qr_transfers_add(o, &o->kept_first, &o->kept_last, round.gpu, round.cpu, round.count);
+    qr_transfers_add(o, &o->kept, round.gpu, round.cpu, round.count);
 }
 
 /* Adds a user to each CPU block that holds one of these GPU blocks, so that nothing evicts it, and
@@ -223,7 +219,7 @@ uint32_t qr_store_preempted(quire_offload *o, qr_offload_req *r, const quire_blo
     qr_store_of_one(o, r, is_urgent ? num_blocks / 2 : UINT32_MAX);
     while (num_kept > 0) /* most recently used from now on; the head of the prompt goes last */
         quire_pool_free_blocks(o->cpu, &o->refs[--num_kept], 1);
-    o->has_saved = o->has_saved || o->kept_first != QR_NIL;
+    o->has_saved = o->has_saved || o->kept.count > 0;
     for (uint32_t g = 0; g < o->num_groups; g++) {
         uint32_t tokens = num_stored[g] * o->groups[g].block_size;
         num_tokens = tokens < num_tokens ? tokens : num_tokens;

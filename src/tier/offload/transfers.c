@@ -31,18 +31,19 @@ void qr_transfers_return(quire_offload *o, uint32_t batch)
     o->free_transfer = batch;
 }
 
-void qr_transfers_add(quire_offload *o, uint32_t *first, uint32_t *last, const quire_block *gpu,
+void qr_transfers_add(quire_offload *o, qr_transfers *list, const quire_block *gpu,
                       const quire_block *cpu, uint32_t n)
 {
+    list->count += n;
     for (uint32_t done = 0; done < n;) {
-        if (*first == QR_NIL) {
-            *first = *last = take_transfer(o, QR_NIL);
-        } else if (o->transfers[*last].count == QR_TRANSFER_PAIRS) {
-            uint32_t batch = take_transfer(o, *last);
-            o->transfers[*last].next = batch;
-            *last = batch;
+        if (list->first == QR_NIL) {
+            list->first = list->last = take_transfer(o, QR_NIL);
+        } else if (o->transfers[list->last].count == QR_TRANSFER_PAIRS) {
+            uint32_t batch = take_transfer(o, list->last);
+            o->transfers[list->last].next = batch;
+            list->last = batch;
         }
-        qr_transfer_batch *batch = &o->transfers[*last];
+        qr_transfer_batch *batch = &o->transfers[list->last];
         uint32_t room = QR_TRANSFER_PAIRS - batch->count;
         uint32_t part = n - done < room ? n - done : room;
         memcpy(batch->gpu + batch->count, gpu + done, part * sizeof *gpu);
