@@ -18,12 +18,6 @@ static uint32_t block_size_of(const quire_cache_config *c, uint32_t group)
     return c->groups[group].spec.block_size * cp_of(c);
 }
 
-static void set_default(quire_switch *s, bool on)
-{
-    if (*s == QUIRE_DEFAULT)
-        *s = on ? QUIRE_ON : QUIRE_OFF;
-}
-
 static bool has_kind(const quire_cache_config *c, quire_layer_kind kind)
 {
     for (uint32_t g = 0; g < c->num_groups; g++)
@@ -32,26 +26,35 @@ static bool has_kind(const quire_cache_config *c, quire_layer_kind kind)
     return false;
 }
 
+/* Where no group says that it is the drafter's, all are. */
+static bool is_eagle_group(const quire_cache_config *c, uint32_t group)
+{
+    bool any_flagged = false;
+    for (uint32_t g = 0; g < c->num_groups; g++)
+        any_flagged = any_flagged || c->groups[g].is_eagle != 0;
+    return c->groups[group].is_eagle || (c->use_eagle == QUIRE_ON && !any_flagged);
+}
+
+bool qr_cache_can_move(const quire_cache_config *c)
+{
+    return !has_kind(c, QUIRE_LAYER_MAMBA) && !has_kind(c, QUIRE_LAYER_CROSS);
+}
+
 static void fill_defaults(quire_cache_config *c)
 {
-    if (c->max_num_batched_tokens == 0)
-        c->max_num_batched_tokens = c->max_model_len;
-    if (c->max_requests == 0)
-        c->max_requests = DEFAULT_MAX_REQUESTS;
-    if (c->digest_bytes == 0)
-        c->digest_bytes = DEFAULT_DIGEST_BYTES;
-    if (c->dcp_world_size == 0)
-        c->dcp_world_size = 1;
-    if (c->pcp_world_size == 0)
-        c->pcp_world_size = 1;
+    qr_default_u32(&c->max_num_batched_tokens, c->max_model_len);
+    qr_default_u32(&c->max_requests, DEFAULT_MAX_REQUESTS);
+    qr_default_u32(&c->digest_bytes, DEFAULT_DIGEST_BYTES);
+    qr_default_u32(&c->dcp_world_size, 1);
+    qr_default_u32(&c->pcp_world_size, 1);
     if (c->admit_below == 0)
         c->admit_below = 0.80;
     if (c->preempt_above == 0)
         c->preempt_above = 0.95;
-    set_default(&c->enable_caching, c->num_groups > 0);
-    set_default(&c->use_eagle, false);
-    set_default(&c->log_stats, false);
-    set_default(&c->track_new_blocks, has_kind(c, QUIRE_LAYER_MAMBA));
+    qr_default_switch(&c->enable_caching, c->num_groups > 0);
+    qr_default_switch(&c->use_eagle, false);
+    qr_default_switch(&c->log_stats, false);
+    qr_default_switch(&c->track_new_blocks, has_kind(c, QUIRE_LAYER_MAMBA));
 }
 
 /* A group's layers, with zeros where their kind has no such field: what a caller left there does
@@ -126,17 +129,12 @@ static bool caching_ok(const quire_cache_config *c)
     if (c->num_groups == 0 || has_kind(c, QUIRE_LAYER_CROSS))
         return false;
     bool all_alike = c->num_groups > 1;
-    bool any_flagged = false;
     for (uint32_t g = 0; g < c->num_groups; g++) {
         all_alike = all_alike && qr_spec_equal(&c->groups[g].spec, &c->groups[0].spec);
-        any_flagged = any_flagged || c->groups[g].is_eagle != 0;
-    }
-    for (uint32_t g = 0; g < c->num_groups; g++) {
-        bool eagle = c->groups[g].is_eagle || (c->use_eagle == QUIRE_ON && !any_flagged);
         if (c->groups[g].spec.kind != QUIRE_LAYER_CHUNKED_LOCAL)
             continue;
         for (uint32_t other = 0; other < c->num_groups; other++)
-            if (eagle || block_size_of(c, g) % block_size_of(c, other) != 0)
+            if (is_eagle_group(c, g) || block_size_of(c, g) % block_size_of(c, other) != 0)
                 return false;
     }
     return !all_alike;
@@ -151,7 +149,11 @@ int qr_cache_config_read(quire_cache_config *c, const quire_cache_config *caller
     if (c->admit_below > c->preempt_above)
         return qr_refuse("invalid admit_below %g (expected 0..%g, which is preempt_above)",
                          c->admit_below, c->preempt_above);
-    err = qr_host_config_check(c);
+    bool can_move = c->profile == QUIRE_PROFILE_DEFAULT && qr_cache_can_move(c);
+    if (c->num_host_blocks > 0 && !can_move)
+        return qr_refuse("num_host_blocks is %u, but moving blocks needs the default profile and "
+                         "no Mamba or cross-attention groups",
+                         c->num_host_blocks);
     uint64_t num_sinks = 0;
     for (uint32_t g = 0; g < c->num_groups && err == QUIRE_OK; g++) {
         err = qr_refuse_in(check_group(c, g), "groups[%u]", g);
@@ -260,10 +262,8 @@ quire_cache *qr_cache_carve(qr_arena *arena, const quire_cache_config *c)
 
 /* ---- filling it ------------------------------------------------------------ */
 
-static void init_group(quire_cache *cache, const quire_cache_config *c, uint32_t g,
-                       bool any_flagged)
+static void init_group(quire_cache *cache, const quire_cache_config *c, uint32_t g)
 {
-    const quire_group_config *config = &c->groups[g];
     qr_group *group = &cache->groups[g];
     group->spec = spec_of(c, g);
     const quire_layer_spec *spec = &group->spec;
@@ -277,7 +277,7 @@ static void init_group(quire_cache *cache, const quire_cache_config *c, uint32_t
         qr_spec_max_admission_blocks(spec, c->max_num_batched_tokens, c->max_model_len);
     group->quirks = cache->quirks;
     group->enable_caching = cache->enable_caching;
-    group->is_eagle = config->is_eagle || (c->use_eagle == QUIRE_ON && !any_flagged);
+    group->is_eagle = is_eagle_group(c, g);
     bool is_plain = spec->kind == QUIRE_LAYER_FULL || spec->kind == QUIRE_LAYER_TQ_FULL;
     group->tracks_new = is_plain && c->track_new_blocks == QUIRE_ON;
     group->fresh = &cache->fresh;
@@ -366,11 +366,8 @@ int qr_cache_init(quire_cache *cache, const quire_cache_config *c)
         return err;
     init_numbers(cache, c);
     qr_host_init(&cache->host);
-    bool any_flagged = false;
     for (uint32_t g = 0; g < c->num_groups; g++)
-        any_flagged = any_flagged || c->groups[g].is_eagle != 0;
-    for (uint32_t g = 0; g < c->num_groups; g++)
-        init_group(cache, c, g, any_flagged);
+        init_group(cache, c, g);
     for (uint32_t i = 0; i < c->max_requests; i++) {
         cache->row_states[i] = (qr_row_state){0};
         cache->free_rows[i] = c->max_requests - 1 - i; /* row 0 is the first to go */

@@ -151,6 +151,19 @@ uint64_t qr_cache_blocks_alone(const quire_cache *cache, uint32_t num_tokens,
                                uint32_t num_encoder_tokens);
 /* and those that an empty pool has for it. */
 uint64_t qr_cache_most_blocks(const quire_cache *cache);
+/* Fills in what a config leaves open. */
+static inline void qr_default_u32(uint32_t *value, uint32_t to)
+{
+    if (*value == 0)
+        *value = to;
+}
+
+static inline void qr_default_switch(quire_switch *value, bool on)
+{
+    if (*value == QUIRE_DEFAULT)
+        *value = on ? QUIRE_ON : QUIRE_OFF;
+}
+
 /* The full blocks of the longest request, in all groups. */
 uint32_t qr_cache_most_full_blocks(const quire_cache_config *config);
 /* Whether caching num_tokens tokens would give a block its key. */

@@ -1,28 +1,9 @@
 #include "cache/host.h"
 
 #include "base/hooks.h"
-#include "base/refuse.h"
 #include "cache/cache.h"
 
 /* ---- making it -------------------------------------------------------------- */
-
-bool qr_cache_can_move(const quire_cache_config *c)
-{
-    for (uint32_t g = 0; g < c->num_groups; g++)
-        if (c->groups[g].spec.kind == QUIRE_LAYER_MAMBA ||
-            c->groups[g].spec.kind == QUIRE_LAYER_CROSS)
-            return false;
-    return true;
-}
-
-int qr_host_config_check(const quire_cache_config *c)
-{
-    if (c->num_host_blocks == 0 || (c->profile == QUIRE_PROFILE_DEFAULT && qr_cache_can_move(c)))
-        return QUIRE_OK;
-    return qr_refuse("num_host_blocks is %u, but moving blocks needs the default profile and no "
-                     "Mamba or cross-attention groups",
-                     c->num_host_blocks);
-}
 
 void qr_host_carve(qr_host *host, qr_arena *arena, const quire_cache_config *c)
 {

@@ -43,8 +43,6 @@ void qr_host_carve(qr_host *host, qr_arena *arena, const quire_cache_config *con
 void qr_host_init(qr_host *host);
 /* Whether the groups have blocks that can be moved to host memory and back. */
 bool qr_cache_can_move(const quire_cache_config *config);
-/* QUIRE_E_CONFIG where it does not go together with the rest of a config that was read. */
-int qr_host_config_check(const quire_cache_config *config);
 
 /* Blocks of all groups that are kept of so many tokens. */
 uint32_t qr_cache_num_saved(const quire_cache *cache, uint32_t num_tokens);

@@ -6,18 +6,6 @@
 
 /* ---- reading the config ---------------------------------------------------- */
 
-static void default_u32(uint32_t *value, uint32_t to)
-{
-    if (*value == 0)
-        *value = to;
-}
-
-static void default_switch(quire_switch *value, bool on)
-{
-    if (*value == QUIRE_DEFAULT)
-        *value = on ? QUIRE_ON : QUIRE_OFF;
-}
-
 static uint32_t align_block_size(const quire_cache_config *c)
 {
     for (uint32_t g = 0; g < c->num_groups; g++)
@@ -35,29 +23,29 @@ static uint32_t max_features_of(const quire_sched_config *c)
 
 static void fill_sched_defaults(quire_sched_config *c)
 {
-    default_u32(&c->max_num_seqs, 128);
-    default_u32(&c->max_num_batched_tokens, 2048);
-    default_u32(&c->max_num_scheduled_tokens, c->max_num_batched_tokens);
-    default_u32(&c->max_batches, 2);
-    default_u32(&c->max_requests, 4096);
-    default_u32(&c->max_loading, c->max_num_seqs);
-    default_u32(&c->max_request_bytes, 2048);
-    default_u32(&c->max_encoder_items, 1024);
+    qr_default_u32(&c->max_num_seqs, 128);
+    qr_default_u32(&c->max_num_batched_tokens, 2048);
+    qr_default_u32(&c->max_num_scheduled_tokens, c->max_num_batched_tokens);
+    qr_default_u32(&c->max_batches, 2);
+    qr_default_u32(&c->max_requests, 4096);
+    qr_default_u32(&c->max_loading, c->max_num_seqs);
+    qr_default_u32(&c->max_request_bytes, 2048);
+    qr_default_u32(&c->max_encoder_items, 1024);
     if (c->on_decision != NULL)
-        default_u32(&c->max_ghosts, 65536);
+        qr_default_u32(&c->max_ghosts, 65536);
     if (c->recompute_token_ns == 0)
         c->recompute_token_ns = 1;
     if (c->max_text_tokens == 0)
         c->max_text_tokens = UINT64_C(8) << 20;
-    default_switch(&c->enable_chunked_prefill, true);
-    default_switch(&c->reserve_full_sequence, true);
-    default_switch(&c->async_scheduling, false);
-    default_switch(&c->is_encoder_decoder, false);
-    default_switch(&c->disable_chunked_mm_input, false);
-    default_switch(&c->include_finished_set, false);
-    default_switch(&c->fail_on_load_error, false);
-    default_switch(&c->log_stats, false);
-    default_switch(&c->use_pressure, false);
+    qr_default_switch(&c->enable_chunked_prefill, true);
+    qr_default_switch(&c->reserve_full_sequence, true);
+    qr_default_switch(&c->async_scheduling, false);
+    qr_default_switch(&c->is_encoder_decoder, false);
+    qr_default_switch(&c->disable_chunked_mm_input, false);
+    qr_default_switch(&c->include_finished_set, false);
+    qr_default_switch(&c->fail_on_load_error, false);
+    qr_default_switch(&c->log_stats, false);
+    qr_default_switch(&c->use_pressure, false);
 }
 
 /* How numbers that are in their ranges (api/fields.h) go together. */
@@ -186,7 +174,7 @@ int qr_sched_config_read(quire_sched_config *c, quire_cache_config *cache,
     quire_monitor_config monitor;
     if (c->monitor != NULL && qr_monitor_config_read(&monitor, c->monitor) != QUIRE_OK)
         return qr_refuse_in(QUIRE_E_CONFIG, "monitor");
-    default_u32(&c->mamba_block_size, align_block_size(cache));
+    qr_default_u32(&c->mamba_block_size, align_block_size(cache));
     const char *never =
         qr_admissible_config(c, align_block_size(cache) > 0 ? c->mamba_block_size : 0);
     if (never != NULL) {
