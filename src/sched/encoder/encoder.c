@@ -239,17 +239,12 @@ int qr_encoder_allocate(qr_encoder *encoder, qr_feature *features, uint32_t i)
     return QUIRE_OK;
 }
 
-static void free_taken_room(qr_encoder *encoder, qr_feature *feature)
-{
-    if (encoder->config.frees_again || qr_encoder_holds(encoder, feature))
-        encoder->num_free += feature->num_embeds;
-    feature->holds = 0;
-}
-
 void qr_encoder_free_input(qr_encoder *encoder, qr_feature *features, uint32_t n, uint32_t i)
 {
     if (encoder->config.is_encoder_decoder) {
-        free_taken_room(encoder, &features[i]);
+        if (encoder->config.frees_again || qr_encoder_holds(encoder, &features[i]))
+            encoder->num_free += features[i].num_embeds;
+        features[i].holds = 0;
         return;
     }
     uint32_t holder = find_holding_feature(encoder, features, n, i);

@@ -5,11 +5,6 @@
 /* CPython's own numbers (Objects/setobject.c). */
 enum { MIN_SLOTS = 8, LINEAR_PROBES = 9, PERTURB_SHIFT = 5, LARGE_SET = 50000 };
 
-static bool set_must_grow(uint32_t used, uint32_t mask)
-{
-    return (uint64_t)used * 5 >= (uint64_t)mask * 3;
-}
-
 static uint32_t set_slots_after(uint32_t used)
 {
     uint64_t least = (uint64_t)used * (used > LARGE_SET ? 2 : 4);
@@ -70,23 +65,18 @@ static void set_put(const qr_set_order *set, uint32_t number)
     }
 }
 
-static void set_swap(qr_set_order *set)
-{
-    uint32_t *table = set->table;
-    set->table = set->other;
-    set->other = table;
-}
-
 void qr_set_order_add(qr_set_order *set, uint32_t number)
 {
     set_put(set, number);
     set->used++;
-    if (!set_must_grow(set->used, set->mask))
+    if ((uint64_t)set->used * 5 < (uint64_t)set->mask * 3)
         return;
     uint32_t old_mask = set->mask;
     uint32_t slots = set_slots_after(set->used);
     qr_assert(slots <= set->max_slots);
-    set_swap(set);
+    uint32_t *grown = set->other;
+    set->other = set->table;
+    set->table = grown;
     set_clear(set, slots);
     for (uint32_t i = 0; i <= old_mask; i++)
         if (set->other[i] != QR_NIL)

@@ -341,25 +341,22 @@ static void image_waiting(qr_image *image, quire_sched *s, qr_waiting *queue)
     }
 }
 
-static void image_batch(qr_image *image, quire_sched *s, qr_batch *batch)
-{
-    qr_image_u64(image, &batch->step, s->flight.step);
-    qr_image_bool(image, &batch->loads);
-    qr_image_u32(image, &batch->num_reqs, s->rules.max_num_seqs);
-    image_reqs(image, s, batch->reqs, batch->num_reqs);
-    qr_image_u32s(image, batch->num_tokens, batch->num_reqs, s->rules.max_scheduled);
-    qr_image_u32s(image, batch->num_drafts, batch->num_reqs, s->rules.num_spec_tokens);
-    qr_image_u32s(image, batch->num_preemptions, batch->num_reqs, UINT32_MAX);
-    for (uint32_t i = 0; i < batch->num_reqs && !image->is_bad; i++)
-        qr_image_u8(image, &batch->is_past_prompt[i], 1);
-}
-
 /* Steps in flight, oldest first. */
 static void image_batches(qr_image *image, quire_sched *s)
 {
     qr_image_u32(image, &s->flight.num_batches, s->rules.max_batches);
-    for (uint32_t i = 0; i < s->flight.num_batches && !image->is_bad; i++)
-        image_batch(image, s, qr_flight_batch(s, i));
+    for (uint32_t i = 0; i < s->flight.num_batches && !image->is_bad; i++) {
+        qr_batch *batch = qr_flight_batch(s, i);
+        qr_image_u64(image, &batch->step, s->flight.step);
+        qr_image_bool(image, &batch->loads);
+        qr_image_u32(image, &batch->num_reqs, s->rules.max_num_seqs);
+        image_reqs(image, s, batch->reqs, batch->num_reqs);
+        qr_image_u32s(image, batch->num_tokens, batch->num_reqs, s->rules.max_scheduled);
+        qr_image_u32s(image, batch->num_drafts, batch->num_reqs, s->rules.num_spec_tokens);
+        qr_image_u32s(image, batch->num_preemptions, batch->num_reqs, UINT32_MAX);
+        for (uint32_t k = 0; k < batch->num_reqs && !image->is_bad; k++)
+            qr_image_u8(image, &batch->is_past_prompt[k], 1);
+    }
 }
 
 /* A request's placeholders are those of the steps in flight whose outputs it still takes. Not so

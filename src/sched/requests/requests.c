@@ -244,9 +244,8 @@ void qr_sched_release_slot(quire_sched *s, uint32_t index)
         qr_texts_take_back(&s->texts, r);
     qr_texts_release_waiting(&s->texts, &r->text);
     qr_flags_release(&s->flags, &r->flags);
-    qr_text text = r->text;
     *r = (qr_request){
-        .generation = r->generation, .text = text, .first_input = QR_NIL, .last_input = QR_NIL};
+        .generation = r->generation, .text = r->text, .first_input = QR_NIL, .last_input = QR_NIL};
 }
 
 int qr_sched_take_slot(quire_sched *s, quire_bytes id, uint32_t *index)

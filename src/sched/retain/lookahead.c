@@ -206,29 +206,19 @@ static bool may_hit(const quire_sched *s, uint32_t index)
 }
 
 /* What the nearest need is worth more: the furthest are looked at later. */
-static void drop_furthest(quire_sched *s)
-{
-    qr_lookahead *a = &s->ahead;
-    qr_lookahead_drop(s, a->entries[find_furthest(s, is_any)].index);
-    a->last = QR_NIL; /* it has no entry any more: from the head again */
-}
-
-static uint32_t add_nearer(quire_sched *s, uint32_t index)
+uint32_t qr_lookahead_add(quire_sched *s, uint32_t index)
 {
     qr_lookahead *a = &s->ahead;
     if (!may_hit(s, index))
         return 0;
     if (a->num == a->max) {
-        if (!is_further(s, a->entries[find_furthest(s, is_any)].index, index))
+        uint32_t furthest = a->entries[find_furthest(s, is_any)].index;
+        if (!is_further(s, furthest, index))
             return 0;
-        drop_furthest(s);
+        qr_lookahead_drop(s, furthest);
+        a->last = QR_NIL; /* it has no entry any more: from the head again */
     }
     return add_entry(s, index);
-}
-
-void qr_lookahead_add(quire_sched *s, uint32_t index)
-{
-    (void)add_nearer(s, index);
 }
 
 /* ---- a step ---------------------------------------------------------------- */
@@ -285,7 +275,7 @@ void qr_lookahead_turn(quire_sched *s)
     uint32_t head = s->queues.waiting.count > 0 ? qr_waiting_peek(&s->queues.waiting) : QR_NIL;
     a->furthest = QR_NIL; /* requests may have changed their queue */
     if (head != QR_NIL)
-        num_blocks += add_nearer(s, head);
+        num_blocks += qr_lookahead_add(s, head);
     for (uint32_t i = 0; i < NEW_IN_STEP && s->queues.waiting.count > 0; i++) {
         bool has_place = a->num < a->max && num_blocks < BLOCKS_IN_STEP && !lists_enough(s);
         uint32_t index = has_place ? next_to_look_at(s) : QR_NIL;

@@ -49,8 +49,9 @@ void qr_lookahead_init(quire_sched *sched, const quire_sched_config *config);
 
 /* Before a step: some more of those that wait. */
 void qr_lookahead_turn(quire_sched *sched);
-/* A request that waits gets an entry; when there are too many, instead of the furthest. */
-void qr_lookahead_add(quire_sched *sched, uint32_t index);
+/* A request that waits gets an entry; when there are too many, instead of the furthest. Returns how
+ * many blocks it has found. */
+uint32_t qr_lookahead_add(quire_sched *sched, uint32_t index);
 /* The request waits no longer. */
 void qr_lookahead_drop(quire_sched *sched, uint32_t index);
 void qr_lookahead_drop_all(quire_sched *sched);

@@ -204,11 +204,6 @@ void qr_pins_reused(quire_sched *s, quire_req req, uint32_t num_tokens)
 
 /* ---- keeping --------------------------------------------------------------- */
 
-static uint64_t pin_end(uint64_t now, uint64_t ttl_ns)
-{
-    return ttl_ns < UINT64_MAX - now ? now + ttl_ns : UINT64_MAX;
-}
-
 /* Its blocks that have keys, group by group, last to first, as they are freed. */
 static uint32_t list_pinned(quire_sched *s, const qr_request *r, qr_pin *pin)
 {
@@ -240,8 +235,9 @@ void qr_pins_keep(quire_sched *s, uint32_t index)
     bool is_good = r->status != QUIRE_REQ_FINISHED_ERROR && r->status != QUIRE_REQ_FINISHED_IGNORED;
     if (r->kv.seq == 0 || !is_good)
         return;
+    uint64_t now = qr_now_ns(&s->observer.hooks);
     qr_pin pin = {.req = qr_sched_req_of(s, index),
-                  .ends_ns = pin_end(qr_now_ns(&s->observer.hooks), r->pin_ns)};
+                  .ends_ns = r->pin_ns < UINT64_MAX - now ? now + r->pin_ns : UINT64_MAX};
     pin.num_blocks = list_pinned(s, r, &pin);
     if (pin.num_blocks == 0)
         return;

@@ -85,6 +85,14 @@ static uint32_t take_slot(qr_swap *swap, uint32_t owner)
     return slot;
 }
 
+static void tell_swapped(const quire_sched *s, uint32_t index, uint32_t num_tokens)
+{
+    qr_observer_tell(&s->observer,
+                     (quire_decision){.kind = QUIRE_DECISION_SWAPPED,
+                                      .req = qr_sched_req_of(s, index),
+                                      .num = qr_cache_num_saved(s->cache, num_tokens)});
+}
+
 /* Copies the row in s->spans into slots, which become the request's chain. Copies on write are made
  * after the swap-outs of the step: what a block is to get by one is read from where it lies. */
 static void keep_blocks(quire_sched *s, uint32_t index, uint32_t num_tokens, qr_swap_moves *moves)
@@ -102,10 +110,7 @@ static void keep_blocks(quire_sched *s, uint32_t index, uint32_t num_tokens, qr_
     s->table.requests[index].num_saved = num_tokens;
     s->table.waiters[index].is_swapped = true;
     swap->num_requests++;
-    qr_observer_tell(&s->observer,
-                     (quire_decision){.kind = QUIRE_DECISION_SWAPPED,
-                                      .req = qr_sched_req_of(s, index),
-                                      .num = qr_cache_num_saved(s->cache, num_tokens)});
+    tell_swapped(s, index, num_tokens);
 }
 
 void qr_swap_begin(qr_swap *swap)
@@ -175,10 +180,7 @@ static uint32_t save_tokens(quire_sched *s, uint32_t index, bool is_urgent)
                                                          num_tokens, is_urgent);
     r->num_hosted = n < num_tokens ? n : num_tokens;
     if (r->num_hosted > 0)
-        qr_observer_tell(&s->observer,
-                         (quire_decision){.kind = QUIRE_DECISION_SWAPPED,
-                                          .req = qr_sched_req_of(s, index),
-                                          .num = qr_cache_num_saved(s->cache, r->num_hosted)});
+        tell_swapped(s, index, r->num_hosted);
     return r->num_hosted;
 }
 

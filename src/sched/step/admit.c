@@ -129,7 +129,7 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
     if (verdict != QR_ADMITTED)
         return verdict;
     a->num_computed = a->num_local + a->num_external + a->num_swapped;
-    if (qr_observer_asks_why(&s->observer))
+    if (s->observer.on_decision != NULL)
         a->num_dropped = count_dropped(s, a);
     if (r->has_prefill_stats && a->num_swapped == 0) {
         r->num_local_cached = a->num_local;

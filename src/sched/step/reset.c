@@ -76,16 +76,12 @@ static int empty_cache(quire_sched *s, bool with_running)
     return err;
 }
 
-static int reset_in_parts(quire_sched *s, bool with_running, bool with_connector)
-{
-    int err = empty_cache(s, with_running);
-    return !with_connector || reset_connector(s) ? err : QUIRE_BUSY;
-}
-
 int qr_sched_reset_prefix_cache(quire_sched *s, bool with_running, bool with_connector)
 {
-    if ((s->rules.quirks & QR_QUIRK(RESET_IN_PARTS)) != 0)
-        return reset_in_parts(s, with_running, with_connector);
+    if ((s->rules.quirks & QR_QUIRK(RESET_IN_PARTS)) != 0) {
+        int err = empty_cache(s, with_running);
+        return !with_connector || reset_connector(s) ? err : QUIRE_BUSY;
+    }
     if (with_connector && !s->partners.has_connector)
         return QUIRE_E_ARGUMENT;
     if (!would_be_free(s, with_running) || (with_connector && !reset_connector(s)))

@@ -37,11 +37,6 @@ void qr_observer_carve(qr_observer *observer, qr_arena *arena, uint32_t num_ghos
 /* Between cache and caller: notes what is evicted, and passes the event on. */
 void qr_observer_take_event(void *user, const quire_event *event);
 
-static inline bool qr_observer_asks_why(const qr_observer *observer)
-{
-    return observer->on_decision != NULL;
-}
-
 void qr_observer_tell(const qr_observer *observer, quire_decision decision);
 
 /* How many of n hashes of len bytes were evicted and not cached again since. */

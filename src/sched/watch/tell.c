@@ -201,11 +201,6 @@ static uint64_t span_ns(uint64_t began_ns, uint64_t ended_ns)
     return ended_ns > began_ns ? ended_ns - began_ns : 0;
 }
 
-static uint32_t lesser(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Those that wait, in the order of service; then those that are held up. */
 static uint32_t tell_waiting_names(quire_sched *s, uint64_t place, uint32_t at)
 {
@@ -225,12 +220,13 @@ static void tell_names(quire_sched *s, uint64_t step)
 {
     qr_names *names = &s->watch.monitor->names;
     uint64_t place = qr_monitor_claim_step(s->watch.monitor);
+    uint32_t num_running = s->queues.num_running;
     quire_step_names head = {.size = sizeof(quire_step_names),
                              .step = step,
-                             .num_running = lesser(s->queues.num_running, names->most)};
+                             .num_running = num_running < names->most ? num_running : names->most};
     for (uint32_t i = 0; i < head.num_running; i++)
         qr_names_set(names, place, i, s->table.waiters[s->queues.running[i]].id);
-    head.num_more_running = s->queues.num_running - head.num_running;
+    head.num_more_running = num_running - head.num_running;
     head.num_waiting = tell_waiting_names(s, place, head.num_running);
     head.num_more_waiting = s->queues.waiting.count + s->queues.skipped.count - head.num_waiting;
     qr_names_set_head(names, place, &head);

@@ -365,16 +365,11 @@ static bool gather_running(quire_offload *o, const quire_step *step, qr_store_ro
  * its own: the next look is at as many. A request's last blocks do not wait, see choose_last. */
 enum { LOOK_AFTER_STEPS = QR_AT_A_TIME(16, 1) };
 
-static bool is_look_worth(const quire_offload *o)
-{
-    return o->num_passed_steps >= LOOK_AFTER_STEPS || o->num_passed_tokens >= o->look_tokens;
-}
-
 static void look_at_running(quire_offload *o, const quire_step *step, bool has_place,
                             qr_store_round *round)
 {
     o->num_passed_steps++;
-    if (is_look_worth(o)) {
+    if (o->num_passed_steps >= LOOK_AFTER_STEPS || o->num_passed_tokens >= o->look_tokens) {
         o->num_looks_left = o->num_batches;
         o->num_passed_steps = o->num_passed_tokens = 0;
     }

@@ -181,9 +181,7 @@ int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *nu
         return QUIRE_OK;
     }
     qr_match_release(o);
-    if (!o->has_mark || o->num_late > 0 || o->is_closed) /* nothing could be loaded in time */
-        return QUIRE_OK;
-    if (!is_known ||
+    if (!can_load || !is_known || /* nothing could be loaded in time */
         quire_sched_get_hashes(o->sched, req, UINT32_MAX, &hashes, &num_hashes) != QUIRE_OK)
         return QUIRE_OK;
     uint32_t num_known = recall_blocks(o, req, hashes, num_hashes, num_local);
