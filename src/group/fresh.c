@@ -1,4 +1,4 @@
-#include "group/fresh.h"
+#include "group/group.h"
 
 void qr_fresh_carve(qr_fresh *fresh, qr_arena *arena, uint32_t num_blocks)
 {

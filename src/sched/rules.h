@@ -1,6 +1,4 @@
-/* sched/rules.h - what a scheduler was created with: limits and choices.
- *
- * Written once, when the scheduler is created. */
+/* sched/rules.h - what a scheduler was created with: limits, choices and callbacks. */
 #ifndef QR_SCHED_RULES_H
 #define QR_SCHED_RULES_H
 
@@ -8,6 +6,7 @@
 
 #include <quire/sched.h>
 
+/* Written once, when the scheduler is created. */
 typedef struct qr_rules {
     quire_policy policy;
     uint32_t max_num_seqs;
@@ -44,5 +43,18 @@ typedef struct qr_rules {
     uint32_t (*choose_victim)(void *user, const quire_req *candidates, uint32_t num);
     void *victim_user;
 } qr_rules;
+
+/* The callbacks, and whether one of them runs now. */
+typedef struct qr_partners {
+    bool has_connector;
+    bool has_encoder_connector;
+    bool has_grammar;
+    bool is_inside; /* a call runs that may run callbacks: these must not change the scheduler */
+    quire_req asked_req; /* the connector is asked about it, and may cut its prompt; 0: none */
+    quire_connector connector;
+    quire_encoder_connector encoder_connector;
+    quire_grammar grammar;
+    quire_prefix_stats connector_stats; /* tokens found by the connector, since the last update */
+} qr_partners;
 
 #endif

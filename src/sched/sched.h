@@ -1,12 +1,11 @@
 /* sched/sched.h - the scheduler: its state, and the parts of a step.
  *
- *      rules.h, partners.h   what it was created with; the callbacks
- *      sched.c               creating it               sched_check.c   the walker
+ *      rules.h    what it was created with; the callbacks
+ *      sched.c    creating it                          sched_check.c   the walker
  *
- *      requests/  table.h    slots, names, order       requests.c   add, finish, free
+ *      requests/  table.h    all of them               requests.c   add, finish, free
  *                 texts.*    tokens and their pages    hashes.c     hashes of full blocks
- *                 sessions.* inputs that follow        fork.*       a request that shares a text
- *                 ended.h    requests to be listed
+ *                 sessions.* inputs that follow        fork.c       a request that shares a text
  *      queues/    waiting.*  one queue                 queues.h     all of them
  *                 prefix.*   admission out of turn     deadlock.*   requests that block each other
  *      step/      schedule.c a step, as a table of contents
@@ -15,8 +14,7 @@
  *                 step.*     the step's arrays         flight.*     steps in flight
  *                 update.c   the model's outputs       stop.c       when a request ends by itself
  *                 loads.c    loads end or fail         reset.c      the prefix cache is emptied
- *                 results.h  what update gives back
- *      encoder/   encoder.*, encoder_step.*            flags.*      placeholders with an embedding
+ *      encoder/   encoder.h, encoder*.c                flags.*      placeholders with an embedding
  *      retain/    swap.*     KV of preempted requests in host memory
  *                 pins.*     blocks of ended requests that stay for a while
  *                 lookahead.*  blocks of waiting requests that are evicted last
@@ -30,12 +28,10 @@
 
 #include "cache/cache.h"
 #include "hash/chain.h"
-#include "sched/encoder/encoder_step.h"
-#include "sched/partners.h"
+#include "sched/encoder/encoder.h"
 #include "sched/queues/deadlock.h"
 #include "sched/queues/prefix.h"
 #include "sched/queues/queues.h"
-#include "sched/requests/ended.h"
 #include "sched/requests/sessions.h"
 #include "sched/requests/table.h"
 #include "sched/requests/texts.h"
@@ -45,10 +41,8 @@
 #include "sched/rules.h"
 #include "sched/step/flight.h"
 #include "sched/step/preempt.h"
-#include "sched/step/results.h"
 #include "sched/step/step.h"
 #include "sched/watch/observer.h"
-#include "sched/watch/watch.h"
 
 enum { QR_MAX_ID_BYTES = 256, QR_MAX_IDENTIFIER_BYTES = 256 };
 

@@ -1,4 +1,5 @@
-/* sched/requests/table.h - all requests of a scheduler: their slots, names and order of arrival.
+/* sched/requests/table.h - all requests of a scheduler: slots, names and order of arrival, those to
+ * be listed.
  *
  *      request in slot i    requests[i]  waiters[i]  by_age[i]  its blob and its drafts
  *      free slots: free_slots[0, max_requests - num_live)
@@ -28,5 +29,22 @@ int qr_sched_take_slot(quire_sched *sched, quire_bytes id, uint32_t *index);
 void qr_sched_release_slot(quire_sched *sched, uint32_t index);
 /* The request in the slot is live from now on; it is in no queue yet. */
 void qr_sched_enter(quire_sched *sched, uint32_t index, const quire_request_params *params);
+
+/* Requests that the next step or the next update will list: those that have ended, and those that
+ * the caller has preempted. */
+typedef struct qr_ended {
+    quire_req *finished; /* ended since the last step */
+    uint32_t num_finished;
+    quire_req *client_finished; /* ended since the last update; with include_finished_set */
+    uint32_t *client_of_finished;
+    uint32_t num_client_finished;
+    quire_req *asked; /* running requests that the caller has preempted since the last step */
+    uint32_t num_asked;
+} qr_ended;
+
+/* ---- fork.c ------------------------------------------------------------------- */
+
+int qr_sched_fork(quire_sched *sched, uint32_t parent, const quire_request_params *params,
+                  quire_req *child);
 
 #endif

@@ -1,8 +1,9 @@
-/* sched/step/step.h - the step being made: its arrays, and what is left of its budgets. */
+/* sched/step/step.h - the step being made: its arrays, what is left of its budgets, and what the
+ * update gives back. */
 #ifndef QR_SCHED_STEP_STEP_H
 #define QR_SCHED_STEP_STEP_H
 
-#include "sched/encoder/encoder_step.h"
+#include "sched/encoder/encoder.h"
 #include "sched/requests/request.h"
 
 /* The step being made. Arrays have room for max_num_seqs requests. */
@@ -64,5 +65,17 @@ bool qr_step_has_lora(const quire_sched *sched, uint32_t lora_id);
 uint32_t qr_step_find(const quire_sched *sched, quire_req req);
 void qr_step_remove(quire_sched *sched, uint32_t place);
 const quire_step *qr_step_end(quire_sched *sched);
+
+/* What an update gives back. */
+typedef struct qr_results {
+    quire_output *outputs;
+    quire_token *output_tokens; /* tokens of the outputs, num_spec_tokens + 1 for each */
+    quire_outputs result;
+    quire_sched_stats stats; /* result.stats, where the config has log_stats */
+    uint64_t *accepted_per_pos;
+    quire_output *outgrown; /* of requests that ended in schedule: the next update lists them */
+    uint32_t num_outgrown;
+    uint32_t num_stopped; /* running requests that ended in this update */
+} qr_results;
 
 #endif
