@@ -1,6 +1,7 @@
 /* api/sched_api.c - quire/sched.h, image.h: argument checks, then one call inward. */
 #include "api/fields.h"
 #include "sched/image/image.h"
+#include "sched/requests/fork.h"
 
 #include <quire/image.h>
 

@@ -71,13 +71,8 @@ static inline void qr_store_u32(void *p, uint32_t v)
     memcpy(p, &v, sizeof v);
 }
 
-/* The bytes of an integer in a fixed order. Everything that Quire runs on is little-endian. */
+/* Everything that Quire runs on is little-endian. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "encoders and keys assume little-endian");
-
-static inline uint64_t qr_le_u64(uint64_t v)
-{
-    return v;
-}
 
 static inline uint64_t qr_be_u64(uint64_t v)
 {

@@ -37,7 +37,7 @@ static inline bool qr_link_in_list(const qr_link *link)
 /* Both at once: one store, since the two lie side by side. */
 static inline void qr_link_set(qr_link *link, uint32_t prev, uint32_t next)
 {
-    qr_store_u64(link, qr_le_u64((uint64_t)next << 32 | prev));
+    qr_store_u64(link, (uint64_t)next << 32 | prev);
 }
 
 static inline void qr_link_clear(qr_link *link)

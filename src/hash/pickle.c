@@ -39,7 +39,7 @@ static inline void put_op(pickler *w, int op)
 
 static inline void put_le(pickler *w, uint64_t value, int bytes)
 {
-    qr_store_u64(w->p, qr_le_u64(value)); /* 8 are written, `bytes` count */
+    qr_store_u64(w->p, value); /* 8 are written, `bytes` count */
     w->p += bytes;
 }
 
@@ -52,7 +52,7 @@ static void open_frame(pickler *w)
 static void close_frame(pickler *w)
 {
     w->frame[0] = OP_FRAME;
-    qr_store_u64(w->frame + 1, qr_le_u64((uint64_t)(w->p - w->frame - FRAME_HEADER)));
+    qr_store_u64(w->frame + 1, (uint64_t)(w->p - w->frame - FRAME_HEADER));
 }
 
 /* Python looks at the frame's length before every object that it saves. */
@@ -85,7 +85,7 @@ static inline unsigned char *put_int32(unsigned char *p, int32_t value)
 {
     uint64_t v = (uint32_t)value;
     uint64_t bits = 63u ^ (uint64_t)__builtin_clzll(2 * v + 1);
-    qr_store_u64(p, qr_le_u64(v << 8 | INT_OP[bits]));
+    qr_store_u64(p, v << 8 | INT_OP[bits]);
     return p + INT_BYTES[bits];
 }
 

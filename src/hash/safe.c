@@ -13,7 +13,7 @@ static const char SEED_DOMAIN[] = "quire/seed/1";
 
 static unsigned char *put_u64(unsigned char *p, uint64_t v)
 {
-    qr_store_u64(p, qr_le_u64(v));
+    qr_store_u64(p, v);
     return p + 8;
 }
 
@@ -115,7 +115,7 @@ static inline void hash_run(const unsigned char *secret, const unsigned char *pa
     size_t len = QR_XXH128_BYTES + token_bytes + sizeof(uint64_t);
     uint64_t first = qr_load_u64(parent);
     uint64_t second = qr_load_u64(parent + 8);
-    qr_store_u64(buffer + len - 8, qr_le_u64(raw_trailer(QR_XXH128_BYTES, block_size, 0, false)));
+    qr_store_u64(buffer + len - 8, raw_trailer(QR_XXH128_BYTES, block_size, 0, false));
     for (size_t i = 0; i < num_blocks; i++) {
         qr_store_u64(buffer, first);
         qr_store_u64(buffer + 8, second);

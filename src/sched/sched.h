@@ -5,7 +5,7 @@
  *
  *      requests/  table.h    all of them               requests.c   add, finish, free
  *                 texts.*    tokens and their pages    hashes.c     hashes of full blocks
- *                 sessions.* inputs that follow        fork.c       a request that shares a text
+ *                 sessions.* inputs that follow        fork.*       a request that shares a text
  *      queues/    waiting.*  one queue                 queues.h     all of them
  *                 prefix.*   admission out of turn     deadlock.*   requests that block each other
  *      step/      schedule.c a step, as a table of contents
@@ -14,7 +14,7 @@
  *                 step.*     the step's arrays         flight.*     steps in flight
  *                 update.c   the model's outputs       stop.c       when a request ends by itself
  *                 loads.c    loads end or fail         reset.c      the prefix cache is emptied
- *      encoder/   encoder.h, encoder*.c                flags.*      placeholders with an embedding
+ *      encoder/   encoder.*, encoder_step.*            flags.*      placeholders with an embedding
  *      retain/    swap.*     KV of preempted requests in host memory
  *                 pins.*     blocks of ended requests that stay for a while
  *                 lookahead.*  blocks of waiting requests that are evicted last
@@ -28,7 +28,7 @@
 
 #include "cache/cache.h"
 #include "hash/chain.h"
-#include "sched/encoder/encoder.h"
+#include "sched/encoder/encoder_step.h"
 #include "sched/queues/deadlock.h"
 #include "sched/queues/prefix.h"
 #include "sched/queues/queues.h"

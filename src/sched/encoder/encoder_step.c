@@ -1,4 +1,4 @@
-#include "sched/encoder/encoder.h"
+#include "sched/encoder/encoder_step.h"
 
 /* The walk over a request's features. */
 typedef struct encoder_walk {

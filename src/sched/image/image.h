@@ -173,7 +173,7 @@ static inline void qr_image_u32s(qr_image *image, uint32_t *values, size_t n, ui
 
 /* ---- image_requests.c: one request, with everything that has no fixed size ---- */
 
-/*      numbers | id | tokens, hashes | stop tokens | features | names | inputs that wait | its row */
+/* numbers | id | tokens, hashes | stop tokens | features | names | inputs that wait | its row */
 void qr_image_request(qr_image *image, quire_sched *sched, uint32_t index);
 
 /* ---- image_cache.c: the cache and its pool ----------------------------------- */

@@ -1,17 +1,5 @@
-/* sched/requests/fork.c - a child: a request with the text of another one.
- *
- *      parent   runs, no step in flight    child   runs behind it: shares its blocks
- *               in any other state                 waits, as if it had been added with this text
- *
- * Sharing is all that makes a fork more than an add, and only a parent whose computed tokens are
- * sure can share: what a step in flight will write may be taken back with the step. So after the
- * call no request depends on the other: blocks have several users, and that is all.
- *
- * The last tokens of a text may be others than the parent's: another beam's. As long as they were
- * not computed, that changes nothing for the blocks.
- *
- * A child that runs was in no step yet: qr_request_is_untold.
- */
+#include "sched/requests/fork.h"
+
 #include "base/refuse.h"
 #include "sched/sched.h"
 

@@ -42,9 +42,4 @@ typedef struct qr_ended {
     uint32_t num_asked;
 } qr_ended;
 
-/* ---- fork.c ------------------------------------------------------------------- */
-
-int qr_sched_fork(quire_sched *sched, uint32_t parent, const quire_request_params *params,
-                  quire_req *child);
-
 #endif

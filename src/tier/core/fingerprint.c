@@ -24,9 +24,7 @@ enum { KIND_ABSENT = 0, KIND_BYTES = 1, KIND_NUMBER = 2 };
 
 static void add_u64(SHA256_CTX *context, uint64_t number)
 {
-    unsigned char bytes[8];
-    qr_store_u64(bytes, qr_le_u64(number));
-    SHA256_Update(context, bytes, sizeof bytes);
+    SHA256_Update(context, &number, sizeof number);
 }
 
 static void add_field(SHA256_CTX *context, uint64_t tag, uint64_t kind, const void *data,
@@ -68,11 +66,8 @@ QUIRE_API int quire_fingerprint(const quire_identity *identity, unsigned char *f
     for (size_t i = 0; i < NUM_TEXTS; i++)
         add_field(&context, i + 1, texts[i].data == NULL ? KIND_ABSENT : KIND_BYTES, texts[i].data,
                   texts[i].len);
-    for (size_t i = 0; i < NUM_NUMBERS; i++) {
-        unsigned char bytes[8];
-        qr_store_u64(bytes, qr_le_u64(numbers[i]));
-        add_field(&context, NUM_TEXTS + i + 1, KIND_NUMBER, bytes, sizeof bytes);
-    }
+    for (size_t i = 0; i < NUM_NUMBERS; i++)
+        add_field(&context, NUM_TEXTS + i + 1, KIND_NUMBER, &numbers[i], sizeof numbers[i]);
     SHA256_Final(fingerprint, &context);
     return QUIRE_OK;
 }

@@ -4,7 +4,7 @@
  *      tokens     0    4         10     14   15        20
  *                 text [u: 4..9  ] text [v: 14 .. 19  ]
  */
-#include "sched/encoder/encoder.h"
+#include "sched/encoder/encoder_step.h"
 
 #include "sched/encoder/encoder_kit.h"
 
