@@ -32,8 +32,8 @@ void qr_sha256_padded(unsigned char *message, size_t len, unsigned char *digest)
     SHA256_Init(&context);
     SHA256_Update(&context, message, total);
     DIGEST_IS_WRITTEN(&context, sizeof context);
-    for (size_t i = 0; i < 8; i++) /* one word at a time: as they were stored, or the CPU waits */
-        qr_store_u32(digest + 4 * i, __builtin_bswap32(context.h[i]));
+    for (size_t i = 0; i < 8; i += 2)
+        qr_store_u64(digest + 4 * i, qr_be_u64((uint64_t)context.h[i] << 32 | context.h[i + 1]));
 }
 
 void qr_sha256(const void *data, size_t len, unsigned char *digest)
