@@ -25,9 +25,10 @@ static inline void qr_refuse_clear(void)
 {
     (void)quire_refuse(QUIRE_OK, "");
 }
+
 /* Sets the sentence and returns the status. */
 int qr_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The same alone; and with the status of a config. */
+/* qr_say only sets the sentence; qr_refuse returns QUIRE_E_CONFIG. */
 #define qr_say(...)    ((void)qr_fail(QUIRE_OK, __VA_ARGS__))
 #define qr_refuse(...) qr_fail(QUIRE_E_CONFIG, __VA_ARGS__)
 /* The status's own sentence, where there is no other yet. */

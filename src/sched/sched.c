@@ -81,9 +81,9 @@ static int check_default_profile(const quire_sched_config *c)
     return QUIRE_OK;
 }
 
-/* What else only the default profile has, and with what it does not go together: of those that are
- * on (not 0) the first that cannot be. */
-static int check_rooms(const quire_sched_config *c)
+/* Options that only the default profile has: refuses the first option that is on (not 0) where the
+ * rest of the config does not allow it. */
+static int check_default_only(const quire_sched_config *c)
 {
     bool is_default = c->profile == QUIRE_PROFILE_DEFAULT;
     bool has_caching = is_default && c->cache->enable_caching == QUIRE_ON;
@@ -92,9 +92,9 @@ static int check_rooms(const quire_sched_config *c)
     const struct {
         const char *name;
         uint32_t value;
-        bool can_be;
+        bool is_allowed;
         const char *needs;
-    } rooms[] = {
+    } options[] = {
         {"num_swap_blocks", c->num_swap_blocks, can_swap,
          "swapping needs the default profile, no encoder-decoder, and groups whose blocks can be "
          "moved"},
@@ -104,9 +104,10 @@ static int check_rooms(const quire_sched_config *c)
          "it needs the default profile with prefix caching"},
         {"prefix_patience", c->prefix_patience, c->prefix_window > 0, "prefix_window is 0"},
     };
-    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
-        if (rooms[i].value > 0 && !rooms[i].can_be)
-            return qr_refuse("%s is %u, but %s", rooms[i].name, rooms[i].value, rooms[i].needs);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].value > 0 && !options[i].is_allowed)
+            return qr_refuse("%s is %u, but %s", options[i].name, options[i].value,
+                             options[i].needs);
     return QUIRE_OK;
 }
 
@@ -168,7 +169,7 @@ int qr_sched_config_read(quire_sched_config *c, quire_cache_config *cache,
     *cache = filled;
     err = check_default_profile(c);
     if (err == QUIRE_OK)
-        err = check_rooms(c);
+        err = check_default_only(c);
     if (err != QUIRE_OK)
         return err;
     quire_monitor_config monitor;
