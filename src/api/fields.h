@@ -43,7 +43,8 @@ typedef struct qr_field_limits {
     NUMBER(hash_bytes, 0, QR_MAX_HASH_BYTES)                                                       \
     ANY(on_event)                                                                                  \
     ANY(event_user)                                                                                \
-    ANY(hooks)
+    ANY(hooks)                                                                                     \
+    NUMBER(profile, QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_32)
 
 #define QR_FIELDS_quire_cache_full_params(NUMBER, REAL, FLAG, ANY)                                 \
     ANY(size)                                                                                      \
@@ -77,7 +78,7 @@ typedef struct qr_field_limits {
     ANY(size)                                                                                      \
     NUMBER(algo, QUIRE_HASH_SHA256, QUIRE_HASH_QUIRE128)                                           \
     NUMBER(block_size, 0, QR_HASH_MAX_BLOCK)                                                       \
-    NUMBER(profile, QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_20)                                \
+    NUMBER(profile, QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_32)                                \
     NUMBER(seed.len, 0, QR_HASH_MAX_SEED)                                                          \
     NUMBER(none_hash.len, 0, QR_HASH_MAX_PARENT)                                                   \
     NUMBER(max_extra_bytes, 0, QR_HASH_MAX_EXTRA)                                                  \
@@ -116,7 +117,7 @@ typedef struct qr_field_limits {
     NUMBER(track_new_blocks, QUIRE_DEFAULT, QUIRE_OFF)                                             \
     NUMBER(dcp_world_size, 0, 1024)                                                                \
     NUMBER(pcp_world_size, 0, 1024)                                                                \
-    NUMBER(profile, QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_20)                                \
+    NUMBER(profile, QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_32)                                \
     REAL(watermark, 0, 1)                                                                          \
     REAL(admit_below, 0, 1)                                                                        \
     REAL(preempt_above, 0, 1)                                                                      \
@@ -187,7 +188,7 @@ typedef struct qr_field_limits {
     NUMBER(max_ghosts, 0, 1u << 28)                                                                \
     ANY(connector)                                                                                 \
     ANY(grammar)                                                                                   \
-    NUMBER(profile, QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_20)                                \
+    NUMBER(profile, QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_32)                                \
     ANY(hooks)                                                                                     \
     NUMBER(num_swap_blocks, 0, 1u << 28)                                                           \
     NUMBER(swap_block_ns, 0, UINT32_MAX)                                                           \

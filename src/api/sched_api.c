@@ -84,12 +84,12 @@ void quire_sched_destroy(quire_sched *sched)
 static int check_params_of(const quire_sched *sched, const quire_request_params *params,
                            uint32_t max_hashes)
 {
-    qr_field_limits limits = {.max_model_len = sched->rules.max_model_len,
+    qr_field_limits limits = {.max_model_len = sched->settings.max_model_len,
                               .longest_feature = qr_sched_longest_feature(sched),
                               .max_hashes = max_hashes,
-                              .max_features = sched->rules.max_features,
+                              .max_features = sched->settings.max_features,
                               .max_stop_tokens =
-                                  sched->rules.max_request_bytes / sizeof(quire_token)};
+                                  sched->settings.max_request_bytes / sizeof(quire_token)};
     return qr_check_request_params(params, &limits);
 }
 
@@ -100,7 +100,8 @@ int quire_sched_add(quire_sched *sched, const quire_request_params *params, quir
     if (params == NULL || req == NULL || !enter_request(sched))
         return QUIRE_E_ARGUMENT;
     bool has_hashes = sched->hasher != NULL;
-    uint32_t num_blocks = has_hashes ? params->num_prompt_tokens / sched->rules.hash_block_size : 0;
+    uint32_t num_blocks =
+        has_hashes ? params->num_prompt_tokens / sched->settings.hash_block_size : 0;
     int err = check_params_of(sched, params, has_hashes ? num_blocks : UINT32_MAX);
     return leave_call(sched, err == QUIRE_OK ? qr_sched_add(sched, params, req) : err);
 }

@@ -2,6 +2,7 @@
 
 #include "base/hooks.h"
 #include "base/refuse.h"
+#include "base/rules.h"
 
 enum { DEFAULT_HASH_BYTES = 32 };
 
@@ -54,6 +55,7 @@ int qr_pool_init(quire_pool *pool, const quire_pool_config *config)
     memset(blocks, 0, ((size_t)config->num_blocks + 1) * sizeof *blocks);
     memset(pool->holds, 0, config->num_blocks);
     qr_queue_init(&pool->queue, blocks, config->num_blocks, QUIRE_NULL_BLOCK + 1);
+    pool->queue.is_two_ended = qr_rules_of(config->profile)->reuses_empty_first;
     if (pool->enable_caching)
         qr_map_init(&pool->map, blocks, secret[0], secret[1]);
     for (uint32_t i = 0; i < QR_POOL_SCOUTS; i++)

@@ -210,6 +210,7 @@ static quire_pool_config pool_config_of(const quire_cache_config *c, quire_cache
     p.num_blocks = c->num_blocks;
     p.enable_caching = c->enable_caching;
     p.hash_bytes = qr_cache_hash_bytes(c);
+    p.profile = c->profile;
     p.hooks = c->hooks;
     if (c->event_log_bytes > 0 || c->on_event != NULL) {
         p.on_event = forward_event;

@@ -367,8 +367,8 @@ static quire_victim victim_of(const quire_sched_config *c)
 /* A request that is admitted leaves so many blocks free that the level is preempt_above at most. */
 static void init_pressure(quire_sched *s, const quire_sched_config *c)
 {
-    s->rules.uses_pressure = c->use_pressure == QUIRE_ON;
-    if (!s->rules.uses_pressure)
+    s->settings.uses_pressure = c->use_pressure == QUIRE_ON;
+    if (!s->settings.uses_pressure)
         return;
     double most = (double)(c->cache->num_blocks - 1) * c->cache->preempt_above;
     uint32_t reserve = c->cache->num_blocks - 1 - (uint32_t)most;
@@ -378,39 +378,40 @@ static void init_pressure(quire_sched *s, const quire_sched_config *c)
 
 static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
 {
-    s->rules.policy = c->policy;
-    s->rules.victim = victim_of(c);
-    s->rules.choose_victim = c->choose_victim;
-    s->rules.victim_user = c->victim_user;
-    s->rules.can_unschedule = s->rules.victim != QUIRE_VICTIM_LIFO || c->choose_victim != NULL;
-    s->rules.max_num_seqs = c->max_num_seqs;
-    s->rules.max_scheduled = c->max_num_scheduled_tokens;
-    s->rules.max_model_len = c->cache->max_model_len;
-    s->rules.long_prefill_threshold = c->long_prefill_token_threshold;
-    s->rules.num_spec_tokens = c->num_spec_tokens;
-    s->rules.num_lookahead = c->num_lookahead_tokens;
-    s->rules.max_loras = c->max_loras;
-    s->rules.encoder_budget = c->encoder_compute_budget;
-    s->rules.mamba_block_size = align_block_size(c->cache) > 0 ? c->mamba_block_size : 0;
-    s->rules.hash_block_size = c->cache->hash_block_size;
-    s->rules.max_requests = c->max_requests;
-    s->rules.max_loading = c->max_loading;
-    s->rules.max_request_bytes = c->max_request_bytes;
-    s->rules.max_features = max_features_of(c);
-    s->rules.max_batches = c->max_batches;
-    s->rules.max_finished = 2 * c->max_requests;
-    s->rules.quirks = qr_quirks(c->profile);
-    s->rules.chunked_prefill = c->enable_chunked_prefill == QUIRE_ON;
-    s->rules.reserve_full_sequence = c->reserve_full_sequence == QUIRE_ON;
-    s->rules.is_async = c->async_scheduling == QUIRE_ON;
-    s->rules.is_encoder_decoder = c->is_encoder_decoder == QUIRE_ON;
-    s->rules.disable_chunked_mm = c->disable_chunked_mm_input == QUIRE_ON;
-    s->rules.use_eagle = c->cache->use_eagle == QUIRE_ON;
-    s->rules.log_stats = c->log_stats == QUIRE_ON;
-    s->rules.counts_stats = s->rules.log_stats || c->monitor != NULL;
-    s->rules.lists_finished = c->include_finished_set == QUIRE_ON;
-    s->rules.fails_on_load_error = c->fail_on_load_error == QUIRE_ON;
-    s->rules.zeroes_blocks = c->cache->track_new_blocks == QUIRE_ON;
+    s->settings.policy = c->policy;
+    s->settings.victim = victim_of(c);
+    s->settings.choose_victim = c->choose_victim;
+    s->settings.victim_user = c->victim_user;
+    s->settings.can_unschedule =
+        s->settings.victim != QUIRE_VICTIM_LIFO || c->choose_victim != NULL;
+    s->settings.max_num_seqs = c->max_num_seqs;
+    s->settings.max_scheduled = c->max_num_scheduled_tokens;
+    s->settings.max_model_len = c->cache->max_model_len;
+    s->settings.long_prefill_threshold = c->long_prefill_token_threshold;
+    s->settings.num_spec_tokens = c->num_spec_tokens;
+    s->settings.num_lookahead = c->num_lookahead_tokens;
+    s->settings.max_loras = c->max_loras;
+    s->settings.encoder_budget = c->encoder_compute_budget;
+    s->settings.mamba_block_size = align_block_size(c->cache) > 0 ? c->mamba_block_size : 0;
+    s->settings.hash_block_size = c->cache->hash_block_size;
+    s->settings.max_requests = c->max_requests;
+    s->settings.max_loading = c->max_loading;
+    s->settings.max_request_bytes = c->max_request_bytes;
+    s->settings.max_features = max_features_of(c);
+    s->settings.max_batches = c->max_batches;
+    s->settings.max_finished = 2 * c->max_requests;
+    s->settings.quirks = qr_quirks(c->profile);
+    s->settings.chunked_prefill = c->enable_chunked_prefill == QUIRE_ON;
+    s->settings.reserve_full_sequence = c->reserve_full_sequence == QUIRE_ON;
+    s->settings.is_async = c->async_scheduling == QUIRE_ON;
+    s->settings.is_encoder_decoder = c->is_encoder_decoder == QUIRE_ON;
+    s->settings.disable_chunked_mm = c->disable_chunked_mm_input == QUIRE_ON;
+    s->settings.use_eagle = c->cache->use_eagle == QUIRE_ON;
+    s->settings.log_stats = c->log_stats == QUIRE_ON;
+    s->settings.counts_stats = s->settings.log_stats || c->monitor != NULL;
+    s->settings.lists_finished = c->include_finished_set == QUIRE_ON;
+    s->settings.fails_on_load_error = c->fail_on_load_error == QUIRE_ON;
+    s->settings.zeroes_blocks = c->cache->track_new_blocks == QUIRE_ON;
     s->partners.has_connector = c->connector != NULL;
     s->partners.has_encoder_connector = c->encoder_connector != NULL;
     s->partners.has_grammar = c->grammar != NULL;
@@ -453,7 +454,7 @@ static int init_monitor(quire_sched *s, const quire_sched_config *c)
 
 static void init_slots(quire_sched *s)
 {
-    uint32_t n = s->rules.max_requests;
+    uint32_t n = s->settings.max_requests;
     qr_list_init(s->table.by_age, sizeof *s->table.by_age, n);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t *pages = s->texts.tables + (size_t)i * 2 * s->texts.store.max_pages;
@@ -470,11 +471,11 @@ static void init_slots(quire_sched *s)
     s->sessions.first_free_input = 0;
     s->deadlock.round = 1;
     qr_waiting_init(&s->queues.waiting, s->table.waiters, s->queues.waiting.heap, n, 1,
-                    s->rules.policy);
+                    s->settings.policy);
     qr_waiting_init(&s->queues.skipped, s->table.waiters, s->queues.skipped.heap, n + 1, 2,
-                    s->rules.policy);
+                    s->settings.policy);
     qr_waiting_init(&s->queues.step_skipped, s->table.waiters, s->queues.step_skipped.heap, n + 2,
-                    3, s->rules.policy);
+                    3, s->settings.policy);
 }
 
 int qr_sched_init(quire_sched *s, const quire_sched_config *c)
@@ -510,7 +511,7 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     memset(s->room.failed_blocks, 0, c->cache->num_blocks);
     for (uint32_t i = 0; c->cache->max_copies > 0 && i < c->cache->max_requests; i++)
         s->builder.row_places[i] = UINT32_MAX;
-    memset(s->builder.zeros, 0, ((size_t)s->rules.max_num_seqs + 1) * sizeof *s->builder.zeros);
+    memset(s->builder.zeros, 0, ((size_t)s->settings.max_num_seqs + 1) * sizeof *s->builder.zeros);
     s->magic = QR_SCHED_MAGIC;
     qr_sched_tell_levels(s);
     qr_assert_expensive(qr_sched_is_valid(s));

@@ -1,6 +1,6 @@
 /* sched/sched.h - the scheduler: its state, and the parts of a step.
  *
- *      rules.h    what it was created with; the callbacks
+ *      settings.h what it was created with; the callbacks
  *      sched.c    creating it                          sched_check.c   the walker
  *
  *      requests/  table.h    all of them               requests.c   add, finish, free
@@ -38,7 +38,7 @@
 #include "sched/retain/lookahead.h"
 #include "sched/retain/pins.h"
 #include "sched/retain/swap.h"
-#include "sched/rules.h"
+#include "sched/settings.h"
 #include "sched/step/flight.h"
 #include "sched/step/preempt.h"
 #include "sched/step/step.h"
@@ -59,7 +59,7 @@ typedef struct qr_room {
 
 struct quire_sched {
     uint32_t magic;
-    qr_rules rules;
+    qr_settings settings;
     qr_partners partners;
     quire_pause pause;
     quire_cache *cache;
@@ -104,7 +104,7 @@ static inline quire_req qr_sched_req_of(const quire_sched *sched, uint32_t index
 static inline uint32_t qr_sched_index_of(const quire_sched *sched, quire_req req)
 {
     uint32_t index = (uint32_t)req - 1;
-    bool ok = index < sched->rules.max_requests && sched->table.requests[index].is_in_use &&
+    bool ok = index < sched->settings.max_requests && sched->table.requests[index].is_in_use &&
               sched->table.requests[index].generation == (uint32_t)(req >> 32);
     return QR_LIKELY(ok) ? index : QR_NIL;
 }
@@ -112,7 +112,7 @@ static inline uint32_t qr_sched_index_of(const quire_sched *sched, quire_req req
 /* Tokens of one feature. What an encoder-decoder model's encoder sees is no part of the prompt. */
 static inline uint32_t qr_sched_longest_feature(const quire_sched *sched)
 {
-    return sched->rules.is_encoder_decoder ? QR_MAX_TOKENS : sched->rules.max_model_len;
+    return sched->settings.is_encoder_decoder ? QR_MAX_TOKENS : sched->settings.max_model_len;
 }
 
 enum { QR_FETCH_AHEAD = QR_AT_A_TIME(8, 1) };
@@ -136,7 +136,7 @@ static inline bool qr_sched_has_states(const quire_sched *sched)
 
 static inline quire_token *qr_sched_drafts_of(const quire_sched *sched, uint32_t index)
 {
-    return sched->table.drafts + (size_t)index * sched->rules.num_spec_tokens;
+    return sched->table.drafts + (size_t)index * sched->settings.num_spec_tokens;
 }
 
 /* ---- requests.c ------------------------------------------------------------ */
@@ -203,7 +203,7 @@ static inline uint32_t qr_sched_last_token_of(const quire_sched *sched, const qr
 {
     uint64_t end = (uint64_t)r->num_prompt_tokens + r->max_tokens;
     bool goes_on = r->is_resumable || r->stops.min_tokens > r->max_tokens;
-    uint32_t most = sched->rules.max_model_len;
+    uint32_t most = sched->settings.max_model_len;
     return goes_on || end > most ? most : (uint32_t)end;
 }
 
@@ -217,7 +217,7 @@ static inline void qr_sched_take_promised(quire_sched *sched, qr_request *r, uin
 /* Takes the pages for the tokens that the steps in flight and one more can add to the request. */
 static inline void qr_sched_make_text_room(quire_sched *sched, qr_request *r)
 {
-    uint32_t end = r->kv.num_tokens + r->num_placeholders + 1 + sched->rules.num_spec_tokens;
+    uint32_t end = r->kv.num_tokens + r->num_placeholders + 1 + sched->settings.num_spec_tokens;
     if (QR_UNLIKELY(end > r->text.num_pages * sched->texts.store.page_tokens))
         qr_sched_take_promised(sched, r, end);
 }
@@ -250,7 +250,7 @@ static inline void qr_step_add(quire_sched *s, uint32_t index, quire_step_kind k
     const qr_request *r = &s->table.requests[index];
     uint32_t i = b->out.num_reqs++;
     uint32_t num_groups = s->cache->num_groups;
-    qr_assert(i < s->rules.max_num_seqs);
+    qr_assert(i < s->settings.max_num_seqs);
     b->reqs[i] = qr_sched_req_of(s, index);
     b->kinds[i] = (uint8_t)kind;
     b->was_in_last_step[i] = r->last_step == b->last_step;
@@ -311,7 +311,7 @@ void qr_sched_tell_update(quire_sched *sched, uint64_t began_ns, uint32_t num_ou
 static inline qr_batch *qr_flight_batch(const quire_sched *s, uint32_t place)
 {
     uint32_t at = s->flight.first_batch + place;
-    return &s->flight.batches[at < s->rules.max_batches ? at : at - s->rules.max_batches];
+    return &s->flight.batches[at < s->settings.max_batches ? at : at - s->settings.max_batches];
 }
 /* ---- update ---------------------------------------------------------------- */
 

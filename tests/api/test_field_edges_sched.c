@@ -111,9 +111,10 @@ static void call_add(void *world)
         kit_run(&w->kit, 1);
         return;
     }
-    quire_profile profile = s->rules.quirks == 0 ? QUIRE_PROFILE_DEFAULT : QUIRE_PROFILE_VLLM_0_20;
+    quire_profile profile =
+        s->settings.quirks == 0 ? QUIRE_PROFILE_DEFAULT : QUIRE_PROFILE_VLLM_0_20;
     quire_request_params params = w->params;
-    quire_policy policy = s->rules.policy;
+    quire_policy policy = s->settings.policy;
     uint32_t num_ok = w->num_ok;
     close_sched(w);
     open_sched(w, profile, policy);

@@ -346,9 +346,8 @@ static void finish_some(world *w)
 static void note_batch(world *w, const quire_step *step)
 {
     const quire_sched *s = w->sides[0].sched;
-    const qr_batch *from =
-        &s->flight
-             .batches[(s->flight.first_batch + s->flight.num_batches - 1) % s->rules.max_batches];
+    const qr_batch *from = &s->flight.batches[(s->flight.first_batch + s->flight.num_batches - 1) %
+                                              s->settings.max_batches];
     world_batch *batch = &w->batches[w->num_batches++];
     *batch = (world_batch){.step = step->step, .num_reqs = step->num_reqs};
     for (uint32_t i = 0; i < step->num_reqs; i++) {

@@ -9,9 +9,10 @@ void *qr_request_take_blob(const quire_sched *s, uint32_t index, size_t bytes)
 {
     qr_request *r = &s->table.requests[index];
     size_t rounded = (bytes + 7) / 8 * 8;
-    if (rounded > s->rules.max_request_bytes - r->blob_used)
+    if (rounded > s->settings.max_request_bytes - r->blob_used)
         return NULL;
-    unsigned char *at = s->table.blobs + (size_t)index * s->rules.max_request_bytes + r->blob_used;
+    unsigned char *at =
+        s->table.blobs + (size_t)index * s->settings.max_request_bytes + r->blob_used;
     r->blob_used += (uint32_t)rounded;
     return at;
 }
@@ -21,7 +22,7 @@ bool qr_request_copy_bytes(const quire_sched *s, uint32_t index, quire_bytes fro
     *to = (quire_bytes){NULL, 0};
     if (from.len == 0)
         return true;
-    if (from.len > s->rules.max_request_bytes)
+    if (from.len > s->settings.max_request_bytes)
         return false;
     unsigned char *at = qr_request_take_blob(s, index, from.len);
     if (at == NULL)
@@ -57,7 +58,7 @@ static bool copy_embeds(const quire_sched *s, uint32_t index, const quire_reques
     *to = (quire_bytes){NULL, 0};
     if (p->prompt_embeds == NULL || s->hasher == NULL)
         return true;
-    size_t num_left = p->num_prompt_tokens % s->rules.hash_block_size;
+    size_t num_left = p->num_prompt_tokens % s->settings.hash_block_size;
     size_t first = p->num_prompt_tokens - num_left;
     const unsigned char *rows = p->prompt_embeds;
     qr_sha256(rows + first * p->prompt_embed_bytes, num_left * p->prompt_embed_bytes, digest);
@@ -84,7 +85,7 @@ bool qr_request_copy_features(const quire_sched *s, uint32_t index, const quire_
     *mm_features = NULL;
     if (p->num_mm_inputs == 0)
         return true;
-    if (total > s->rules.max_features)
+    if (total > s->settings.max_features)
         return false;
     *features = qr_request_take_blob(s, index, total * sizeof **features);
     *mm_features = qr_request_take_blob(s, index, total * sizeof **mm_features);
@@ -94,7 +95,7 @@ bool qr_request_copy_features(const quire_sched *s, uint32_t index, const quire_
         const quire_mm_input *in = &p->mm_inputs[i];
         quire_mm_feature *mm = &(*mm_features)[num_old + i];
         *mm = in->feature;
-        if (in->feature.offset > s->rules.max_model_len ||
+        if (in->feature.offset > s->settings.max_model_len ||
             in->feature.length > qr_sched_longest_feature(s) ||
             in->feature.identifier.len > QR_MAX_IDENTIFIER_BYTES ||
             !qr_request_copy_bytes(s, index, in->feature.identifier, &mm->identifier))
@@ -150,16 +151,16 @@ int qr_request_check_arrays(const quire_request_params *p)
 
 bool qr_request_features_ok(const quire_sched *s, const quire_request_params *p)
 {
-    bool is_strict = (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
+    bool is_strict = (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
     for (uint32_t i = 0; i < p->num_mm_inputs; i++) {
         const quire_mm_feature *f = &p->mm_inputs[i].feature;
-        if (f->offset > s->rules.max_model_len || f->length > qr_sched_longest_feature(s) ||
-            (s->rules.is_encoder_decoder && f->offset != 0))
+        if (f->offset > s->settings.max_model_len || f->length > qr_sched_longest_feature(s) ||
+            (s->settings.is_encoder_decoder && f->offset != 0))
             return false;
-        if (is_strict && !s->rules.is_encoder_decoder &&
+        if (is_strict && !s->settings.is_encoder_decoder &&
             f->offset + f->length > p->num_prompt_tokens)
             return false;
-        if (is_strict && s->rules.is_encoder_decoder && p->mm_inputs[i].is_embed != NULL)
+        if (is_strict && s->settings.is_encoder_decoder && p->mm_inputs[i].is_embed != NULL)
             return false;
     }
     return true;
@@ -167,7 +168,7 @@ bool qr_request_features_ok(const quire_sched *s, const quire_request_params *p)
 
 int qr_request_check_alone(quire_sched *s, const qr_request *r, uint32_t num_tokens)
 {
-    bool hides = (s->rules.quirks & QR_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
+    bool hides = (s->settings.quirks & QR_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
     bool goes_on = r->is_resumable || (hides && r->stops.min_tokens > r->max_tokens);
     uint32_t num_outputs = num_tokens - r->num_prompt_tokens;
     const qr_admissible_ask ask = {.num_tokens = num_tokens,
@@ -184,7 +185,7 @@ void qr_request_fill_numbers(const quire_sched *s, qr_request *r, const quire_re
     r->num_prompt_tokens = num_prompt_tokens;
     r->max_tokens = p->is_pooling ? 1 : p->max_tokens;
     if (r->max_tokens == 0)
-        r->max_tokens = s->rules.max_model_len - num_prompt_tokens;
+        r->max_tokens = s->settings.max_model_len - num_prompt_tokens;
     r->status = p->use_grammar ? QUIRE_REQ_WAITING_FOR_GRAMMAR : QUIRE_REQ_WAITING;
     r->use_grammar = p->use_grammar != 0;
     r->is_pooling = p->is_pooling != 0;
@@ -254,10 +255,10 @@ int qr_sched_take_slot(quire_sched *s, quire_bytes id, uint32_t *index)
         return QUIRE_E_DUPLICATE;
     uint64_t ends = (uint64_t)s->ended.num_finished + s->table.num_live;
     uint64_t told = (uint64_t)s->ended.num_client_finished + s->table.num_live;
-    if (s->table.num_live == s->rules.max_requests || ends >= s->rules.max_finished ||
-        told >= s->rules.max_finished)
+    if (s->table.num_live == s->settings.max_requests || ends >= s->settings.max_finished ||
+        told >= s->settings.max_finished)
         return QUIRE_FULL;
-    *index = s->table.free_slots[s->rules.max_requests - 1 - s->table.num_live];
+    *index = s->table.free_slots[s->settings.max_requests - 1 - s->table.num_live];
     qr_sched_release_slot(s, *index);
     return QUIRE_OK;
 }
@@ -267,7 +268,8 @@ void qr_sched_enter(quire_sched *s, uint32_t index, const quire_request_params *
     int err = qr_idmap_insert(&s->table.ids, p->id.data, (uint32_t)p->id.len, index);
     qr_assert(err == QUIRE_OK);
     s->table.num_live++;
-    qr_list_insert_before(s->table.by_age, sizeof *s->table.by_age, s->rules.max_requests, index);
+    qr_list_insert_before(s->table.by_age, sizeof *s->table.by_age, s->settings.max_requests,
+                          index);
     qr_request *r = &s->table.requests[index];
     r->is_in_use = true;
     r->generation++;
@@ -332,7 +334,7 @@ int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uin
     if (num_tokens == 0 || num_tokens > r->num_prompt_tokens)
         return QUIRE_E_RANGE;
     bool keeps_all =
-        (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0 || s->rules.is_encoder_decoder;
+        (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0 || s->settings.is_encoder_decoder;
     uint32_t num_features = keeps_all ? r->num_features : count_features_before(r, num_tokens);
     if (num_features == QR_NIL)
         return QUIRE_E_RANGE;
@@ -351,10 +353,10 @@ int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uin
         qr_text_trim(&s->texts.store, &r->text);
         s->texts.num_waiting_pages += r->text.num_pages;
     }
-    bool is_stale = (s->rules.quirks & QR_QUIRK(SESSION_STALE_HASH)) != 0;
+    bool is_stale = (s->settings.quirks & QR_QUIRK(SESSION_STALE_HASH)) != 0;
     uint32_t most = is_stale ? r->text.num_pages * s->texts.store.page_hashes : 0;
     if (s->hasher != NULL && !is_stale)
-        most = num_tokens / s->rules.hash_block_size;
+        most = num_tokens / s->settings.hash_block_size;
     r->kv.num_hashes = r->kv.num_hashes < most ? r->kv.num_hashes : most;
     return QUIRE_OK;
 }
@@ -403,7 +405,7 @@ void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)
     if (r->num_features > 0)
         qr_encoder_free(&s->encoder, r->features, r->num_features);
     s->ended.finished[s->ended.num_finished++] = qr_sched_req_of(s, index);
-    if (s->rules.lists_finished) {
+    if (s->settings.lists_finished) {
         s->ended.client_finished[s->ended.num_client_finished] = qr_sched_req_of(s, index);
         s->ended.client_of_finished[s->ended.num_client_finished++] = r->client_index;
     }
@@ -426,7 +428,7 @@ void qr_sched_free_blocks(quire_sched *s, uint32_t index)
     qr_idmap_remove(&s->table.ids, index);
     qr_list_remove(s->table.by_age, sizeof *s->table.by_age, index);
     qr_sched_release_slot(s, index);
-    s->table.free_slots[s->rules.max_requests - s->table.num_live--] = index;
+    s->table.free_slots[s->settings.max_requests - s->table.num_live--] = index;
 }
 
 static void leave_queue(quire_sched *s, uint32_t index)
@@ -487,7 +489,7 @@ void qr_sched_finish(quire_sched *s, const quire_req *reqs, uint32_t n, quire_re
 void qr_sched_finish_all(quire_sched *s, quire_req_status status, uint32_t *num_finished)
 {
     uint32_t n = 0; /* in the order in which they were added */
-    for (uint32_t i = s->table.by_age[s->rules.max_requests].next; i != s->rules.max_requests;
+    for (uint32_t i = s->table.by_age[s->settings.max_requests].next; i != s->settings.max_requests;
          i = s->table.by_age[i].next)
         s->room.req_scratch[n++] = qr_sched_req_of(s, i);
     qr_sched_finish(s, s->room.req_scratch, n, status, num_finished);

@@ -54,7 +54,7 @@ static bool promote(quire_sched *s, uint32_t index)
 static bool must_leave_one(const quire_sched *s, const qr_admission *a)
 {
     return !a->is_async ||
-           (qr_sched_has_states(s) && (s->rules.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0);
+           (qr_sched_has_states(s) && (s->settings.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0);
 }
 
 static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
@@ -94,7 +94,7 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
 static uint32_t count_dropped(const quire_sched *s, const qr_admission *a)
 {
     const qr_request *r = a->r;
-    uint32_t first = s->hasher == NULL ? 0 : a->num_computed / s->rules.hash_block_size;
+    uint32_t first = s->hasher == NULL ? 0 : a->num_computed / s->settings.hash_block_size;
     if (s->hasher == NULL || s->cache->num_groups == 0 || first >= r->kv.num_hashes)
         return 0;
     const qr_group *group = &s->cache->groups[0];
@@ -108,7 +108,7 @@ static uint32_t count_dropped(const quire_sched *s, const qr_admission *a)
  * a load no token may be computed: the only one is computed again, or STALE_OUTPUTS took them. */
 static bool goes_on(const quire_sched *s, const qr_request *r)
 {
-    bool keeps_blocks = r->kv.seq != 0 && (s->rules.quirks & QR_QUIRK(LOAD_ASKED_AGAIN)) == 0;
+    bool keeps_blocks = r->kv.seq != 0 && (s->settings.quirks & QR_QUIRK(LOAD_ASKED_AGAIN)) == 0;
     return r->kv.num_computed_tokens > 0 || keeps_blocks;
 }
 
@@ -150,10 +150,10 @@ static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
     if (a->num_computed > r->kv.num_tokens) /* SESSION_KEEPS_AHEAD: vLLM fails with an assertion */
         return QR_HELD_UP;
     a->num_new = r->kv.num_tokens - a->num_computed;
-    if (s->rules.long_prefill_threshold > 0 && a->num_new > s->rules.long_prefill_threshold)
-        a->num_new = s->rules.long_prefill_threshold;
+    if (s->settings.long_prefill_threshold > 0 && a->num_new > s->settings.long_prefill_threshold)
+        a->num_new = s->settings.long_prefill_threshold;
     a->reason = QUIRE_REASON_CHUNK;
-    if (!s->rules.chunked_prefill && a->num_new > budget)
+    if (!s->settings.chunked_prefill && a->num_new > budget)
         return QR_NO_ROOM;
     if (a->num_new > budget)
         a->num_new = budget;
@@ -168,7 +168,7 @@ static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
 static uint32_t encoder_tokens(const quire_sched *s, const qr_admission *a)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; s->rules.is_encoder_decoder && i < a->encoder.num_inputs; i++)
+    for (uint32_t i = 0; s->settings.is_encoder_decoder && i < a->encoder.num_inputs; i++)
         n += a->r->features[s->builder.encoder_planned[i]].num_embeds;
     return n;
 }
@@ -176,7 +176,7 @@ static uint32_t encoder_tokens(const quire_sched *s, const qr_admission *a)
 /* Whether the step loads blocks: until update says that they came nobody else may find them. */
 static bool must_confirm(const quire_sched *s, const qr_admission *a)
 {
-    return a->num_external > 0 && (s->rules.quirks & QR_QUIRK(FAILED_BLOCKS_STAY)) == 0;
+    return a->num_external > 0 && (s->settings.quirks & QR_QUIRK(FAILED_BLOCKS_STAY)) == 0;
 }
 
 /* No request has blocks, none is held, and none waits to be copied. */
@@ -193,7 +193,7 @@ static qr_verdict refuse_blocks(quire_sched *s, qr_admission *a, int err)
 {
     qr_request *r = a->r;
     bool is_hopeless =
-        s->rules.is_encoder_decoder && (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0;
+        s->settings.is_encoder_decoder && (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0;
     bool has_both = err == QUIRE_E_ARGUMENT && r->kv.seq != 0 && a->hits != NULL;
     qr_assert(qr_cache_lacks_room(err) || (err == QUIRE_E_STALE_HIT && s->partners.has_connector) ||
               (err == QUIRE_E_RANGE && is_hopeless) || has_both);
@@ -218,16 +218,16 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
                                .num_encoder_tokens = encoder_tokens(s, a),
                                .delay_cache_blocks = a->is_async || must_confirm(s, a)};
     bool is_whole = a->is_async && a->num_computed == r->kv.num_tokens;
-    if (is_whole && (s->rules.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0)
+    if (is_whole && (s->settings.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0)
         p.num_uncertain_tokens = 1; /* it will be computed again */
     if (a->hits == NULL) {
-        p.num_lookahead_tokens = r->kv.num_computed_tokens > 0 ? s->rules.num_lookahead : 0;
+        p.num_lookahead_tokens = r->kv.num_computed_tokens > 0 ? s->settings.num_lookahead : 0;
         qr_sched_show_hashes(s, a->index, a->num_computed + a->num_new);
     }
     int err = QUIRE_OK;
     a->reason = QUIRE_REASON_BLOCKS;
     s->observer.taker = qr_sched_req_of(s, a->index);
-    if (s->rules.reserve_full_sequence)
+    if (s->settings.reserve_full_sequence)
         err = qr_cache_can_fit(s->cache, &r->kv, &p);
     if (err == QUIRE_OK)
         err = qr_cache_allocate_slots(s->cache, &r->kv, &p, NULL);
@@ -253,7 +253,7 @@ static void tell_connector(quire_sched *s, const qr_admission *a)
     quire_req req = qr_sched_req_of(s, a->index);
     if (c->update_state_after_alloc != NULL)
         c->update_state_after_alloc(c->user, req, s->room.spans, a->num_external);
-    if (!s->rules.counts_stats || a->connector_queries == 0)
+    if (!s->settings.counts_stats || a->connector_queries == 0)
         return;
     qr_prefix_stats_count(&s->partners.connector_stats, a->r->num_preemptions > 0,
                           a->connector_queries, a->num_external);
@@ -265,7 +265,7 @@ static void enter_running(quire_sched *s, qr_admission *a)
     s->queues.running[s->queues.num_running++] = a->index;
     bool is_known = r->status == QUIRE_REQ_PREEMPTED && !qr_request_is_untold(r);
     quire_step_kind kind = is_known ? QUIRE_STEP_RESUMED : QUIRE_STEP_NEW;
-    if (s->rules.max_loras > 0)
+    if (s->settings.max_loras > 0)
         qr_step_add_lora(s, r->lora_id);
     r->status = QUIRE_REQ_RUNNING;
     qr_deadlock_note_holder(s, r);
@@ -292,19 +292,19 @@ static qr_verdict try_admission(quire_sched *s, qr_admission *a)
                                                                        : QUIRE_REASON_STREAMING;
         return QR_HELD_UP;
     }
-    if (s->rules.uses_pressure && !qr_sched_admits(s, a->r)) {
+    if (s->settings.uses_pressure && !qr_sched_admits(s, a->r)) {
         a->reason = QUIRE_REASON_PRESSURE;
         return QR_NO_ROOM;
     }
-    if (s->rules.max_loras > 0 && a->r->lora_id > 0 && s->builder.num_loras == s->rules.max_loras &&
-        !qr_step_has_lora(s, a->r->lora_id)) {
+    if (s->settings.max_loras > 0 && a->r->lora_id > 0 &&
+        s->builder.num_loras == s->settings.max_loras && !qr_step_has_lora(s, a->r->lora_id)) {
         a->reason = QUIRE_REASON_LORA;
         return QR_HELD_UP;
     }
     qr_verdict verdict = find_computed(s, a);
     if (verdict == QR_ADMITTED)
         verdict = choose_tokens(s, a);
-    if (verdict == QR_ADMITTED && s->rules.mamba_block_size > 0) {
+    if (verdict == QR_ADMITTED && s->settings.mamba_block_size > 0) {
         a->reason = QUIRE_REASON_ALIGN;
         a->num_new = qr_sched_align_tokens(s, a->r, a->num_computed, a->num_new);
         verdict = a->num_new > 0 ? QR_ADMITTED : QR_NO_ROOM;
@@ -331,7 +331,7 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
     qr_admission a = {.index = index, .r = &s->table.requests[index]};
     qr_verdict verdict = try_admission(s, &a);
     if (verdict != QR_ADMITTED) {
-        if (a.r->num_features > 0 && (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0)
+        if (a.r->num_features > 0 && (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0)
             qr_encoder_free(&s->encoder, a.r->features, a.r->num_features);
         explain(s, &a, verdict);
         if (a.reason == QUIRE_REASON_BLOCKS && s->builder.without_blocks == QR_NIL)
@@ -379,7 +379,7 @@ static qr_waiting *choose_queue(quire_sched *s)
         return s->queues.skipped.count > 0 ? &s->queues.skipped : &s->queues.waiting;
     const qr_waiter *waiting = &s->table.waiters[qr_waiting_peek(&s->queues.waiting)];
     const qr_waiter *skipped = &s->table.waiters[qr_waiting_peek(&s->queues.skipped)];
-    if (s->rules.policy == QUIRE_POLICY_FCFS)
+    if (s->settings.policy == QUIRE_POLICY_FCFS)
         return waiting->is_swapped && !skipped->is_swapped ? &s->queues.waiting
                                                            : &s->queues.skipped;
     return qr_waiter_before(waiting, skipped) ? &s->queues.waiting : &s->queues.skipped;
@@ -389,7 +389,7 @@ static qr_waiting *choose_queue(quire_sched *s)
  * what it needs: blocks, or pages. */
 static bool may_go_past(const quire_sched *s)
 {
-    return s->queues.num_running == 0 && (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
+    return s->queues.num_running == 0 && (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 /* The request that is tried next. */
@@ -422,7 +422,7 @@ static bool admit_all(quire_sched *s)
     s->builder.is_in_order = false;
     qr_deadlock_begin_round(s);
     while (s->queues.waiting.count + s->queues.skipped.count > 0 && s->builder.budget > 0 &&
-           s->queues.num_running < s->rules.max_num_seqs) {
+           s->queues.num_running < s->settings.max_num_seqs) {
         uint32_t index = choose_next(s);
         bool had_promise = s->table.requests[index].has_promise;
         qr_verdict verdict = admit_one(s, index);
@@ -446,7 +446,7 @@ static bool end_without_hope(quire_sched *s)
 {
     uint32_t index = s->builder.without_blocks;
     return has_whole_pool(s) && index != QR_NIL &&
-           (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0 && qr_sched_end_outgrown(s, index);
+           (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0 && qr_sched_end_outgrown(s, index);
 }
 
 /* When no request runs and none could be admitted, pins end; then requests that wait with blocks

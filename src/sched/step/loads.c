@@ -93,7 +93,7 @@ static bool cut_at_failed(quire_sched *s, uint32_t index, bool evict)
             continue;
         is_cut = true;
         r->kv.num_computed_tokens = i * block_size;
-        if (evict && s->rules.fails_on_load_error)
+        if (evict && s->settings.fails_on_load_error)
             qr_cache_evict(s->cache, blocks.ids + i, blocks.count - i);
     }
     if (is_affected && !is_cut)
@@ -158,14 +158,14 @@ static uint32_t fail_loads(quire_sched *s, const qr_batch *batch)
             continue;
         note_failed_load(r);
         r->kv.num_computed_tokens = 0;
-        if (s->rules.fails_on_load_error)
+        if (s->settings.fails_on_load_error)
             mark_failed(s, s->room.order[i], num_failed++);
     }
     for (uint32_t i = 0; i < s->queues.num_running; i++)
         if (s->table.requests[s->queues.running[i]].load_step == batch->step &&
             has_failed_block(s, s->queues.running[i]))
             mark_failed(s, s->queues.running[i], num_failed++);
-    if (!s->rules.fails_on_load_error)
+    if (!s->settings.fails_on_load_error)
         qr_sched_begin_again(s, s->room.scratch);
     return num_failed;
 }
@@ -197,7 +197,7 @@ static uint32_t cut_all_failed(quire_sched *s, const qr_batch *batch,
         if (r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS ||
             !cut_at_failed(s, s->room.order[i], false))
             continue;
-        if (s->rules.fails_on_load_error)
+        if (s->settings.fails_on_load_error)
             mark_failed(s, s->room.order[i], num_failed++);
         else
             note_failed_load(r);
@@ -214,9 +214,9 @@ qr_failed_reqs qr_sched_fail_blocks(quire_sched *s, const qr_batch *batch,
                                     const quire_model_output *output)
 {
     uint32_t num_failed = 0;
-    memset(s->room.scratch, 0, (size_t)s->rules.max_requests * sizeof *s->room.scratch);
+    memset(s->room.scratch, 0, (size_t)s->settings.max_requests * sizeof *s->room.scratch);
     mark_blocks(s, output, QR_FAILED_LOAD);
-    if ((s->rules.quirks & QR_QUIRK(FAILED_BLOCKS_STAY)) == 0)
+    if ((s->settings.quirks & QR_QUIRK(FAILED_BLOCKS_STAY)) == 0)
         num_failed = fail_loads(s, batch);
     else if (s->cache->num_groups == 1)
         num_failed = cut_all_failed(s, batch, output);

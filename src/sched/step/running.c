@@ -23,17 +23,17 @@ static uint32_t wanted_tokens(const quire_sched *s, const qr_request *r)
 {
     uint32_t end = r->kv.num_tokens + r->num_drafts + r->num_placeholders;
     uint32_t n = end > r->kv.num_computed_tokens ? end - r->kv.num_computed_tokens : 0;
-    if (s->rules.long_prefill_threshold > 0)
-        n = smaller(n, s->rules.long_prefill_threshold);
+    if (s->settings.long_prefill_threshold > 0)
+        n = smaller(n, s->settings.long_prefill_threshold);
     n = smaller(n, s->builder.budget);
-    uint32_t last = s->rules.max_model_len - 1; /* positions end there, drafts too */
+    uint32_t last = s->settings.max_model_len - 1; /* positions end there, drafts too */
     return smaller(n, last > r->kv.num_computed_tokens ? last - r->kv.num_computed_tokens : 0);
 }
 
 uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32_t computed,
                                uint32_t num_new)
 {
-    uint32_t size = s->rules.mamba_block_size;
+    uint32_t size = s->settings.mamba_block_size;
     uint32_t num_tokens = r->kv.num_tokens;
     uint32_t prefill_end =
         r->num_prompt_tokens > num_tokens - 1 ? r->num_prompt_tokens : num_tokens - 1;
@@ -41,12 +41,12 @@ uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32
         return num_new;
     uint32_t inside = computed % size; /* of a session that goes on, or behind loaded tokens */
     if (inside > 0 && num_new > size - inside &&
-        (s->rules.quirks & QR_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
+        (s->settings.quirks & QR_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
         num_new = size - inside;
-    if (inside > 0 && (s->rules.quirks & QR_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
+    if (inside > 0 && (s->settings.quirks & QR_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
         return num_new;
     uint32_t last = num_tokens - num_tokens % size; /* the last state that can be kept */
-    if (s->rules.use_eagle)
+    if (s->settings.use_eagle)
         last = last > size ? last - size : 0;
     if (computed + num_new < last)
         return num_new / size * size;
@@ -62,14 +62,14 @@ uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32
 static bool has_all_blocks(const quire_sched *s)
 {
     return s->queues.num_running == 1 && s->cache->num_seqs == 1 && s->cache->pool->num_held == 0 &&
-           s->cache->num_copies == 0 && (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
+           s->cache->num_copies == 0 && (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 bool qr_sched_end_outgrown(quire_sched *s, uint32_t index)
 {
     quire_req req = qr_sched_req_of(s, index);
     const qr_request *r = &s->table.requests[index];
-    if (s->results.num_outgrown == s->rules.max_batches)
+    if (s->results.num_outgrown == s->settings.max_batches)
         return false;
     s->results.outgrown[s->results.num_outgrown++] =
         (quire_output){.req = req,
@@ -83,9 +83,9 @@ bool qr_sched_end_outgrown(quire_sched *s, uint32_t index)
 
 bool qr_sched_may_shrink(const quire_sched *s, const qr_request *r)
 {
-    bool is_whole = s->rules.disable_chunked_mm && r->num_features > 0;
-    return s->rules.chunked_prefill && s->rules.mamba_block_size == 0 && !is_whole &&
-           (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
+    bool is_whole = s->settings.disable_chunked_mm && r->num_features > 0;
+    return s->settings.chunked_prefill && s->settings.mamba_block_size == 0 && !is_whole &&
+           (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 /* Gets room for the tokens, preempting others for it, or for fewer tokens if there are no others;
@@ -98,8 +98,8 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *nu
     qr_request *r = &s->table.requests[index];
     quire_allocate_params p = {.size = sizeof(quire_allocate_params),
                                .num_new_tokens = *num_tokens,
-                               .num_lookahead_tokens = s->rules.num_lookahead};
-    if ((s->rules.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0)
+                               .num_lookahead_tokens = s->settings.num_lookahead};
+    if ((s->settings.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0)
         p.num_uncertain_tokens = r->num_placeholders;
     if (r->load_step != 0) { /* no keys, and no block leaves the row, before the load is known */
         p.delay_cache_blocks = 1;
@@ -167,7 +167,7 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
         e = qr_sched_plan_encoder(s, r, r->kv.num_computed_tokens, n);
         n = e.num_new_tokens;
     }
-    if (s->rules.mamba_block_size > 0 && n > 0)
+    if (s->settings.mamba_block_size > 0 && n > 0)
         n = qr_sched_align_tokens(s, r, r->kv.num_computed_tokens, n);
     if (n == 0) { /* somebody behind it may still be scheduled */
         ++*cursor;
@@ -175,7 +175,7 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
     }
     quire_block_span *blocks = s->room.no_spans;
     quire_step_kind kind = QUIRE_STEP_RUNNING;
-    uint64_t end = (uint64_t)r->kv.num_computed_tokens + n + s->rules.num_lookahead;
+    uint64_t end = (uint64_t)r->kv.num_computed_tokens + n + s->settings.num_lookahead;
     if (QR_UNLIKELY(!qr_cache_is_quiet(s->cache, r->kv.seq, end))) {
         blocks = s->room.spans;
         if (!make_room(s, cursor, &n, blocks))
@@ -205,7 +205,7 @@ static bool are_stuck(const quire_sched *s)
 {
     return s->builder.out.num_reqs == 0 && s->queues.num_running > 1 &&
            s->flight.num_batches == 0 && s->builder.budget > 0 && s->builder.num_preempted == 0 &&
-           (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
+           (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 void qr_sched_run_running(quire_sched *s)
@@ -219,11 +219,11 @@ void qr_sched_run_running(quire_sched *s)
     }
     if (QR_UNLIKELY(are_stuck(s)))
         qr_sched_preempt_one(s, &cursor, true);
-    if (s->rules.max_loras == 0)
+    if (s->settings.max_loras == 0)
         return;
     for (uint32_t i = 0; i < s->builder.out.num_reqs; i++)
         qr_step_add_lora(s, s->table.requests[quire_req_index(s->builder.reqs[i])].lora_id);
-    bool all_count = (s->rules.quirks & QR_QUIRK(LORA_OF_STEP)) == 0;
+    bool all_count = (s->settings.quirks & QR_QUIRK(LORA_OF_STEP)) == 0;
     for (uint32_t i = 0; all_count && i < s->queues.num_running; i++)
         qr_step_add_lora(s, s->table.requests[s->queues.running[i]].lora_id);
 }

@@ -24,13 +24,13 @@ static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32
     if (r->is_prefill_chunk)
         return;
     b->out.has_grammar_reqs |= r->use_grammar;
-    if (!s->rules.is_async)
+    if (!s->settings.is_async)
         return;
     b->out.has_pending_grammar_tokens |= r->use_grammar && r->num_placeholders > 0;
     r->num_placeholders += 1 + b->num_drafts[place];
     r->num_drafts =
-        s->rules.num_spec_tokens; /* the workers' own: their values are never looked at */
-    for (uint32_t i = 0; i < s->rules.num_spec_tokens; i++)
+        s->settings.num_spec_tokens; /* the workers' own: their values are never looked at */
+    for (uint32_t i = 0; i < s->settings.num_spec_tokens; i++)
         qr_sched_drafts_of(s, quire_req_index(b->reqs[place]))[i] = -1;
 }
 
@@ -53,7 +53,7 @@ static inline void count_request(quire_sched *s, uint32_t place)
 
 int qr_sched_schedule(quire_sched *s, const quire_step **step)
 {
-    if (s->flight.num_batches == s->rules.max_batches)
+    if (s->flight.num_batches == s->settings.max_batches)
         return QUIRE_FULL;
     uint64_t began_ns = qr_sched_begins(s);
     qr_cache_begin_step(s->cache);
@@ -62,7 +62,7 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     if (s->ahead.max > 0)
         qr_lookahead_turn(s);
     qr_step_begin(s);
-    if (s->rules.uses_pressure)
+    if (s->settings.uses_pressure)
         qr_sched_relieve(s);
     qr_sched_run_running(s);
     if (s->builder.num_preempted == 0 && s->pause == QUIRE_UNPAUSED)

@@ -44,8 +44,8 @@ void qr_step_begin(quire_sched *s)
     b->num_resumed = 0;
     b->num_prefill_tokens = 0;
     b->num_draft_tokens = 0;
-    b->budget = s->pause == QUIRE_PAUSED_ALL ? 0 : s->rules.max_scheduled;
-    b->encoder_budget = s->rules.encoder_budget;
+    b->budget = s->pause == QUIRE_PAUSED_ALL ? 0 : s->settings.max_scheduled;
+    b->encoder_budget = s->settings.encoder_budget;
     s->builder.num_preempted = 0;
     s->prefix.num_overtaking = 0;
     if (s->swap.num_slots > 0)
@@ -112,13 +112,13 @@ qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint3
         .num_computed_tokens = computed,
         .num_new_tokens = num_new,
         .budget = s->builder.encoder_budget,
-        .shift = s->rules.use_eagle,
-        .disable_chunked = s->rules.disable_chunked_mm,
+        .shift = s->settings.use_eagle,
+        .disable_chunked = s->settings.disable_chunked_mm,
         .req = qr_sched_req_of(s, (uint32_t)(r - s->table.requests)),
         .connector = s->partners.has_encoder_connector ? &s->partners.encoder_connector : NULL};
     qr_encoder_plan plan = qr_encoder_schedule(&s->encoder, &ask, s->builder.encoder_planned);
-    if (s->builder.num_encoder_found > 0 && s->rules.can_unschedule &&
-        (s->rules.quirks & QR_QUIRK(UNENCODED_STAYS)) == 0)
+    if (s->builder.num_encoder_found > 0 && s->settings.can_unschedule &&
+        (s->settings.quirks & QR_QUIRK(UNENCODED_STAYS)) == 0)
         wait_for_encoding(s, &ask, &plan);
     return plan;
 }
@@ -152,7 +152,7 @@ void qr_step_add_encoder(quire_sched *s, qr_request *r, const qr_encoder_plan *p
 void qr_step_add_lora(quire_sched *s, uint32_t lora_id)
 {
     qr_step_builder *b = &s->builder;
-    if (lora_id > 0 && !qr_step_has_lora(s, lora_id) && b->num_loras < s->rules.max_loras)
+    if (lora_id > 0 && !qr_step_has_lora(s, lora_id) && b->num_loras < s->settings.max_loras)
         b->lora_ids[b->num_loras++] = lora_id;
 }
 
@@ -320,7 +320,7 @@ const quire_step *qr_step_end(quire_sched *s)
     out->num_swap_in = s->swap.in.count;
     out->swap_in_blocks = s->swap.in.blocks;
     out->swap_in_slots = s->swap.in.slots;
-    if (s->rules.zeroes_blocks)
+    if (s->settings.zeroes_blocks)
         out->blocks_to_zero = qr_cache_take_fresh(s->cache);
     if (QR_UNLIKELY(s->cache->num_copies > 0))
         list_copies(s);

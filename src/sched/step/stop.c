@@ -49,7 +49,7 @@ static QR_NOINLINE uint8_t check_more_rules(const quire_sched *s, qr_request *r,
 {
     const qr_stop_rules *rules = &r->stops;
     if (qr_request_num_outputs(r) < rules->min_tokens) {
-        bool hides = (s->rules.quirks & QR_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
+        bool hides = (s->settings.quirks & QR_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
         return is_at_end && !hides ? QUIRE_REQ_FINISHED_LENGTH : 0;
     }
     if (r->has_eos && last == r->eos_token_id)
@@ -70,7 +70,7 @@ static QR_NOINLINE uint8_t check_more_rules(const quire_sched *s, qr_request *r,
 bool qr_sched_check_stop(const quire_sched *s, qr_request *r, quire_token last)
 {
     bool is_at_end =
-        r->kv.num_tokens >= s->rules.max_model_len || qr_request_num_outputs(r) >= r->max_tokens;
+        r->kv.num_tokens >= s->settings.max_model_len || qr_request_num_outputs(r) >= r->max_tokens;
     uint8_t status = 0;
     if (QR_UNLIKELY(r->has_more_stops))
         status = check_more_rules(s, r, last, is_at_end);

@@ -40,7 +40,7 @@ static quire_finish_reason reason_of(uint8_t status)
 
 static void count_drafts(quire_sched *s, const quire_model_output *output, const qr_arrival *a)
 {
-    if (!s->rules.counts_stats)
+    if (!s->settings.counts_stats)
         return;
     uint32_t accepted = a->num_tokens - 1;
     uint32_t invalid =
@@ -67,7 +67,7 @@ static void take_back_rejected(const quire_sched *s, qr_request *r, const qr_arr
     int64_t rejected = (int64_t)a->num_drafts + 1 - a->num_tokens;
     if (r->kv.num_computed_tokens > 0)
         r->kv.num_computed_tokens =
-            less_rejected(r->kv.num_computed_tokens, rejected, s->rules.max_model_len);
+            less_rejected(r->kv.num_computed_tokens, rejected, s->settings.max_model_len);
     if (r->num_placeholders > 0)
         r->num_placeholders = less_rejected(r->num_placeholders, rejected, QR_MAX_TOKENS);
 }
@@ -79,7 +79,7 @@ static void append_tokens(quire_sched *s, qr_arrival *a)
     qr_request *r = &s->table.requests[a->index];
     for (uint32_t i = 0; i < a->num_tokens && !a->stopped; i++) {
         if (r->kv.num_tokens ==
-            s->rules.max_model_len) { /* MIN_TOKENS_HIDES_LENGTH, and no place left */
+            s->settings.max_model_len) { /* MIN_TOKENS_HIDES_LENGTH, and no place left */
             a->num_tokens = i;
             return;
         }
@@ -106,7 +106,7 @@ static inline void settle_tokens(quire_sched *s, uint32_t index, uint32_t n, boo
 static void take_tokens(quire_sched *s, qr_arrival *a)
 {
     qr_request *r = &s->table.requests[a->index];
-    if (!s->rules.is_async) {
+    if (!s->settings.is_async) {
         append_tokens(s, a);
         return;
     }
@@ -217,8 +217,8 @@ static uint32_t num_sampled(const qr_batch *batch, const quire_model_output *out
 /* How many tokens a request's row may have. vLLM takes any number; its stats only what could be. */
 static uint32_t most_sampled(const quire_sched *s, const qr_batch *batch, uint32_t i)
 {
-    if ((s->rules.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0)
-        return batch->num_drafts[i] == 0 ? UINT32_MAX : s->rules.num_spec_tokens + 1;
+    if ((s->settings.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0)
+        return batch->num_drafts[i] == 0 ? UINT32_MAX : s->settings.num_spec_tokens + 1;
     return batch->is_past_prompt[i] ? batch->num_drafts[i] + 1 : 0;
 }
 
@@ -226,7 +226,7 @@ static int check_output(const quire_sched *s, const qr_batch *batch,
                         const quire_model_output *output)
 {
     uint32_t stride = output->stride == 0 ? 1 : output->stride;
-    uint64_t room = (uint64_t)s->rules.max_num_seqs * (s->rules.num_spec_tokens + 1);
+    uint64_t room = (uint64_t)s->settings.max_num_seqs * (s->settings.num_spec_tokens + 1);
     for (uint32_t i = 0; output->num_sampled != NULL && i < batch->num_reqs; i++) {
         uint32_t n = output->num_sampled[i];
         if (n > most_sampled(s, batch, i) || n > stride || n > room)
@@ -268,11 +268,11 @@ static inline bool take_plain(quire_sched *s, const qr_batch *batch,
         return false;
     quire_token token = output->sampled[(size_t)i * (output->stride == 0 ? 1 : output->stride)];
     uint32_t num_tokens = r->kv.num_tokens + 1;
-    if ((r->has_eos && token == r->eos_token_id) || num_tokens >= s->rules.max_model_len ||
+    if ((r->has_eos && token == r->eos_token_id) || num_tokens >= s->settings.max_model_len ||
         num_tokens - r->num_prompt_tokens >= r->max_tokens)
         return false;
     qr_sched_append(s, index, token);
-    if (s->rules.is_async)
+    if (s->settings.is_async)
         settle_tokens(s, index, 1, true);
     *tokens = token;
     quire_output *out = &s->results.outputs[s->results.result.num_outputs++];
@@ -293,7 +293,7 @@ static void drop_placeholders(quire_sched *s, const qr_batch *batch, uint32_t i,
 {
     qr_request *r = &s->table.requests[index];
     uint32_t n = batch->is_past_prompt[i] ? 1 + batch->num_drafts[i] : 0;
-    if ((s->rules.quirks & QR_QUIRK(FAILED_BLOCKS_STAY)) == 0)
+    if ((s->settings.quirks & QR_QUIRK(FAILED_BLOCKS_STAY)) == 0)
         r->num_placeholders -= n < r->num_placeholders ? n : r->num_placeholders;
 }
 
@@ -365,9 +365,9 @@ static void write_stats(quire_sched *s)
     result->finished = s->ended.client_finished;
     result->finished_clients = s->ended.client_of_finished;
     s->ended.num_client_finished = 0;
-    if (!s->rules.counts_stats)
+    if (!s->settings.counts_stats)
         return;
-    result->stats = s->rules.log_stats ? &s->results.stats : NULL;
+    result->stats = s->settings.log_stats ? &s->results.stats : NULL;
     quire_sched_stats *stats = &s->results.stats;
     stats->num_running = s->queues.num_running;
     stats->num_waiting = s->queues.waiting.count;
@@ -398,7 +398,7 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
             s->results.outgrown[s->results.result.num_outputs];
     uint32_t num_outgrown = s->results.num_outgrown;
     s->results.num_outgrown = 0;
-    for (uint32_t i = 0; i < s->rules.num_spec_tokens; i++)
+    for (uint32_t i = 0; i < s->settings.num_spec_tokens; i++)
         s->results.accepted_per_pos[i] = 0;
     qr_failed_reqs failed = {0};
     if (output->num_invalid_blocks > 0)
@@ -410,7 +410,7 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
         qr_deadlock_end(s);
     if (s->results.num_stopped > 0)
         compact_running(s);
-    if (s->rules.fails_on_load_error)
+    if (s->settings.fails_on_load_error)
         end_failed(s, &failed);
     if (s->partners.has_connector && s->partners.connector.update_output != NULL)
         s->partners.connector.update_output(s->partners.connector.user);
@@ -427,7 +427,7 @@ int qr_sched_update_drafts(quire_sched *s, const quire_req *reqs, uint32_t n,
                            const quire_token *drafts, uint32_t stride, const uint32_t *num_drafts)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (num_drafts[i] > s->rules.num_spec_tokens || num_drafts[i] > stride)
+        if (num_drafts[i] > s->settings.num_spec_tokens || num_drafts[i] > stride)
             return QUIRE_E_RANGE;
     const quire_grammar *g = &s->partners.grammar;
     for (uint32_t i = 0; i < n; i++) {
@@ -436,7 +436,7 @@ int qr_sched_update_drafts(quire_sched *s, const quire_req *reqs, uint32_t n,
             continue;
         qr_request *r = &s->table.requests[index];
         r->num_drafts = 0;
-        bool takes_any = (s->rules.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0;
+        bool takes_any = (s->settings.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0;
         if (r->is_prefill_chunk || (r->status != QUIRE_REQ_RUNNING && !takes_any))
             continue;
         const quire_token *from = drafts + (size_t)i * stride;

@@ -1,13 +1,13 @@
-/* sched/rules.h - what a scheduler was created with: limits, choices and callbacks. */
-#ifndef QR_SCHED_RULES_H
-#define QR_SCHED_RULES_H
+/* sched/settings.h - what a scheduler was created with: limits, choices and callbacks. */
+#ifndef QR_SCHED_SETTINGS_H
+#define QR_SCHED_SETTINGS_H
 
 #include "base/quirks.h"
 
 #include <quire/sched.h>
 
 /* Written once, when the scheduler is created. */
-typedef struct qr_rules {
+typedef struct qr_settings {
     quire_policy policy;
     uint32_t max_num_seqs;
     uint32_t max_scheduled;
@@ -42,7 +42,7 @@ typedef struct qr_rules {
     quire_victim victim; /* as resolved: LIFO, PRIORITY or LRU */
     uint32_t (*choose_victim)(void *user, const quire_req *candidates, uint32_t num);
     void *victim_user;
-} qr_rules;
+} qr_settings;
 
 /* The callbacks, and whether one of them runs now. */
 typedef struct qr_partners {
