@@ -203,7 +203,12 @@ typedef struct qr_field_limits {
     NUMBER(use_pressure, QUIRE_DEFAULT, QUIRE_OFF)                                                 \
     NUMBER(victim, QUIRE_VICTIM_DEFAULT, QUIRE_VICTIM_LRU)                                         \
     ANY(choose_victim)                                                                             \
-    ANY(victim_user)
+    ANY(victim_user)                                                                               \
+    NUMBER(max_num_active_seqs, 0, 1u << 24)                                                       \
+    NUMBER(long_prefill_token_threshold_adaptive, QUIRE_DEFAULT, QUIRE_OFF)                        \
+    NUMBER(num_draft_slots, 0, 1024)                                                               \
+    NUMBER(num_prefill_lookahead_tokens, 0, 1024)                                                  \
+    NUMBER(is_pooling_model, QUIRE_DEFAULT, QUIRE_OFF)
 
 #define QR_FIELDS_quire_mm_input(NUMBER, REAL, FLAG, ANY)                                          \
     ANY(feature)                                                                                   \

@@ -4,7 +4,20 @@
 static const qr_rules RULES[] = {
     [QUIRE_PROFILE_DEFAULT] = {0},
     [QUIRE_PROFILE_VLLM_0_20] = {0},
-    [QUIRE_PROFILE_VLLM_0_32] = {.reuses_empty_first = true},
+    [QUIRE_PROFILE_VLLM_0_32] = {.reuses_empty_first = true,
+                                 .holders_first = true,
+                                 .delivers_stale = true,
+                                 .counts_in_flight = true,
+                                 .threshold_for_many = true,
+                                 .stops_below_min = true,
+                                 .lookahead_at_admission = true,
+                                 .pads_drafts = true,
+                                 .input_sets_max_tokens = true,
+                                 .skips_connector_too = true,
+                                 .lists_reset = true,
+                                 .has_no_cascade = true,
+                                 .cuts_sent_blocks = true,
+                                 .grammar_decides = true},
 };
 
 const qr_rules *qr_rules_of(quire_profile profile)

@@ -9,6 +9,35 @@
 typedef struct qr_rules {
     /* A freed block without a key goes to the head of the free queue (vLLM #42656). */
     bool reuses_empty_first;
+    /* Waiting requests that hold blocks have a queue of their own, which is served first; a request
+     * that is skipped keeps its place in its queue (vLLM #58947). A session that waits for input
+     * takes a place of max_num_seqs (#46974). */
+    bool holders_first;
+    /* Outputs of steps that were in flight when a request was preempted are still delivered, and
+     * the request is admitted again behind them; a reset drops them (vLLM #48245). */
+    bool delivers_stale;
+    /* Tokens of steps in flight may still be read: windows keep their blocks (vLLM #47728). */
+    bool counts_in_flight;
+    /* long_prefill_token_threshold is for engines with more than one request (vLLM #57951). */
+    bool threshold_for_many;
+    /* EOS, stop tokens and the length end a request below min_tokens too (vLLM #51299). */
+    bool stops_below_min;
+    /* Blocks for drafts are allocated at admission (vLLM #43733). */
+    bool lookahead_at_admission;
+    /* A request that is admitted for one token gets drafts (vLLM #45237). */
+    bool pads_drafts;
+    /* A session's input brings its max_tokens, and the computed frontier ends its turn (#58259). */
+    bool input_sets_max_tokens;
+    /* A connector is not used for a request that does not read the prefix cache. */
+    bool skips_connector_too;
+    /* Requests that a reset preempted are listed in the next step (vLLM #42117). */
+    bool lists_reset;
+    /* Cascade attention is gone: no common prefix is counted. */
+    bool has_no_cascade;
+    /* A connector gets the blocks of computed tokens alone (vLLM #46694). */
+    bool cuts_sent_blocks;
+    /* The grammar decides by itself whether tokens are its own. */
+    bool grammar_decides;
 } qr_rules;
 
 const qr_rules *qr_rules_of(quire_profile profile);

@@ -223,7 +223,7 @@ static void carve_requests(quire_sched *s, qr_arena *arena, const quire_sched_co
 {
     uint32_t n = c->max_requests;
     TAKE(s->table.requests, n);
-    TAKE(s->table.waiters, (size_t)n + 3);
+    TAKE(s->table.waiters, (size_t)n + 4);
     TAKE(s->table.by_age, (size_t)n + 1);
     s->table.blobs = qr_arena_take(arena, n, c->max_request_bytes);
     TAKE(s->table.drafts, (size_t)n * c->num_spec_tokens);
@@ -233,6 +233,7 @@ static void carve_requests(quire_sched *s, qr_arena *arena, const quire_sched_co
     TAKE(s->queues.waiting.heap, n);
     TAKE(s->queues.skipped.heap, n);
     TAKE(s->queues.step_skipped.heap, n);
+    TAKE(s->queues.step_waiting.heap, n);
     TAKE(s->sessions.inputs, n);
     TAKE(s->ended.finished, 2 * (size_t)n);
     TAKE(s->ended.client_finished, 2 * (size_t)n);
@@ -401,6 +402,16 @@ static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
     s->settings.max_batches = c->max_batches;
     s->settings.max_finished = 2 * c->max_requests;
     s->settings.quirks = qr_quirks(c->profile);
+    s->settings.rules = *qr_rules_of(c->profile);
+    s->settings.max_active = c->max_num_active_seqs > 0 ? c->max_num_active_seqs : c->max_num_seqs;
+    s->settings.draft_slots = c->num_draft_slots;
+    s->settings.max_input = c->max_num_batched_tokens;
+    s->settings.max_batched = c->num_draft_slots > 0 ? c->max_num_batched_tokens : UINT32_MAX;
+    s->settings.prefill_lookahead = c->num_prefill_lookahead_tokens > 0
+                                        ? c->num_prefill_lookahead_tokens
+                                        : c->cache->use_eagle == QUIRE_ON;
+    s->settings.num_sampled = c->is_pooling_model == QUIRE_ON ? 0 : 1;
+    s->settings.adaptive_threshold = c->long_prefill_token_threshold_adaptive == QUIRE_ON;
     s->settings.chunked_prefill = c->enable_chunked_prefill == QUIRE_ON;
     s->settings.reserve_full_sequence = c->reserve_full_sequence == QUIRE_ON;
     s->settings.is_async = c->async_scheduling == QUIRE_ON;
@@ -476,6 +487,8 @@ static void init_slots(quire_sched *s)
                     s->settings.policy);
     qr_waiting_init(&s->queues.step_skipped, s->table.waiters, s->queues.step_skipped.heap, n + 2,
                     3, s->settings.policy);
+    qr_waiting_init(&s->queues.step_waiting, s->table.waiters, s->queues.step_waiting.heap, n + 3,
+                    4, s->settings.policy);
 }
 
 int qr_sched_init(quire_sched *s, const quire_sched_config *c)

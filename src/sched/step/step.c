@@ -23,6 +23,20 @@ static void begin_out(quire_step *out, uint64_t step)
     out->num_copies = 0;
 }
 
+/* A long prefill alone keeps nobody from running. With adaptive_threshold a request gets its share
+ * of the step's tokens at least. */
+static uint32_t choose_threshold(const quire_sched *s)
+{
+    uint32_t num = s->queues.num_running + s->queues.waiting.count + s->queues.skipped.count;
+    uint32_t threshold = s->settings.long_prefill_threshold;
+    if (!s->settings.rules.threshold_for_many || threshold == 0)
+        return threshold;
+    if (num <= 1)
+        return 0;
+    uint32_t share = s->settings.max_input / num;
+    return s->settings.adaptive_threshold && share > threshold ? share : threshold;
+}
+
 void qr_step_begin(quire_sched *s)
 {
     qr_step_builder *b = &s->builder;
@@ -45,6 +59,10 @@ void qr_step_begin(quire_sched *s)
     b->num_prefill_tokens = 0;
     b->num_draft_tokens = 0;
     b->budget = s->pause == QUIRE_PAUSED_ALL ? 0 : s->settings.max_scheduled;
+    b->input_budget = s->settings.max_batched;
+    b->threshold = choose_threshold(s);
+    b->num_ran = 0;
+    b->has_prefill = false;
     b->encoder_budget = s->settings.encoder_budget;
     s->builder.num_preempted = 0;
     s->prefix.num_overtaking = 0;
@@ -112,7 +130,7 @@ qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint3
         .num_computed_tokens = computed,
         .num_new_tokens = num_new,
         .budget = s->builder.encoder_budget,
-        .shift = s->settings.use_eagle,
+        .shift = s->settings.prefill_lookahead,
         .disable_chunked = s->settings.disable_chunked_mm,
         .req = qr_sched_req_of(s, (uint32_t)(r - s->table.requests)),
         .connector = s->partners.has_encoder_connector ? &s->partners.encoder_connector : NULL};
@@ -183,6 +201,7 @@ void qr_step_remove(quire_sched *s, uint32_t place)
     qr_step_builder *b = &s->builder;
     uint32_t count = b->out.num_reqs--;
     b->budget += b->num_tokens[place];
+    b->input_budget += b->num_tokens[place] + s->settings.draft_slots;
     b->out.total_tokens -= b->num_tokens[place];
     close_gap(b->reqs, sizeof *b->reqs, place, count);
     close_gap(b->kinds, sizeof *b->kinds, place, count);
@@ -232,7 +251,7 @@ static void common_prefix(quire_sched *s)
         first_row = qr_cache_row_of(s->cache, s->table.requests[s->queues.running[0]].kv.seq);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         b->common_prefix[g] = 0;
-    if (first_row != QR_NIL)
+    if (first_row != QR_NIL && !s->settings.rules.has_no_cascade)
         qr_cache_count_common(s->cache, first_row, b->common_prefix);
 }
 
