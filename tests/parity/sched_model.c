@@ -163,7 +163,7 @@ static quire_hash_algo read_config(sched_model *m)
     config.max_requests = config.max_loading = MAX_LIVE;
     config.max_text_tokens = MAX_TEXT_TOKENS;
     config.max_request_bytes = MAX_REQUEST_BYTES;
-    config.profile = QUIRE_PROFILE_VLLM_0_20;
+    config.profile = r->profile;
     m->config = config;
     sched_set_callbacks(m, has_connector);
     return algo;
@@ -187,7 +187,7 @@ void sched_model_start(sched_model *m)
     quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
     hasher.algo = algo;
     hasher.block_size = m->config.cache->hash_block_size;
-    hasher.profile = QUIRE_PROFILE_VLLM_0_20;
+    hasher.profile = m->r.profile;
     hasher.seed = (quire_bytes){"0", 1};
     sched_expect_ok(m, "status of the hasher's create",
                     quire_hasher_create(&hasher, NULL, &m->hasher));

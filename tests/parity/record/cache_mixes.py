@@ -14,8 +14,11 @@ from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.kv_cache_interface import (ChunkedLocalAttentionSpec, CrossAttentionSpec,
                                         FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec,
                                         MambaSpec, MLAAttentionSpec, SinkFullAttentionSpec,
-                                        SlidingWindowMLASpec, SlidingWindowSpec,
-                                        TQFullAttentionSpec)
+                                        SlidingWindowMLASpec, SlidingWindowSpec)
+try:
+    from vllm.v1.kv_cache_interface import TQFullAttentionSpec
+except ImportError:
+    TQFullAttentionSpec = None
 
 MODES = ["none", "all", "align"]
 DTYPE = torch.float32

@@ -11,7 +11,7 @@ os.environ["PYTHONHASHSEED"] = "0"  # the seed of the first block's parent
 
 import torch
 from cache_case import Ended
-from sched_case import SchedCase
+from sched_case import SchedCase, skipped_of
 from sched_mixes import ALGORITHMS, MIXES, Setup
 from sched_world import (DRAFT, EMBED, PROMPT, SAMPLED, Grammar, Params, dotted, draw, name_of,
                          number_of)
@@ -227,7 +227,7 @@ class Engine:
     # -- what comes from outside
 
     def num_waiting(self):
-        return len(self.scheduler.waiting) + len(self.scheduler.skipped_waiting)
+        return len(self.scheduler.waiting) + len(skipped_of(self.scheduler))
 
     def arrive(self):
         while (self.case.num_requests < MAX_REQUESTS and self.num_waiting() < MAX_WAITING
@@ -310,7 +310,7 @@ class Engine:
     def give_up(self):
         """What cannot be scheduled would wait for ever, and so would all behind it."""
         self.idle_steps = 0
-        waiting = [r.request_id for r in (*self.scheduler.skipped_waiting, *self.scheduler.waiting)]
+        waiting = [r.request_id for r in (*skipped_of(self.scheduler), *self.scheduler.waiting)]
         if waiting:
             self.case.finish([self.rng.choice(waiting[:2])], RequestStatus.FINISHED_ABORTED)
 

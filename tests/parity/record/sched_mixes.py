@@ -6,6 +6,7 @@ import math
 from types import SimpleNamespace
 
 from cache_mixes import Draw, Group
+from release import IS_0_20
 from sched_world import OrderedSet
 
 from vllm.config.kv_events import KVEventsConfig
@@ -135,6 +136,11 @@ MIXES = {
 class Setup:
     """One configuration of a mix, drawn."""
 
+    # 0.32 alone
+    draft_slots = max_active = prefill_lookahead = 0
+    adaptive = pooling_model = False
+    watermark = 0.0
+
     def __init__(self, name, seed, rng):
         self.name, self.seed, self.rng, self.given = name, seed, rng, MIXES[name]
         self.draw = Draw(rng)
@@ -173,6 +179,8 @@ class Setup:
         self.dcp = self.pcp = 1
         if self.given.get("parallel"):
             self.dcp, self.pcp = rng.choice([(2, 1), (1, 2), (2, 2)])
+            if not IS_0_20:  # where PCP scales no block
+                self.dcp, self.pcp = 2, 1
         parts = [g.block_size for g in self.groups]
         self.hash_block_size = math.gcd(*parts) * self.dcp * self.pcp
         self.block_size = math.lcm(*parts) * self.dcp * self.pcp
@@ -300,11 +308,40 @@ class Setup:
             kv_transfer_config=None, ec_transfer_config=None,
             speculative_config=spec if self.num_spec else None)
 
+    def new_vllm_config(self):
+        """What 0.32 reads besides."""
+        config = self.vllm_config()
+        scheduler = config.scheduler_config
+        scheduler.max_num_active_seqs = self.max_active or None
+        scheduler.long_prefill_token_threshold_adaptive = self.adaptive
+        scheduler.watermark = self.watermark
+        config.cache_config.enable_mamba_shared_prefix_checkpoint = False
+        config.observability_config.per_request_spec_decode_metrics = "none"
+        config.observability_config.enable_logging_iteration_details = False
+        model = config.model_config
+        model.uses_mrope = model.is_diffusion = model.supports_multimodal_inputs = False
+        model.runner_type = "pooling" if self.pooling_model else "generate"
+        model.return_sampling_mask = False
+        if config.speculative_config is not None:
+            config.speculative_config.num_speculative_tokens_per_batch_size = None
+            config.speculative_config.use_eagle_block_drop = lambda: self.eagle
+            config.speculative_config.max_num_new_slots_for_drafting = self.draft_slots
+        config.is_mm_encoder_only = False
+        config.ec_manager_config = SimpleNamespace(get_encoder_cache_manager_obj=lambda: None)
+        config.aux_output_config = SimpleNamespace(enabled=False)
+        config.num_speculative_tokens = self.num_spec
+        config.num_lookahead_tokens = self.lookahead
+        config.num_prefill_lookahead_tokens = self.prefill_lookahead or int(self.eagle)
+        config.max_concurrent_batches = self.depth
+        config.max_in_flight_tokens = self.depth * self.batched
+        config.use_v2_model_runner = False
+        return config
+
     def make(self, grammars):
         groups = [KVCacheGroupSpec([f"layer{i}"], g.spec(), g.is_eagle)
                   for i, g in enumerate(self.groups)]
         made = (AsyncScheduler if self.is_async else Scheduler)(
-            self.vllm_config(), KVCacheConfig(self.num_blocks, [], groups), grammars,
+            self.vllm_config() if IS_0_20 else self.new_vllm_config(), KVCacheConfig(self.num_blocks, [], groups), grammars,
             self.block_size, self.hash_block_size,
             SimpleNamespace(supports_multimodal_inputs=lambda _config: False),
             self.finished_sets, self.log_stats)
