@@ -5,7 +5,7 @@
 
 KIND is hash, queue, map, pool, table, cache, plan, sched, slots or offload. R runs with seeds N, N+1,
 ... are recorded into one file, each until it has M checks (cache: about M; sched and offload: about
-M steps). Needs vLLM 0.20.0; QUIRE_VLLM_PLATFORM names the file to run first.
+M steps). Needs vLLM 0.20.0 (hash: or 0.32.0); QUIRE_VLLM_PLATFORM names the file to run first.
 """
 import argparse
 import importlib
