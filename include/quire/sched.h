@@ -328,6 +328,7 @@ typedef struct quire_request_params {
      * NULL: its tokens are then zeros. Not for sessions. */
     const void *prompt_embeds;
     size_t prompt_embed_bytes;
+    quire_bytes lora_path; /* of the adapter; hashed in QUIRE_PROFILE_VLLM_0_32 alone */
 } quire_request_params;
 
 #define QUIRE_REQUEST_PARAMS_INIT QUIRE_SIZED_INIT(quire_request_params)

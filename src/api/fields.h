@@ -90,7 +90,7 @@ typedef struct qr_field_limits {
     NUMBER(length, 0, limits->longest_feature)
 
 #define QR_FIELDS_quire_extra_key(NUMBER, REAL, FLAG, ANY)                                         \
-    NUMBER(kind, QUIRE_KEY_LORA_NAME, QUIRE_KEY_PROMPT_EMBEDS)                                     \
+    NUMBER(kind, QUIRE_KEY_LORA_NAME, QUIRE_KEY_LORA_PATH)                                         \
     ANY(value)                                                                                     \
     ANY(offset)
 
@@ -245,7 +245,8 @@ typedef struct qr_field_limits {
     ANY(hashes)                                                                                    \
     NUMBER(num_hashes, 0, limits->max_hashes)                                                      \
     ANY(prompt_embeds)                                                                             \
-    NUMBER(prompt_embed_bytes, 0, UINT32_MAX)
+    NUMBER(prompt_embed_bytes, 0, UINT32_MAX)                                                      \
+    NUMBER(lora_path.len, 0, 1u << 20)
 
 /* What each element of its arrays may be depends on the step: sched/step/update.c. */
 #define QR_FIELDS_quire_model_output(NUMBER, REAL, FLAG, ANY)                                      \

@@ -118,6 +118,7 @@ int quire_sched_fork(quire_sched *sched, quire_req parent, const quire_request_p
     own.num_prompt_tokens = 1; /* what it is in a fork depends on the parent */
     own.prompt = NULL;
     own.lora_name.len = 0;
+    own.lora_path.len = 0;
     own.cache_salt.len = 0;
     own.num_mm_inputs = 0;
     own.prompt_embed_bytes = 0;
@@ -269,6 +270,7 @@ int quire_sched_get_params(const quire_sched *sched, quire_req req, quire_reques
                                 .arrival_time = w->arrival_time,
                                 .client_index = r->client_index,
                                 .lora_name = r->extra.lora_name,
+                                .lora_path = r->extra.lora_path,
                                 .lora_id = r->lora_id,
                                 .cache_salt = r->extra.cache_salt,
                                 .num_mm_inputs = r->num_features,

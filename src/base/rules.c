@@ -17,7 +17,10 @@ static const qr_rules RULES[] = {
                                  .lists_reset = true,
                                  .has_no_cascade = true,
                                  .cuts_sent_blocks = true,
-                                 .grammar_decides = true},
+                                 .grammar_decides = true,
+                                 .tags_extra_keys = true,
+                                 .hashes_default_seed = true,
+                                 .bisects_features = true},
 };
 
 const qr_rules *qr_rules_of(quire_profile profile)

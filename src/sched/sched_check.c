@@ -1,10 +1,14 @@
 /* sched/sched_check.c - the walker: does everything that request.h and sched.h say still hold? */
 #include "sched/sched.h"
 
+/* With holders_first a request may have found its queue before it got or lost its blocks. */
 static bool is_queue_right(const quire_sched *s, uint32_t index)
 {
     const qr_request *r = &s->table.requests[index];
     uint32_t queue = s->table.waiters[index].queue;
+    if (s->settings.rules.holders_first && r->status != QUIRE_REQ_RUNNING &&
+        !qr_request_is_finished(r))
+        return queue == s->queues.waiting.number || queue == s->queues.skipped.number;
     switch (r->status) {
     case QUIRE_REQ_WAITING:
     case QUIRE_REQ_PREEMPTED:
@@ -51,7 +55,7 @@ static bool taker_is_right(const quire_sched *s, const qr_batch *batch, uint32_t
     const qr_request *r = index == QR_NIL ? NULL : &s->table.requests[index];
     uint64_t late = QR_QUIRK(STALE_OUTPUTS) | QR_QUIRK(SESSION_KEEPS_AHEAD);
     if (r == NULL || qr_request_is_finished(r) || batch->step < r->first_valid_step ||
-        (s->settings.quirks & late) != 0)
+        (s->settings.quirks & late) != 0 || s->settings.rules.delivers_stale)
         return true;
     return r->status == QUIRE_REQ_RUNNING && batch->num_preemptions[i] == r->num_preemptions;
 }
@@ -105,7 +109,9 @@ static bool tokens_are_right(const quire_sched *s, const qr_request *r)
     if (!s->settings.is_async && r->num_placeholders != 0)
         return false;
     bool is_special = r->use_grammar || r->is_pooling || r->num_features > 0 || r->discards_async ||
-                      r->first_valid_step > 0;
+                      r->first_valid_step > 0 || r->num_stale > 0;
+    if (r->num_stale > r->num_in_flight)
+        return false;
     if (r->num_prompt_tokens == 0 || (r->is_plain && is_special))
         return false;
     if (r->status == QUIRE_REQ_RUNNING &&

@@ -295,6 +295,7 @@ static void image_extra(qr_image *image, quire_sched *s, uint32_t index)
     for (uint32_t i = 0; i < r->num_features && !image->is_bad; i++)
         qr_image_hold(image, &s->encoder, r->features, i);
     image_name(image, s, index, &r->extra.lora_name);
+    image_name(image, s, index, &r->extra.lora_path);
     image_name(image, s, index, &r->extra.cache_salt);
     image_name(image, s, index, &r->embeds_tail);
     qr_image_require(image, r->embeds_tail.len == 0 || r->embeds_tail.len == QR_SHA256_BYTES);

@@ -82,6 +82,7 @@ static int fill_child(quire_sched *s, uint32_t index, const qr_request *parent,
     r->is_plain = !r->use_grammar && parent->num_features == 0;
     bool fits = qr_request_copy_stops(s, index, p, &stops) && copy_features(s, index, parent) &&
                 qr_request_copy_bytes(s, index, parent->extra.lora_name, &r->extra.lora_name) &&
+                qr_request_copy_bytes(s, index, parent->extra.lora_path, &r->extra.lora_path) &&
                 qr_request_copy_bytes(s, index, parent->extra.cache_salt, &r->extra.cache_salt) &&
                 qr_request_copy_bytes(s, index, parent->embeds_tail, &r->embeds_tail);
     if (!fits)

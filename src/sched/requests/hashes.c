@@ -7,7 +7,6 @@
  * extra keys. Rows are not kept, but the digest of the last ones is, for the block that the output
  * fills up; blocks behind it have no rows, and the digest of nothing.
  */
-#include "hash/extra.h"
 #include "sched/sched.h"
 
 /* Makes the scratch chain end where the request's hashes end. */
@@ -38,7 +37,7 @@ static int check_extra_keys(quire_sched *s, const quire_extra_keys *extra, uint6
     quire_hasher *hasher = s->hasher;
     quire_extra_keys sizes = *extra;
     sizes.num_prompt_embeds = 0; /* the digest of nothing is as long as any */
-    qr_extra_cursor cursor = qr_extra_begin(&sizes, false);
+    qr_extra_cursor cursor = qr_chain_begin_extra(hasher, &sizes, 0);
     qr_hash_input input = {.parent_len = hasher->digest_bytes,
                            .tokens = s->chain->tail,
                            .num_tokens = hasher->block_size,
@@ -113,8 +112,7 @@ static int hash_embeds_block(quire_sched *s, const qr_request *r, const quire_to
     quire_hasher *hasher = s->hasher;
     uint64_t start = s->chain->num_blocks * s->settings.hash_block_size;
     bool has_rows = start < r->num_prompt_tokens;
-    bool only_last = start > 0 && (hasher->quirks & QR_QUIRK(MM_LAST_FEATURE)) != 0;
-    qr_extra_cursor cursor = qr_extra_begin(&r->extra, only_last);
+    qr_extra_cursor cursor = qr_chain_begin_extra(hasher, &r->extra, start);
     unsigned char of_nothing[QR_SHA256_BYTES];
     qr_hash_input input = {
         .tokens = tokens, .num_tokens = s->settings.hash_block_size, .keys = hasher->keys};

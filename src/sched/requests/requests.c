@@ -142,6 +142,7 @@ int qr_request_check_arrays(const quire_request_params *p)
               (p->stop_token_ids != NULL || p->num_stop_token_ids == 0) &&
               (p->mm_inputs != NULL || p->num_mm_inputs == 0) &&
               (p->lora_name.data != NULL || p->lora_name.len == 0) &&
+              (p->lora_path.data != NULL || p->lora_path.len == 0) &&
               (p->cache_salt.data != NULL || p->cache_salt.len == 0);
     for (uint32_t i = 0; ok && i < p->num_mm_inputs; i++)
         ok = p->mm_inputs[i].feature.identifier.data != NULL &&
@@ -207,6 +208,7 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
     bool fits = qr_request_copy_stops(s, index, p, &stops) &&
                 qr_request_copy_features(s, index, p, 0, &r->features, &mm_features) &&
                 qr_request_copy_bytes(s, index, p->lora_name, &r->extra.lora_name) &&
+                qr_request_copy_bytes(s, index, p->lora_path, &r->extra.lora_path) &&
                 qr_request_copy_bytes(s, index, p->cache_salt, &r->extra.cache_salt) &&
                 copy_embeds(s, index, p, &r->embeds_tail);
     if (!fits)

@@ -227,8 +227,10 @@ static bool feature_keys_fit(const quire_sched *s, const qr_request *r,
 {
     if (s->hasher == NULL || p->num_mm_inputs == 0)
         return true;
-    uint64_t num_keys = 2;
+    bool has_path = s->hasher->tags_extra_keys && r->extra.lora_path.len > 0;
+    uint64_t num_keys = has_path ? 3 : 2;
     uint64_t bytes = r->extra.lora_name.len + r->extra.cache_salt.len;
+    bytes += has_path ? r->extra.lora_path.len : 0;
     for (uint32_t i = 0; i < r->num_features; i++, num_keys++)
         bytes += r->features[i].identifier.len;
     for (uint32_t input = r->first_input; input != QR_NIL; input = s->sessions.inputs[input].next)

@@ -16,6 +16,7 @@ within the operation. So the replayer's callbacks answer the same without knowin
     v3(1.2)    drafts for the grammar                     usual: all  else how many are allowed
 """
 from recorder import MASK64, SplitMix
+from release import IS_0_20
 
 from vllm.distributed.kv_transfer.kv_connector.v1 import SupportsHMA
 from vllm.v1.request import RequestStatus
@@ -193,15 +194,18 @@ class Grammar:
     """The structured-output part of one request: compiled after some questions."""
 
     def __init__(self, manager, request):
-        self.manager, self.request = manager, request
+        self.manager, self.request, self.is_ready = manager, request, False
         self.number = number_of(request.request_id)
 
     @property
     def grammar(self):
         if self.request.status != RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
             return self
+        if self.is_ready:  # 0.32 looks again: was it compiled, or did it fail?
+            return self
         is_ready = self.manager.rng.random() < 0.5
         self.manager.calls.note(f"r{self.number}", int(is_ready), 1)
+        self.is_ready = is_ready and not IS_0_20
         return self if is_ready else None
 
     def accept_tokens(self, _id, tokens):
