@@ -203,6 +203,7 @@ typedef struct quire_allocate_params {
     /* 1: quire_cache_can_allocate answers for all tokens of the request, whatever num_new_tokens
      * is; quire_cache_allocate_slots does not read this field. */
     uint32_t full_sequence_must_fit;
+    uint32_t reserved_blocks; /* free blocks that must be left for others */
 } quire_allocate_params;
 
 #define QUIRE_ALLOCATE_PARAMS_INIT QUIRE_SIZED_INIT(quire_allocate_params)

@@ -149,7 +149,8 @@ typedef struct qr_field_limits {
     NUMBER(num_encoder_tokens, 0, limits->max_encoder_tokens)                                      \
     FLAG(delay_cache_blocks)                                                                       \
     NUMBER(num_uncertain_tokens, 0, UINT32_MAX) /* cut at the computed ones */                     \
-    FLAG(full_sequence_must_fit)
+    FLAG(full_sequence_must_fit)                                                                   \
+    NUMBER(reserved_blocks, 0, UINT32_MAX)
 
 /* ---- scheduler ---- */
 

@@ -15,6 +15,7 @@ static const qr_rules RULES[] = {
                                  .input_sets_max_tokens = true,
                                  .skips_connector_too = true,
                                  .lists_reset = true,
+                                 .reserves_for_prefills = true,
                                  .has_no_cascade = true,
                                  .cuts_sent_blocks = true,
                                  .grammar_decides = true,

@@ -32,6 +32,8 @@ typedef struct qr_rules {
     bool skips_connector_too;
     /* Requests that a reset preempted are listed in the next step (vLLM #42117). */
     bool lists_reset;
+    /* A load leaves the blocks that requests in the middle of their prompts need (vLLM #44560). */
+    bool reserves_for_prefills;
     /* Cascade attention is gone: no common prefix is counted. */
     bool has_no_cascade;
     /* A connector gets the blocks of computed tokens alone (vLLM #46694). */

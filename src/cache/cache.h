@@ -200,6 +200,9 @@ int qr_cache_can_allocate(const quire_cache *cache, const quire_cache_request *r
                           const quire_allocate_params *params);
 int qr_cache_can_fit(const quire_cache *cache, const quire_cache_request *request,
                      const quire_allocate_params *params);
+/* Blocks that the request still needs for all its tokens and num_more others. */
+uint32_t qr_cache_count_remaining(const quire_cache *cache, const quire_cache_request *request,
+                                  uint32_t num_more);
 int qr_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request, uint32_t row,
                           uint32_t num_tokens);
 void qr_cache_remove_skipped(quire_cache *cache, uint32_t row, uint32_t computed);

@@ -50,6 +50,7 @@ static int read_want(const quire_cache *cache, const quire_cache_request *reques
         p->num_uncertain_tokens < total ? (uint32_t)total - p->num_uncertain_tokens : 0;
     want->num_external = p->num_external_computed_tokens;
     want->num_encoder_tokens = p->num_encoder_tokens;
+    want->num_reserved = p->reserved_blocks;
     want->keeps_hits = want->num_external > 0;
     if (!has_hits(cache, p))
         return QUIRE_OK;
@@ -103,7 +104,7 @@ static int64_t watermark_for(const quire_cache *cache, const qr_want *want)
  * counted only when it matters. */
 static int check_space(const quire_cache *cache, const qr_want *want, const qr_need *need)
 {
-    int64_t reserve = watermark_for(cache, want);
+    int64_t reserve = watermark_for(cache, want) + want->num_reserved;
     int64_t most =
         need->predicted + reserve > need->taken ? need->predicted + reserve : need->taken;
     int64_t free_blocks = cache->pool->queue.num_free;
@@ -400,6 +401,20 @@ int qr_cache_can_fit(const quire_cache *cache, const quire_cache_request *reques
         return need.status;
     int64_t reserve = watermark_for(cache, &want);
     return need.predicted + reserve <= cache->pool->queue.num_free ? QUIRE_OK : QUIRE_NO_SPACE;
+}
+
+uint32_t qr_cache_count_remaining(const quire_cache *cache, const quire_cache_request *request,
+                                  uint32_t num_more)
+{
+    qr_want want;
+    int err = read_want(cache, request, &(quire_allocate_params){0}, &want);
+    qr_assert(err == QUIRE_OK);
+    want.for_admission = true;
+    want.num_main =
+        request->num_tokens < cache->max_model_len ? request->num_tokens : cache->max_model_len;
+    want.num_tokens = want.num_main + num_more;
+    qr_need need = total_need(cache, &want);
+    return need.status == QUIRE_OK && need.predicted > 0 ? (uint32_t)need.predicted : 0;
 }
 
 /* ---- the rest -------------------------------------------------------------- */

@@ -68,6 +68,7 @@ typedef struct qr_want {
     uint32_t num_certain;    /* of them, those that will not be taken back */
     uint32_t num_external;
     uint32_t num_encoder_tokens;
+    uint32_t num_reserved;        /* free blocks to leave for others */
     const quire_block_span *hits; /* of all groups, or NULL */
     bool keeps_hits;              /* keep_hits will run: hits or external tokens */
     bool for_admission;           /* asked for a whole sequence */

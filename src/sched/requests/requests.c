@@ -459,6 +459,7 @@ void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)
         s->ended.client_of_finished[s->ended.num_client_finished++] = r->client_index;
     }
     r->awaits_sending = keeps;
+    r->is_prefilling = false;
     r->load = keep_blocks ? QR_LOAD_LEFT : QR_LOAD_OPEN;
     r->load_step = 0;
     if (s->watch.monitor != NULL)

@@ -233,8 +233,27 @@ static qr_verdict refuse_blocks(quire_sched *s, qr_admission *a, int err)
     return QR_HELD_UP;
 }
 
+/* Blocks that a load must leave: for requests in the middle of their prompts, and for the drafts of
+ * its own first step. */
+static uint32_t count_reserved(const quire_sched *s)
+{
+    uint32_t num_spec = s->settings.num_spec_tokens;
+    uint32_t num_more = num_spec > 0 ? 1 + num_spec + s->settings.num_lookahead : 0;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < s->settings.max_requests; i++) {
+        const qr_request *r = &s->table.requests[i];
+        if (r->is_in_use && r->is_prefilling)
+            count += qr_cache_count_remaining(s->cache, &r->kv, num_more);
+    }
+    for (uint32_t g = 0; g < s->cache->num_groups; g++)
+        if (s->cache->groups[g].spec.kind != QUIRE_LAYER_MAMBA)
+            count += qr_ceil_div(num_more, s->cache->groups[g].block_size);
+    return count;
+}
+
 static qr_verdict allocate(quire_sched *s, qr_admission *a)
 {
+    bool had_blocks = a->r->kv.seq != 0;
     qr_request *r = a->r;
     quire_allocate_params p = {.size = sizeof(quire_allocate_params),
                                .num_new_tokens = a->num_new,
@@ -252,6 +271,8 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
                            ? !a->is_async
                            : a->hits == NULL && r->kv.num_computed_tokens > 0;
     p.num_lookahead_tokens = looks_ahead ? s->settings.num_lookahead : 0;
+    if (a->is_async && s->settings.rules.reserves_for_prefills)
+        p.reserved_blocks = count_reserved(s);
     if (a->hits == NULL) {
         qr_sched_show_hashes(s, a->index, a->num_computed + a->num_new);
     }
@@ -269,6 +290,11 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
     }
     a->num_new = p.num_new_tokens;
     s->observer.taker = 0;
+    /* It may have had blocks, without a computed token: then it was looked up again. */
+    bool is_counted = had_blocks && a->hits != NULL && s->settings.rules.delivers_stale &&
+                      s->cache->log_stats && r->kv.skip_reading_prefix == 0;
+    if (err == QUIRE_OK && is_counted && s->cache->enable_caching)
+        qr_cache_count_lookup(s->cache, &r->kv, a->num_local);
     if (err == QUIRE_OK)
         return QR_ADMITTED;
     return refuse_blocks(s, a, err);
@@ -310,6 +336,7 @@ static void enter_running(quire_sched *s, qr_admission *a)
     r->status = QUIRE_REQ_RUNNING;
     qr_deadlock_note_holder(s, r);
     r->kv.num_computed_tokens = a->num_computed;
+    r->is_prefilling |= a->num_computed + a->num_new < r->kv.num_tokens;
     if (s->watch.monitor != NULL)
         qr_metrics_admit(&s->watch.monitor->metrics, a->index);
     qr_sched_make_text_room(s, r);
@@ -409,6 +436,7 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
         qr_swap_in(s, index, a.num_local);
     if (a.is_async) { /* it has its blocks, and waits until they are filled */
         a.r->status = QUIRE_REQ_WAITING_FOR_REMOTE_KVS;
+        a.r->is_prefilling = true;
         qr_deadlock_note_holder(s, a.r);
         a.r->kv.num_computed_tokens = a.num_computed;
         qr_sched_skip(s, index);

@@ -22,6 +22,7 @@ void qr_sched_preempt(quire_sched *s, uint32_t index)
     r->kv.num_computed_tokens = 0;
     r->num_drafts = 0;
     r->load_step = 0;
+    r->is_prefilling = false;
     if (s->settings.rules.delivers_stale) {
         r->drops_stale =
             s->partners.connector.requires_kv_delivery != 0 || (r->drops_stale && r->num_stale > 0);

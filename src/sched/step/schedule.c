@@ -25,6 +25,7 @@ static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32
     batch->num_preemptions[place] = r->num_preemptions;
     if (r->is_prefill_chunk)
         return;
+    r->is_prefilling = false;
     b->out.has_grammar_reqs |= r->use_grammar;
     if (!s->settings.is_async)
         return;
