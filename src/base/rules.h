@@ -34,6 +34,9 @@ typedef struct qr_rules {
     bool lists_reset;
     /* A load leaves the blocks that requests in the middle of their prompts need (vLLM #44560). */
     bool reserves_for_prefills;
+    /* A request uses an item of the encoder cache through each feature that names it, until the last
+     * of these is computed; one size for each identifier (vLLM #45347, #57696, #59942). */
+    bool counts_inputs;
     /* Cascade attention is gone: no common prefix is counted. */
     bool has_no_cascade;
     /* A connector gets the blocks of computed tokens alone (vLLM #46694). */

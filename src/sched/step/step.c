@@ -119,6 +119,13 @@ static void wait_for_encoding(quire_sched *s, const qr_encoder_ask *ask, qr_enco
     }
 }
 
+static void note_other_size(quire_sched *s, uint32_t index)
+{
+    if (!s->table.requests[index].has_other_size)
+        s->results.other_sizes[s->results.num_other_sizes++] = qr_sched_req_of(s, index);
+    s->table.requests[index].has_other_size = true;
+}
+
 qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint32_t computed,
                                       uint32_t num_new)
 {
@@ -131,10 +138,13 @@ qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint3
         .num_new_tokens = num_new,
         .budget = s->builder.encoder_budget,
         .shift = s->settings.prefill_lookahead,
+        .counts_inputs = s->settings.rules.counts_inputs,
         .disable_chunked = s->settings.disable_chunked_mm,
         .req = qr_sched_req_of(s, (uint32_t)(r - s->table.requests)),
         .connector = s->partners.has_encoder_connector ? &s->partners.encoder_connector : NULL};
     qr_encoder_plan plan = qr_encoder_schedule(&s->encoder, &ask, s->builder.encoder_planned);
+    if (plan.has_other_size)
+        note_other_size(s, (uint32_t)(r - s->table.requests));
     if (s->builder.num_encoder_found > 0 && s->settings.can_unschedule &&
         (s->settings.quirks & QR_QUIRK(UNENCODED_STAYS)) == 0)
         wait_for_encoding(s, &ask, &plan);
@@ -151,6 +161,26 @@ static void allocate_input(quire_sched *s, qr_request *r, uint32_t input)
                                     input);
 }
 
+/* Features that name an item which the step encodes or loads for another of the request's. */
+static void use_again(quire_sched *s, qr_request *r, const qr_encoder_plan *plan)
+{
+    const uint32_t *planned = s->builder.encoder_planned;
+    for (uint32_t i = 0; i < r->num_features && !s->settings.is_encoder_decoder; i++) {
+        const qr_feature *f = &r->features[i];
+        if (qr_encoder_holds(&s->encoder, f) || f->offset >= plan->end)
+            continue;
+        for (uint32_t k = 0; k < plan->num_inputs + plan->num_external; k++) {
+            uint32_t place = k < plan->num_inputs
+                                 ? k
+                                 : qr_encoder_external_at(r->num_features, k - plan->num_inputs);
+            if (i > planned[place] && qr_feature_is_same(f, &r->features[planned[place]])) {
+                (void)qr_encoder_check_and_update(&s->encoder, r->features, r->num_features, i);
+                break;
+            }
+        }
+    }
+}
+
 void qr_step_add_encoder(quire_sched *s, qr_request *r, const qr_encoder_plan *plan)
 {
     qr_step_builder *b = &s->builder;
@@ -160,6 +190,8 @@ void qr_step_add_encoder(quire_sched *s, qr_request *r, const qr_encoder_plan *p
     }
     for (uint32_t i = 0; i < plan->num_external; i++)
         allocate_input(s, r, b->encoder_planned[qr_encoder_external_at(r->num_features, i)]);
+    if (s->settings.rules.counts_inputs)
+        use_again(s, r, plan);
     b->encoder_count[b->out.num_reqs - 1] = plan->num_inputs;
     if (plan->num_inputs == 0)
         return; /* loads take nothing of the budget, to which a preemption may have given back */

@@ -79,6 +79,8 @@ typedef struct qr_results {
     uint64_t *accepted_per_pos;
     quire_output *outgrown; /* of requests that ended in schedule: the next update lists them */
     uint32_t num_outgrown;
+    quire_req *other_sizes; /* requests with has_other_size, some of which may have ended */
+    uint32_t num_other_sizes;
     uint32_t num_stopped; /* running requests that ended in this update */
 } qr_results;
 

@@ -179,6 +179,15 @@ static void end_request(quire_sched *s, const qr_arrival *a, bool was_running)
         qr_sched_free_request(s, a->index, false);
 }
 
+/* Tokens whose features the request needs no longer. A draft model may read behind them. */
+static uint32_t encoded_tokens(const quire_sched *s, const qr_request *r)
+{
+    if (!s->settings.rules.counts_inputs || s->settings.is_encoder_decoder)
+        return r->kv.num_computed_tokens;
+    uint32_t certain = qr_request_certain_tokens(r);
+    return certain > s->settings.prefill_lookahead ? certain - s->settings.prefill_lookahead : 0;
+}
+
 static void take_arrival(quire_sched *s, const quire_model_output *output, qr_arrival *a)
 {
     qr_request *r = &s->table.requests[a->index];
@@ -191,8 +200,7 @@ static void take_arrival(quire_sched *s, const quire_model_output *output, qr_ar
         count_drafts(s, output, a);
     }
     if (r->num_features > 0)
-        qr_encoder_free_computed(&s->encoder, r->features, r->num_features,
-                                 r->kv.num_computed_tokens);
+        qr_encoder_free_computed(&s->encoder, r->features, r->num_features, encoded_tokens(s, r));
     if (a->num_tokens > 0) {
         take_tokens(s, a);
     } else if (r->is_pooling && a->has_pooled) {
@@ -356,22 +364,33 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
     }
 }
 
+static void end_by_error(quire_sched *s, quire_req req)
+{
+    uint32_t index = qr_sched_index_of(s, req);
+    if (index == QR_NIL || qr_request_is_finished(&s->table.requests[index]))
+        return;
+    const qr_request *r = &s->table.requests[index];
+    s->results.outputs[s->results.result.num_outputs++] =
+        (quire_output){.req = req,
+                       .user = r->kv.user,
+                       .client_index = r->client_index,
+                       .finish_reason = QUIRE_FINISH_ERROR};
+    qr_sched_finish(s, &req, 1, QUIRE_REQ_FINISHED_ERROR, NULL);
+}
+
 /* Requests whose loads failed end, where that is the policy. */
 static void end_failed(quire_sched *s, const qr_failed_reqs *failed)
 {
-    for (uint32_t i = 0; i < failed->num; i++) {
-        quire_req req = failed->reqs[i];
-        uint32_t index = qr_sched_index_of(s, req);
-        if (index == QR_NIL || qr_request_is_finished(&s->table.requests[index]))
-            continue;
-        const qr_request *r = &s->table.requests[index];
-        s->results.outputs[s->results.result.num_outputs++] =
-            (quire_output){.req = req,
-                           .user = r->kv.user,
-                           .client_index = r->client_index,
-                           .finish_reason = QUIRE_FINISH_ERROR};
-        qr_sched_finish(s, &req, 1, QUIRE_REQ_FINISHED_ERROR, NULL);
-    }
+    for (uint32_t i = 0; i < failed->num; i++)
+        end_by_error(s, failed->reqs[i]);
+}
+
+/* Requests end that use a name of the encoder cache for an item of another size. */
+static QR_NOINLINE void end_other_sizes(quire_sched *s)
+{
+    for (uint32_t i = 0; i < s->results.num_other_sizes; i++)
+        end_by_error(s, s->results.other_sizes[i]);
+    s->results.num_other_sizes = 0;
 }
 
 static void write_stats(quire_sched *s)
@@ -431,6 +450,8 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
         compact_running(s);
     if (s->settings.fails_on_load_error)
         end_failed(s, &failed);
+    if (s->results.num_other_sizes > 0)
+        end_other_sizes(s);
     if (s->partners.has_connector && s->partners.connector.update_output != NULL)
         s->partners.connector.update_output(s->partners.connector.user);
     qr_sched_note_transfers(s, output);
