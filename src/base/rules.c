@@ -15,6 +15,7 @@ static const qr_rules RULES[] = {
                                  .input_sets_max_tokens = true,
                                  .skips_connector_too = true,
                                  .lists_reset = true,
+                                 .recomputes_last = true,
                                  .counts_inputs = true,
                                  .reserves_for_prefills = true,
                                  .has_no_cascade = true,

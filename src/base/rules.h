@@ -37,6 +37,8 @@ typedef struct qr_rules {
     /* A request uses an item of the encoder cache through each feature that names it, until the last
      * of these is computed; one size for each identifier (vLLM #45347, #57696, #59942). */
     bool counts_inputs;
+    /* After a load that failed in others' blocks the last token is computed again too. */
+    bool recomputes_last;
     /* Cascade attention is gone: no common prefix is counted. */
     bool has_no_cascade;
     /* A connector gets the blocks of computed tokens alone (vLLM #46694). */

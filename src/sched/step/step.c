@@ -293,6 +293,8 @@ static QR_NOINLINE uint32_t list_preempted(quire_sched *s)
 {
     qr_step_builder *b = &s->builder;
     uint32_t left = 0;
+    if (s->settings.rules.lists_reset)
+        return b->num_asked + s->builder.num_preempted;
     for (uint32_t i = 0; i < b->num_asked + s->builder.num_preempted; i++) {
         uint32_t index = qr_sched_index_of(s, b->preempted[i]);
         if (index != QR_NIL && !qr_request_is_finished(&s->table.requests[index]))

@@ -11,6 +11,7 @@ os.environ["PYTHONHASHSEED"] = "0"  # the seed of the first block's parent
 
 import torch
 from cache_case import Ended
+from release import IS_0_20
 from sched_case import SchedCase, skipped_of
 from sched_mixes import ALGORITHMS, MIXES, Setup
 from sched_world import (DRAFT, EMBED, PROMPT, SAMPLED, Grammar, Params, dotted, draw, name_of,
@@ -245,8 +246,11 @@ class Engine:
                 waits = request.status == RequestStatus.WAITING_FOR_STREAMING_REQ
                 queued = 0 if waits else queued
                 pending = 1 + len(request.streaming_queue)
-                most = (self.setup.max_model_len - 2 - request.num_tokens - queued
-                        - pending * request.max_tokens)
+                outputs = pending * request.max_tokens
+                if not IS_0_20:  # where an input brings its own limit
+                    outputs = request.max_tokens + sum(u.max_tokens
+                                                       for u in request.streaming_queue)
+                most = self.setup.max_model_len - 2 - request.num_tokens - queued - outputs
                 length = self.prompts.continue_session(request, most)
                 if length is None:
                     del self.sessions[request_id]

@@ -130,7 +130,18 @@ class SchedCase:
             self.at_risk = set()
             return answer
 
+        def watched_cache_partial(**given):
+            before = len(self.pool.kv_event_queue)
+            key = cache_partial(**given)
+            if len(self.pool.kv_event_queue) > before:
+                first = given["num_tokens"] // self.pool.hash_block_size - 1
+                self.stored.append((given["request"].request_id, first, 1))
+            return key
+
         self.pool.cache_full_blocks = watched_cache_full
+        if not IS_0_20:
+            cache_partial = self.pool.cache_partial_block
+            self.pool.cache_partial_block = watched_cache_partial
         self.pool.get_new_blocks = watched_get_new
         self.manager.allocate_slots = watched_allocate
 
