@@ -100,6 +100,14 @@ static bool blocks_are_right(const qr_request *r)
     return !qr_request_is_finished(r) || r->load == QR_LOAD_LEFT || r->awaits_sending;
 }
 
+/* A session may keep computed tokens past the end of its text: in vLLM 0.32 those of drafts that were
+ * accepted behind the token that stopped it. */
+static bool may_be_ahead(const quire_sched *s)
+{
+    return (s->settings.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) != 0 ||
+           s->settings.rules.input_sets_max_tokens;
+}
+
 /* What was computed lies within what is known or expected. A request that has not ended can get at
  * least one token more, except at max_model_len, where MIN_TOKENS_HIDES_LENGTH keeps it. */
 static bool tokens_are_right(const quire_sched *s, const qr_request *r)
@@ -117,7 +125,7 @@ static bool tokens_are_right(const quire_sched *s, const qr_request *r)
     if (r->status == QUIRE_REQ_RUNNING &&
         computed > known + (s->settings.is_async ? 0 : s->settings.num_spec_tokens))
         return false;
-    bool keeps_ahead = (s->settings.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
+    bool keeps_ahead = may_be_ahead(s);
     if (qr_request_is_finished(r) || r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
         return true;
     if (r->status != QUIRE_REQ_RUNNING && computed > r->kv.num_tokens && !keeps_ahead)
@@ -134,7 +142,7 @@ static bool session_is_right(const quire_sched *s, const qr_request *r)
     if (r->status != QUIRE_REQ_WAITING_FOR_STREAMING)
         return true;
     bool has_lost_blocks = r->kv.seq == 0 && r->kv.num_computed_tokens == 0;
-    bool keeps_ahead = (s->settings.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
+    bool keeps_ahead = may_be_ahead(s);
     return r->is_resumable && r->first_input == QR_NIL &&
            (keeps_ahead || has_lost_blocks || r->num_kept == r->kv.num_computed_tokens);
 }

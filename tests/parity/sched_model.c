@@ -133,6 +133,19 @@ static void read_limits(sched_model *m, quire_sched_config *config)
         config->cache->max_encoder_tokens = image_size;
 }
 
+/* What 0.32 has and 0.20 has not. */
+static void read_new(sched_model *m, quire_sched_config *config)
+{
+    recording *r = &m->r;
+    config->max_num_active_seqs = recording_u32(r);
+    config->long_prefill_token_threshold_adaptive = read_switch(m);
+    config->num_draft_slots = recording_u32(r);
+    config->num_prefill_lookahead_tokens = recording_u32(r);
+    config->is_pooling_model = read_switch(m);
+    config->cache->watermark = recording_u32(r) / 100.0;
+    m->requires_kv_delivery = recording_u32(r) != 0;
+}
+
 static quire_hash_algo read_config(sched_model *m)
 {
     recording *r = &m->r;
@@ -154,6 +167,8 @@ static quire_hash_algo read_config(sched_model *m)
     quire_hash_algo algo = (quire_hash_algo)recording_u32(r);
     m->alphabet = recording_u32(r);
     config.cache->digest_bytes = (uint32_t)quire_hash_digest_bytes(algo);
+    if (r->profile == QUIRE_PROFILE_VLLM_0_32)
+        read_new(m, &config);
     while (r->cursor != NULL) {
         recording_expect(r, config.cache->num_groups < SCHED_MAX_GROUPS, "groups fit");
         read_group(m, recording_word(r), &m->groups[config.cache->num_groups++]);

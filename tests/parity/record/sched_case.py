@@ -79,6 +79,7 @@ class SchedCase:
     def add_connector(self):
         self.connector = self.scheduler.connector = Connector(self.setup.rng, self.calls,
                                                               self.setup)
+        self.scheduler.requires_kv_delivery = self.setup.delivers
         if self.setup.log_stats:
             self.scheduler.connector_prefix_cache_stats = PrefixCacheStats()
         self.scheduler.recompute_kv_load_failures = not self.setup.fails

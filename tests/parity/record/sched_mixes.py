@@ -133,13 +133,23 @@ MIXES = {
 }
 
 
+if not IS_0_20:
+    MIXES.update({
+        "active": {"active": True, "sessions": 0.4},
+        "adaptive": {"threshold": True, "adaptive": True},
+        "draft-slots": {**FULL, **NGRAM, "draft_model": True, "slots": True},
+        "draft-slots-async": {**ASYNC, **NGRAM, "draft_model": True, "slots": True, **TIGHT},
+        "multi-module": {**FULL, "spec": (2, 4), "eagle": True, "modules": True},
+        "multi-module-images": {**IMAGES, **ASYNC, "spec": (2, 4), "eagle": True, "modules": True},
+        "pooling-model": {"pooling_model": True, "pooling": 1.0, "sessions": 0.0, "spec": (0, 0)},
+        "watermark": {**TIGHT, "watermark": True},
+        "watermark-loads": {**FULL, **LATER, **TIGHT, "watermark": True},
+        "delivery": {**FULL, **LATER, **DEEP, **TIGHT, "sends": 0.4, "delivers": True},
+    })
+
+
 class Setup:
     """One configuration of a mix, drawn."""
-
-    # 0.32 alone
-    draft_slots = max_active = prefill_lookahead = 0
-    adaptive = pooling_model = False
-    watermark = 0.0
 
     def __init__(self, name, seed, rng):
         self.name, self.seed, self.rng, self.given = name, seed, rng, MIXES[name]
@@ -149,6 +159,28 @@ class Setup:
         self.draw_habits()
         self.draw_limits()
         self.draw_num_blocks()
+        self.draw_new()
+
+    def draw_new(self):
+        """What 0.32 has and 0.20 has not."""
+        rng = self.rng
+        self.draft_slots = self.max_active = self.prefill_lookahead = 0
+        self.adaptive = self.pooling_model = self.delivers = False
+        self.watermark = 0
+        if IS_0_20:
+            return
+        if self.choose("active", 0.05):
+            self.max_active = rng.randint(1, self.max_seqs)
+        self.adaptive = self.choose("adaptive", 0.3)
+        if self.num_spec and self.choose("slots", 0.1):
+            self.draft_slots = rng.randint(1, 4)
+            self.batched = max(self.batched, 2 + self.draft_slots)
+        if self.eagle and self.choose("modules", 0.1):
+            self.prefill_lookahead = self.num_spec
+        self.pooling_model = self.choose("pooling_model", 0.0)
+        if self.choose("watermark", 0.1):
+            self.watermark = rng.choice([1, 5, 20, 50])  # per cent
+        self.delivers = self.connector and self.choose("delivers", 0.2)
 
     def choose(self, name, chance):
         """A switch that the mix fixes, or that is on with this chance."""
@@ -278,6 +310,9 @@ class Setup:
                    self.encoder_size, self.image_size, self.priority, self.caching,
                    self.log_stats, self.finished_sets, self.connector, self.fails, self.pipeline,
                    self.dcp, self.pcp, self.hash_block_size, self.algorithm, self.alphabet]
+        if not IS_0_20:
+            numbers += [self.max_active, self.adaptive, self.draft_slots, self.prefill_lookahead,
+                        self.pooling_model, self.watermark, self.delivers]
         return " ".join(["sched", self.name, *(str(int(n)) for n in numbers),
                          *(g.text() for g in self.groups)])
 
@@ -314,7 +349,7 @@ class Setup:
         scheduler = config.scheduler_config
         scheduler.max_num_active_seqs = self.max_active or None
         scheduler.long_prefill_token_threshold_adaptive = self.adaptive
-        scheduler.watermark = self.watermark
+        scheduler.watermark = self.watermark / 100
         config.cache_config.enable_mamba_shared_prefix_checkpoint = False
         config.observability_config.per_request_spec_decode_metrics = "none"
         config.observability_config.enable_logging_iteration_details = False
