@@ -77,7 +77,8 @@ static void open_sched(sched_world *w, quire_profile profile, quire_policy polic
                                        .lora_name = {w->text, 4},
                                        .cache_salt = {w->text, 2},
                                        .mm_inputs = w->inputs,
-                                       .hashes = w->hashes};
+                                       .hashes = w->hashes,
+                                       .lora_path = {w->text, 3}};
 }
 
 static void close_sched(sched_world *w)

@@ -231,6 +231,8 @@ static void draw_request(world *w, world_request *r)
     p->lora_id = w->config.max_loras > 0 ? draw(w, 5) : 0;
     if (p->lora_id > 0)
         p->lora_name = (quire_bytes){&"adapters"[p->lora_id], 8 - p->lora_id};
+    if (p->lora_id > 1)
+        p->lora_path = (quire_bytes){"/path", p->lora_id};
     if (draw(w, 6) == 0)
         p->cache_salt = (quire_bytes){"salt", 1 + draw(w, 4)};
     p->use_grammar = draw(w, 6) == 0;

@@ -364,7 +364,7 @@ def record_overlaps(writer, rng):
             case = RequestCase(hasher, 12)
             case.prompt = min(case.prompt, 6)
             case.total = max(case.total, 30)
-            offsets = sorted(rng.randint(0, 24) for _ in range(7))
+            offsets = sorted(rng.randint(0, 24) for _ in range(rng.randint(2, 9)))
             case.features = [(case.strings.draw(), offset, rng.choice([1, 2, 3, 9, 20]))
                              for offset in offsets]
             case.embed_bytes = 0
