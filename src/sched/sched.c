@@ -117,6 +117,11 @@ static void derive_cache(quire_sched_config *c)
     c->cache->profile = c->profile;
     c->cache->log_stats = c->monitor != NULL ? QUIRE_ON : c->log_stats; /* its metrics need them */
     c->cache->max_num_batched_tokens = c->max_num_batched_tokens;
+    const qr_rules *rules = qr_rules_of(c->profile);
+    if (rules->counts_in_flight && c->cache->max_in_flight_tokens == 0)
+        c->cache->max_in_flight_tokens = c->max_batches * c->max_num_batched_tokens;
+    if (c->num_prefill_lookahead_tokens > 1 && c->cache->num_prefill_lookahead == 0)
+        c->cache->num_prefill_lookahead = c->num_prefill_lookahead_tokens;
     c->cache->max_requests = c->max_num_seqs + c->max_loading;
     bool has_hasher = c->hasher != NULL && c->hasher->magic == QR_HASHER_MAGIC;
     if (has_hasher && c->cache->digest_bytes == 0)
@@ -333,6 +338,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     TAKE(s->room.failed_blocks, c->cache->num_blocks);
     TAKE(s->room.spans, c->cache->num_groups);
     TAKE(s->room.no_spans, c->cache->num_groups);
+    TAKE(s->room.group_ids, c->cache->num_groups);
     qr_encoder_config encoder = {.cache_size = c->encoder_cache_size,
                                  .max_items = c->max_encoder_items,
                                  .max_identifier_bytes = QR_MAX_IDENTIFIER_BYTES,
@@ -523,6 +529,8 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     init_slots(s);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         s->room.no_spans[g] = (quire_block_span){NULL, 0};
+    for (uint32_t g = 0; g < s->cache->num_groups; g++)
+        s->room.group_ids[g] = g;
     memset(s->room.failed_blocks, 0, c->cache->num_blocks);
     for (uint32_t i = 0; c->cache->max_copies > 0 && i < c->cache->max_requests; i++)
         s->builder.row_places[i] = UINT32_MAX;

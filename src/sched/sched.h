@@ -55,6 +55,7 @@ typedef struct qr_room {
     uint8_t *failed_blocks;     /* a qr_failed mark for each block; all 0 between calls */
     quire_block_span *spans;    /* num_groups, inside one call */
     quire_block_span *no_spans; /* num_groups empty ones */
+    uint32_t *group_ids;        /* 0, 1, ...: all groups */
 } qr_room;
 
 struct quire_sched {

@@ -143,6 +143,7 @@ static void read_new(sched_model *m, quire_sched_config *config)
     config->num_prefill_lookahead_tokens = recording_u32(r);
     config->is_pooling_model = read_switch(m);
     config->cache->watermark = recording_u32(r) / 100.0;
+    config->cache->prefix_cache_retention_interval = QUIRE_RETAIN_ALL;
     m->requires_kv_delivery = recording_u32(r) != 0;
 }
 

@@ -271,15 +271,23 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
                            ? !a->is_async
                            : a->hits == NULL && r->kv.num_computed_tokens > 0;
     p.num_lookahead_tokens = looks_ahead ? s->settings.num_lookahead : 0;
-    if (a->is_async && s->settings.rules.reserves_for_prefills)
+    p.num_prompt_tokens = r->num_prompt_tokens;
+    p.shared_prefix_boundary = a->hits != NULL ? s->cache->shared_prefix : 0;
+    p.has_scheduled_reqs = s->queues.num_running > 0;
+    if (a->is_async && s->settings.rules.reserves_for_prefills) {
         p.reserved_blocks = count_reserved(s);
+        p.skip_zeroing_group_ids = s->room.group_ids;
+        p.num_skip_zeroing_group_ids = s->cache->num_groups;
+    }
     if (a->hits == NULL) {
         qr_sched_show_hashes(s, a->index, a->num_computed + a->num_new);
     }
     int err = QUIRE_OK;
     a->reason = QUIRE_REASON_BLOCKS;
     s->observer.taker = qr_sched_req_of(s, a->index);
-    if (s->settings.reserve_full_sequence)
+    if (s->settings.reserve_full_sequence && s->settings.rules.checks_whole_sequence)
+        p.full_sequence_must_fit = 1;
+    else if (s->settings.reserve_full_sequence)
         err = qr_cache_can_fit(s->cache, &r->kv, &p);
     if (err == QUIRE_OK)
         err = qr_cache_allocate_slots(s->cache, &r->kv, &p, NULL);

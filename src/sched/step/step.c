@@ -283,7 +283,7 @@ static void common_prefix(quire_sched *s)
         first_row = qr_cache_row_of(s->cache, s->table.requests[s->queues.running[0]].kv.seq);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         b->common_prefix[g] = 0;
-    if (first_row != QR_NIL && !s->settings.rules.has_no_cascade)
+    if (first_row != QR_NIL && !s->settings.rules.counts_no_common)
         qr_cache_count_common(s->cache, first_row, b->common_prefix);
 }
 
