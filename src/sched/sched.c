@@ -210,6 +210,7 @@ static void carve_builder(qr_step_builder *b, qr_arena *arena, const quire_sched
     TAKE(b->zeros, (size_t)n + 1);
     TAKE(b->draft_start, n + 1);
     TAKE(b->drafts, (size_t)n * c->num_spec_tokens);
+    TAKE(b->padded, n);
     TAKE(b->encoder_first, n);
     TAKE(b->encoder_count, n);
     TAKE(b->encoder_found, num_inputs);
@@ -343,6 +344,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
                                  .max_items = c->max_encoder_items,
                                  .max_identifier_bytes = QR_MAX_IDENTIFIER_BYTES,
                                  .max_features = max_features_of(c),
+                                 .max_requests = c->max_requests,
                                  .is_encoder_decoder = c->is_encoder_decoder == QUIRE_ON};
     uint64_t quirks = qr_quirks(c->profile);
     encoder.frees_again = (quirks & QR_QUIRK(ENCODER_FREES_AGAIN)) != 0;

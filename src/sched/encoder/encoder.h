@@ -36,6 +36,7 @@
 
 typedef struct qr_feature {
     quire_bytes identifier;
+    uint32_t owner;  /* the index of its request */
     uint32_t offset; /* of its placeholder tokens, in the request */
     uint32_t length;
     uint32_t num_embeds;
@@ -51,6 +52,7 @@ typedef struct qr_encoder_config {
     uint32_t max_items;  /* at least 1 */
     uint32_t max_identifier_bytes;
     uint32_t max_features; /* of one request */
+    uint32_t max_requests;
     bool is_encoder_decoder;
     /* Encoder-decoder: every free gives the feature's room back, whether it was taken or not; so
      * the cache seems to grow with each step (vLLM). Else only what was taken comes back. */
@@ -91,6 +93,9 @@ typedef struct qr_encoder {
     quire_bytes *freed;
     qr_buckets index;   /* of slot + 1, since the index cannot hold 0 */
     qr_set_order order; /* room to work out an order in */
+    uint32_t *table;    /* its own; it may work with another */
+    qr_kept_set *kept;  /* counts_inputs: of each request, the features that hold an item */
+    uint32_t *tables;   /* max_slots of each */
 } qr_encoder;
 
 void qr_encoder_carve(qr_encoder *encoder, qr_arena *arena, const qr_encoder_config *config);

@@ -101,6 +101,7 @@ bool qr_request_copy_features(const quire_sched *s, uint32_t index, const quire_
             !qr_request_copy_bytes(s, index, in->feature.identifier, &mm->identifier))
             return false;
         (*features)[num_old + i] = (qr_feature){.identifier = mm->identifier,
+                                                .owner = index,
                                                 .offset = (uint32_t)mm->offset,
                                                 .length = (uint32_t)mm->length,
                                                 .num_embeds = count_embeds(in)};

@@ -326,10 +326,10 @@ static void tell_connector(quire_sched *s, const qr_admission *a)
 
 static void add_padding(quire_sched *s, const qr_admission *a)
 {
-    for (uint32_t i = 0; i < a->num_padded; i++)
-        qr_sched_drafts_of(s, a->index)[i] = -1;
-    s->builder.num_drafts[s->builder.out.num_reqs - 1] = a->num_padded;
-    s->builder.has_drafts = true;
+    qr_step_builder *b = &s->builder;
+    b->num_drafts[b->out.num_reqs - 1] = a->num_padded;
+    b->padded[b->num_padded++] = b->out.num_reqs - 1;
+    b->has_drafts = true;
 }
 
 static void enter_running(quire_sched *s, qr_admission *a)

@@ -53,6 +53,7 @@ void qr_step_begin(quire_sched *s)
     b->has_drafts = false;
     b->has_inputs = false;
     b->num_encoder_found = 0;
+    b->num_padded = 0;
     b->num_loras = 0;
     b->num_new = 0;
     b->num_resumed = 0;
@@ -257,12 +258,18 @@ static void make_rows(quire_sched *s)
         return;
     uint32_t drafts = 0;
     uint32_t inputs = 0;
+    uint32_t padded = 0;
     for (uint32_t i = 0; i < b->out.num_reqs; i++) {
         b->draft_start[i] = drafts;
         b->encoder_start[i] = inputs;
         if (b->num_drafts[i] > 0) {
             const quire_token *from = qr_sched_drafts_of(s, quire_req_index(b->reqs[i]));
-            memcpy(b->drafts + drafts, from, b->num_drafts[i] * sizeof *from);
+            bool is_padded = padded < b->num_padded && b->padded[padded] == i;
+            if (is_padded)
+                memset(b->drafts + drafts, 0xff, b->num_drafts[i] * sizeof *from); /* -1 each */
+            else
+                memcpy(b->drafts + drafts, from, b->num_drafts[i] * sizeof *from);
+            padded += is_padded;
             drafts += b->num_drafts[i];
         }
         if (b->encoder_count[i] > 0) {

@@ -24,6 +24,8 @@ typedef struct qr_step_builder {
     uint32_t *zeros;    /* max_num_seqs + 1 */
     uint32_t *draft_start;
     quire_token *drafts;
+    uint32_t *padded; /* places whose drafts have no value (pads_drafts), rising */
+    uint32_t num_padded;
     uint32_t *encoder_first; /* into encoder_found, before they are put in a row */
     uint32_t *encoder_count;
     uint32_t *encoder_found;

@@ -3,6 +3,7 @@
 A mix fixes what its name says; everything else is drawn, so that settings meet each other.
 """
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 from cache_mixes import Draw, Group
@@ -175,8 +176,8 @@ class Setup:
         if self.num_spec and self.choose("slots", 0.1):
             self.draft_slots = rng.randint(1, 4)
             self.batched = max(self.batched, 2 + self.draft_slots)
-        if self.eagle and self.choose("modules", 0.1):
-            self.prefill_lookahead = self.num_spec
+        if self.eagle and self.choose("modules", 0.1) and self.block_size >= self.num_spec:
+            self.prefill_lookahead = self.num_spec  # smaller blocks are refused
         self.pooling_model = self.choose("pooling_model", 0.0)
         if self.choose("watermark", 0.1):
             self.watermark = rng.choice([1, 5, 20, 50])  # per cent
@@ -372,8 +373,15 @@ class Setup:
         config.use_v2_model_runner = False
         return config
 
+    def spec_of(self, group):
+        """As vLLM's plan has it: windows keep what the draft modules compute again."""
+        spec = group.spec()
+        if self.prefill_lookahead > 1 and hasattr(spec, "extra_retained_tokens"):
+            spec = replace(spec, extra_retained_tokens=self.prefill_lookahead - 1)
+        return spec
+
     def make(self, grammars):
-        groups = [KVCacheGroupSpec([f"layer{i}"], g.spec(), g.is_eagle)
+        groups = [KVCacheGroupSpec([f"layer{i}"], self.spec_of(g), g.is_eagle)
                   for i, g in enumerate(self.groups)]
         made = (AsyncScheduler if self.is_async else Scheduler)(
             self.vllm_config() if IS_0_20 else self.new_vllm_config(), KVCacheConfig(self.num_blocks, [], groups), grammars,
