@@ -143,8 +143,10 @@ static void read_new(sched_model *m, quire_sched_config *config)
     config->num_prefill_lookahead_tokens = recording_u32(r);
     config->is_pooling_model = read_switch(m);
     config->cache->watermark = recording_u32(r) / 100.0;
-    config->cache->prefix_cache_retention_interval = QUIRE_RETAIN_ALL;
     m->requires_kv_delivery = recording_u32(r) != 0;
+    const char *interval = recording_word(r); /* -1: None */
+    config->cache->prefix_cache_retention_interval =
+        interval[0] == '-' ? QUIRE_RETAIN_ALL : (uint32_t)strtoul(interval, NULL, 10);
 }
 
 static quire_hash_algo read_config(sched_model *m)

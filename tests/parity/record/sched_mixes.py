@@ -182,6 +182,9 @@ class Setup:
         if self.choose("watermark", 0.1):
             self.watermark = rng.choice([1, 5, 20, 50])  # per cent
         self.delivers = self.connector and self.choose("delivers", 0.2)
+        self.retention = rng.choice([None, 0, 0])
+        if rng.random() < 0.2 and any(g.kind in "WVS" for g in self.groups):
+            self.retention = self.block_size * rng.randint(1, 4)
 
     def choose(self, name, chance):
         """A switch that the mix fixes, or that is on with this chance."""
@@ -313,7 +316,8 @@ class Setup:
                    self.dcp, self.pcp, self.hash_block_size, self.algorithm, self.alphabet]
         if not IS_0_20:
             numbers += [self.max_active, self.adaptive, self.draft_slots, self.prefill_lookahead,
-                        self.pooling_model, self.watermark, self.delivers]
+                        self.pooling_model, self.watermark, self.delivers,
+                        -1 if self.retention is None else self.retention]
         return " ".join(["sched", self.name, *(str(int(n)) for n in numbers),
                          *(g.text() for g in self.groups)])
 
@@ -383,8 +387,11 @@ class Setup:
     def make(self, grammars):
         groups = [KVCacheGroupSpec([f"layer{i}"], self.spec_of(g), g.is_eagle)
                   for i, g in enumerate(self.groups)]
+        config = KVCacheConfig(self.num_blocks, [], groups)
+        if not IS_0_20:
+            config.prefix_cache_retention_interval = self.retention
         made = (AsyncScheduler if self.is_async else Scheduler)(
-            self.vllm_config() if IS_0_20 else self.new_vllm_config(), KVCacheConfig(self.num_blocks, [], groups), grammars,
+            self.vllm_config() if IS_0_20 else self.new_vllm_config(), config, grammars,
             self.block_size, self.hash_block_size,
             SimpleNamespace(supports_multimodal_inputs=lambda _config: False),
             self.finished_sets, self.log_stats)
