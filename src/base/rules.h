@@ -41,6 +41,9 @@ typedef struct qr_rules {
     bool counts_inputs;
     /* After a load that failed in others' blocks the last token is computed again too. */
     bool recomputes_last;
+    /* Mamba in align mode: a chunk ends at the first of the places where a state must be kept, and
+     * before the encoder's limits are looked at (vLLM #47782, #51603). */
+    bool aligns_to_stops;
     /* A connector gets the blocks of computed tokens alone (vLLM #46694). */
     bool cuts_sent_blocks;
     /* The grammar decides by itself whether tokens are its own. */
@@ -91,6 +94,10 @@ typedef struct qr_rules {
     /* Mamba states are given back as soon as the next one is computed; else drafts of the step
      * before are waited for (#47728). */
     bool frees_states_at_once;
+
+    /* Mamba, align mode: states are given back past null blocks between them, each place once; a
+     * step may need fewer blocks than the one before it (#39562, #52789). */
+    bool retires_past_gaps;
 
     /* ---- the rest ---- */
 

@@ -84,9 +84,16 @@ static int check_kind(const quire_cache_config *c, const quire_layer_spec *spec)
         return qr_refuse("invalid kind %d (vLLM 0.32 has no layers of this kind, or cannot start "
                          "them)",
                          (int)spec->kind);
-    if (spec->kind == QUIRE_LAYER_MAMBA && spec->mamba_mode != QUIRE_MAMBA_MODE_NONE)
-        return qr_refuse("invalid mamba_mode %d (QUIRE_PROFILE_VLLM_0_32 has only %d, NONE)",
-                         (int)spec->mamba_mode, (int)QUIRE_MAMBA_MODE_NONE);
+    bool is_mamba = spec->kind == QUIRE_LAYER_MAMBA;
+    if (is_mamba && spec->mamba_mode == QUIRE_MAMBA_MODE_ALL)
+        return qr_refuse("invalid mamba_mode %d (vLLM 0.32 has no mode ALL)",
+                         (int)spec->mamba_mode);
+    bool has_partial_hits = is_mamba && spec->mamba_mode == QUIRE_MAMBA_MODE_ALIGN &&
+                            c->hash_block_size > 0 && spec->block_size > c->hash_block_size;
+    if (has_partial_hits)
+        return qr_refuse("hash_block_size is %u, but hits inside a block of %u tokens of Mamba in "
+                         "align mode are not supported in QUIRE_PROFILE_VLLM_0_32",
+                         c->hash_block_size, spec->block_size);
     return QUIRE_OK;
 }
 

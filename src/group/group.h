@@ -53,9 +53,10 @@ void qr_fresh_add(qr_fresh *fresh, quire_pool *pool, uint32_t group, const uint3
 uint32_t qr_fresh_take(qr_fresh *fresh, uint32_t num_groups);
 
 typedef struct qr_row {
-    uint32_t num_blocks; /* null blocks included */
-    uint32_t num_cached; /* of them, from the start: those that have keys or need none */
-    uint32_t last_state; /* Mamba, align mode: place of the state before the newest, or QR_NIL */
+    uint32_t num_blocks;  /* null blocks included */
+    uint32_t num_cached;  /* of them, from the start: those that have keys or need none */
+    uint32_t last_state;  /* Mamba, align mode: place of the state before the newest, or QR_NIL */
+    uint32_t num_retired; /* Mamba, align mode: states before it were given back, by the rule */
     bool is_settled; /* had hits or keys: further hits cannot come (vLLM: in num_cached_block) */
     bool has_state;  /* Mamba, align mode: allocate has run */
 } qr_row;

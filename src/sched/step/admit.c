@@ -127,6 +127,7 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
     qr_sched_show_all_hashes(s, a->index);
     int err = qr_cache_get_computed_blocks(s->cache, &r->kv, a->hits, &a->num_local);
     qr_assert(err == QUIRE_OK);
+    r->shared_prefix = s->cache->shared_prefix;
     a->num_swapped = r->num_saved > a->num_local ? r->num_saved - a->num_local : 0;
     qr_verdict verdict = a->num_swapped > 0 ? QR_ADMITTED : ask_connector(s, a);
     if (verdict != QR_ADMITTED)
@@ -181,6 +182,16 @@ static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
         return QR_NO_ROOM;
     if (a->num_new > budget)
         a->num_new = budget;
+    if (s->settings.mamba_block_size > 0 && s->settings.rules.aligns_to_stops) {
+        a->reason = QUIRE_REASON_ALIGN;
+        a->num_new = qr_sched_align_tokens(s, r, a->num_computed, a->num_new);
+        if (a->num_new == 0)
+            return QR_NO_ROOM;
+        if (a->num_padded > 0 && a->num_new != 1 + a->num_padded) { /* all drafts or none */
+            a->num_new = 1;
+            a->num_padded = 0;
+        }
+    }
     a->reason = QUIRE_REASON_ENCODER;
     if (r->num_features > 0) {
         a->encoder = qr_sched_plan_encoder(s, r, a->num_computed, a->num_new);
@@ -272,7 +283,7 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
                            : a->hits == NULL && r->kv.num_computed_tokens > 0;
     p.num_lookahead_tokens = looks_ahead ? s->settings.num_lookahead : 0;
     p.num_prompt_tokens = r->num_prompt_tokens;
-    p.shared_prefix_boundary = a->hits != NULL ? s->cache->shared_prefix : 0;
+    p.shared_prefix_boundary = r->shared_prefix;
     p.has_scheduled_reqs = s->queues.num_running > 0;
     if (a->is_async && s->settings.rules.reserves_for_prefills) {
         p.reserved_blocks = count_reserved(s);
@@ -385,7 +396,8 @@ static qr_verdict try_admission(quire_sched *s, qr_admission *a)
     qr_verdict verdict = find_computed(s, a);
     if (verdict == QR_ADMITTED)
         verdict = choose_tokens(s, a);
-    if (verdict == QR_ADMITTED && s->settings.mamba_block_size > 0) {
+    if (verdict == QR_ADMITTED && s->settings.mamba_block_size > 0 &&
+        !s->settings.rules.aligns_to_stops) {
         a->reason = QUIRE_REASON_ALIGN;
         a->num_new = qr_sched_align_tokens(s, a->r, a->num_computed, a->num_new);
         verdict = a->num_new > 0 ? QR_ADMITTED : QR_NO_ROOM;

@@ -31,6 +31,47 @@ static uint32_t wanted_tokens(const quire_sched *s, const qr_request *r)
     return smaller(n, last > r->kv.num_computed_tokens ? last - r->kv.num_computed_tokens : 0);
 }
 
+/* The last state of num_tokens tokens that a later request can resume at: EAGLE drops the last block
+ * of a hit; without it one token must be left to compute. */
+static uint32_t last_kept_state(const quire_sched *s, uint32_t num_tokens)
+{
+    uint32_t size = s->settings.mamba_block_size;
+    uint32_t last = (num_tokens - !s->settings.use_eagle) / size * size;
+    if (s->settings.use_eagle)
+        last = last > size ? last - size : 0;
+    return last;
+}
+
+/* Whether a chunk of the prompt may be as long as a block. */
+static bool fits_block(const quire_sched *s, uint32_t size)
+{
+    uint32_t most = s->settings.max_scheduled;
+    uint32_t threshold = s->settings.long_prefill_threshold;
+    return size <= (threshold > 0 && threshold < most ? threshold : most);
+}
+
+/* The end of a chunk: at a block's end, if it is not the prompt's last, and at the first place
+ * before it where a state must be kept: the end of a block that the chunk begins inside of, the last
+ * state of the request, the end of what other requests have in common with it. */
+static uint32_t align_to_stops(const quire_sched *s, const qr_request *r, uint32_t start,
+                               uint32_t num_new, uint32_t prefill_end)
+{
+    uint32_t size = s->settings.mamba_block_size;
+    uint32_t end = start + num_new;
+    uint32_t aligned = end / size * size;
+    if (end < prefill_end && (aligned > start || fits_block(s, size)))
+        end = aligned;
+    bool is_inside = start % size != 0;
+    bool has_junction = start < r->shared_prefix && r->shared_prefix < end;
+    uint32_t stops[] = {is_inside ? (start / size + 1) * size : 0,
+                        last_kept_state(s, r->kv.num_tokens),
+                        has_junction ? start + (r->shared_prefix - start) / size * size : 0};
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
+        if (start < stops[i] && stops[i] < end)
+            end = stops[i];
+    return end > start ? end - start : 0;
+}
+
 uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32_t computed,
                                uint32_t num_new)
 {
@@ -40,6 +81,8 @@ uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32
         r->num_prompt_tokens > num_tokens - 1 ? r->num_prompt_tokens : num_tokens - 1;
     if (computed >= prefill_end)
         return num_new;
+    if (s->settings.rules.aligns_to_stops)
+        return align_to_stops(s, r, computed, num_new, prefill_end);
     uint32_t inside = computed % size; /* of a session that goes on, or behind loaded tokens */
     if (inside > 0 && num_new > size - inside &&
         (s->settings.quirks & QR_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
@@ -176,6 +219,10 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
     uint32_t index = s->queues.running[*cursor];
     qr_request *r = &s->table.requests[index];
     uint32_t n = is_done_ahead(r) ? 0 : wanted_tokens(s, r);
+    bool aligns = s->settings.mamba_block_size > 0;
+    bool aligns_first = s->settings.rules.aligns_to_stops;
+    if (aligns && aligns_first && n > 0)
+        n = qr_sched_align_tokens(s, r, r->kv.num_computed_tokens, n);
     qr_encoder_plan e = {0};
     if (QR_UNLIKELY(r->num_features > 0 && n > 0)) {
         e = qr_sched_plan_encoder(s, r, r->kv.num_computed_tokens, n);
@@ -183,7 +230,7 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
     }
     if (s->settings.prefill_lookahead > 1)
         n = qr_sched_leave_lookahead(s, r, r->kv.num_computed_tokens, n);
-    if (s->settings.mamba_block_size > 0 && n > 0)
+    if (aligns && !aligns_first && n > 0)
         n = qr_sched_align_tokens(s, r, r->kv.num_computed_tokens, n);
     if (n == 0) { /* somebody behind it may still be scheduled */
         ++*cursor;

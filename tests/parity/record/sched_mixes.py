@@ -33,10 +33,14 @@ def sizes(d):
                          lambda: [d.full(scale=2), d.window()]])()
 
 
+def align(d, num_drafts):
+    return Group("S", d.size, {"m": 2, "n": num_drafts})
+
+
 FULL = {"groups": lambda d: [d.full()]}
 WINDOW = {"groups": lambda d: [d.window()]}
 HYBRID = {"groups": lambda d: [d.full(), d.window()]}
-MAMBA = {"groups": lambda d: [d.full(), d.mamba(2, spec=0)], "mamba": True, "connector": False}
+MAMBA = {"groups": lambda d: [d.full(), align(d, 0)], "mamba": True, "connector": False}
 CROSS = {"groups": lambda d: [d.full(), d.cross()], "caching": False, "encoder_decoder": True,
          "images": 1.0, "connector": False, "sessions": 0.0, "eagle": False}
 ASYNC = {"is_async": True}
@@ -64,7 +68,7 @@ MIXES = {
     "parallel": {**FULL, "parallel": True},
     "mamba": {**MAMBA},
     "mamba-async": {**MAMBA, **ASYNC},
-    "mamba-eagle": {"groups": lambda d: [d.full(), d.mamba(2, spec=d.drafts)], "mamba": True,
+    "mamba-eagle": {"groups": lambda d: [d.full(), align(d, d.drafts)], "mamba": True,
                     "connector": False, **EAGLE},
     "priority": {"priority": True, **TIGHT},
     "priority-async": {"priority": True, **ASYNC, **TIGHT},
