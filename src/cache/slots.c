@@ -280,6 +280,8 @@ static void cache_full(quire_cache *cache, const quire_cache_request *request, u
         qr_group_cache(group, row, request, n);
         if (QR_UNLIKELY(group->has_tails))
             qr_group_cache_tail(group, row, request, n);
+        if (QR_UNLIKELY(group->ops->reached != NULL))
+            group->ops->reached(group, row, n);
     }
 }
 

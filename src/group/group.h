@@ -126,6 +126,8 @@ typedef struct qr_group_ops {
     /* Called with the row as it is, before and after: blocks [first, end) have just got keys; NULL:
      * not. */
     void (*cached)(qr_group *group, uint32_t row, uint32_t first, uint32_t end);
+    /* Called whenever blocks of num_tokens tokens may get keys, new ones or not; NULL: not. */
+    void (*reached)(qr_group *group, uint32_t row, uint32_t num_tokens);
     /* The longest hit of the set's groups within max_tokens, in blocks; its length in tokens is a
      * multiple of `alignment`. With `eagle` the last block that matched is dropped. NULL: the kind
      * has no prefix caching. */

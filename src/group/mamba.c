@@ -256,6 +256,23 @@ static void mamba_cached(qr_group *group, uint32_t row, uint32_t first, uint32_t
             stamp_key(group, blocks[i]);
 }
 
+/* vLLM 0.32, align mode: while a request has got as far as the last state of its prompt that others
+ * can resume at, each of its steps counts as the one that computes this state. */
+static void mamba_reached(qr_group *group, uint32_t row, uint32_t num_tokens)
+{
+    if (!retires(group) || group->stamps == NULL)
+        return;
+    uint32_t size = group->block_size;
+    uint32_t end = (group->prompts[row].num_tokens - !group->cache_eagles) / size * size;
+    if (group->cache_eagles)
+        end = end > size ? end - size : 0;
+    if (end == 0 || num_tokens != end || end / size > group->rows[row].num_blocks)
+        return;
+    uint32_t block = qr_group_row_blocks(group, row)[end / size - 1];
+    if (qr_block_has_key(&group->pool->queue.blocks[block])) /* the null block has none */
+        stamp_key(group, block);
+}
+
 void qr_mamba_new_step(qr_group *group)
 {
     group->step++;
@@ -291,5 +308,6 @@ const qr_group_ops qr_mamba_ops = {
     .remove_skipped = mamba_remove_skipped,
     .count_skipped = mamba_count_skipped,
     .cached = mamba_cached,
+    .reached = mamba_reached,
     .find = find_state,
 };
