@@ -25,7 +25,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "parity"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "parity" / "record"))
 from recorder import FNV_OFFSET, FNV_PRIME, MASK64, Writer, load_platform  # noqa: E402
 
 load_platform()
