@@ -9,8 +9,8 @@
  *
  * hash      in events a number (the last 8 bytes of a block's hash) or bytes (the whole hash).
  * map form  vLLM 0.24 and later write each event as a map, {"type": "BlockStored",
- *           "block_hashes": ...}. Of the fields from extra_keys on, and of group_idx of removed,
- *           those that are nil are left out. Behind group_idx vLLM 0.32.0 has
+ *           "block_hashes": ...}. A map does not have the field extra_keys, group_idx or a later
+ *           field if the field is nil. Behind group_idx vLLM 0.32.0 has
  *
  *              stored    kv_cache_spec_kind, kv_cache_spec_sliding_window, locality, ownership,
  *                        session_id
@@ -106,7 +106,7 @@ typedef struct quire_wire_writer quire_wire_writer;
 
 typedef struct quire_wire_options {
     size_t size;
-    uint32_t as_maps;   /* 1: the map form, the bytes of vLLM 0.32.0; 0: those of 0.20.0 */
+    uint32_t as_maps;   /* 1: the map form, as vLLM 0.32.0; 0: arrays, as vLLM 0.20.0 */
     uint64_t max_bytes; /* of a batch; 0 = 64 MiB, at least 64 */
 } quire_wire_options;
 
