@@ -130,7 +130,24 @@ typedef struct quire_cache_config {
      * the cache of a scheduler, which moves requests itself (quire_sched_config.num_swap_blocks).
      */
     uint32_t num_host_blocks;
+
+    /* QUIRE_PROFILE_VLLM_0_32: which blocks of window and Mamba groups get keys, so that a later
+     * request can use them. 0: those at the end of the prompt, and where a prefix is known to be
+     * shared (shared_prefix_boundary). A multiple of all block sizes: besides, those at each
+     * multiple of it. QUIRE_RETAIN_ALL: all that a hit can use. Other profiles give all blocks
+     * their keys: 0. */
+    uint32_t prefix_cache_retention_interval;
+    /* QUIRE_PROFILE_VLLM_0_32, multi-module MTP: tokens that the draft modules look ahead while they
+     * compute a prompt, with EAGLE at most the block size. The last of them but one are computed
+     * again, so that their blocks get keys later. 0 in other profiles. */
+    uint32_t num_prefill_lookahead;
+    /* The most tokens of all steps that are scheduled and not yet updated: what a window's blocks
+     * must hold besides the window. 0 = max_num_batched_tokens. */
+    uint32_t max_in_flight_tokens;
 } quire_cache_config;
+
+/* For prefix_cache_retention_interval: vLLM's None. */
+#define QUIRE_RETAIN_ALL UINT32_MAX
 
 #define QUIRE_CACHE_CONFIG_INIT QUIRE_SIZED_INIT(quire_cache_config)
 
@@ -185,6 +202,11 @@ QUIRE_API int quire_cache_get_computed_blocks(quire_cache *cache,
                                               const quire_cache_request *request,
                                               quire_block_span *blocks, uint32_t *num_tokens);
 
+/* Tokens of the longest hit that one group had in the last get_computed_blocks, if it is longer than
+ * the hit of all groups together; otherwise 0. Blocks there are worth a key: say so in
+ * quire_allocate_params.shared_prefix_boundary. Profiles other than QUIRE_PROFILE_VLLM_0_32: 0. */
+QUIRE_API uint32_t quire_cache_get_shared_prefix_boundary(const quire_cache *cache);
+
 /* ---- allocating --------------------------------------------------------- */
 
 typedef struct quire_allocate_params {
@@ -201,8 +223,21 @@ typedef struct quire_allocate_params {
      * window stays behind them. */
     uint32_t num_uncertain_tokens;
     /* 1: quire_cache_can_allocate answers for all tokens of the request, whatever num_new_tokens
-     * is; quire_cache_allocate_slots does not read this field. */
+     * is. quire_cache_allocate_slots reads this field in QUIRE_PROFILE_VLLM_0_32 only: if not all
+     * tokens fit, returns QUIRE_NO_SPACE and changes nothing. */
     uint32_t full_sequence_must_fit;
+    /* Free blocks that this allocation must leave to other requests. */
+    uint32_t reserved_blocks;
+    /* QUIRE_PROFILE_VLLM_0_32: 1: the request waits or was preempted, and others are scheduled: the
+     * watermark applies. Other profiles apply it to a request without blocks. */
+    uint32_t has_scheduled_reqs;
+    /* Groups whose external blocks are written by a load that ends after this step: they are not
+     * listed to be zeroed. NULL: none. */
+    const uint32_t *skip_zeroing_group_ids;
+    uint32_t num_skip_zeroing_group_ids;
+    /* QUIRE_PROFILE_VLLM_0_32, for the keys of blocks; 0: as the request's last call said. */
+    uint32_t num_prompt_tokens;      /* at first: all tokens */
+    uint32_t shared_prefix_boundary; /* at first: none, see above */
 } quire_allocate_params;
 
 #define QUIRE_ALLOCATE_PARAMS_INIT QUIRE_SIZED_INIT(quire_allocate_params)

@@ -62,6 +62,9 @@ typedef struct quire_connector {
      * function is NULL, the connector saves nothing of a preempted request. */
     uint32_t (*request_preempted)(void *user, quire_req req, const quire_block_span *blocks,
                                   uint32_t num_tokens, int is_urgent);
+    /* 1: the connector must send what a request computed, so outputs of steps in flight do not
+     * count once the request is preempted. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
+    int requires_kv_delivery;
 } quire_connector;
 
 #define QUIRE_CONNECTOR_INIT QUIRE_SIZED_INIT(quire_connector)

@@ -140,6 +140,11 @@ static QR_NOINLINE int can_allocate_by_other_params(const quire_cache *cache,
     return is_read ? quire_cache_can_allocate(cache, request, &own) : QUIRE_E_ARGUMENT;
 }
 
+uint32_t quire_cache_get_shared_prefix_boundary(const quire_cache *cache)
+{
+    return cache_ok(cache) ? cache->shared_prefix : 0;
+}
+
 int quire_cache_can_allocate(const quire_cache *cache, const quire_cache_request *request,
                              const quire_allocate_params *params)
 {

@@ -126,7 +126,10 @@ typedef struct qr_field_limits {
     ANY(on_event)                                                                                  \
     ANY(event_user)                                                                                \
     ANY(hooks)                                                                                     \
-    NUMBER(num_host_blocks, 0, QR_MAX_HOST_SLOTS)
+    NUMBER(num_host_blocks, 0, QR_MAX_HOST_SLOTS)                                                  \
+    NUMBER(prefix_cache_retention_interval, 0, QUIRE_RETAIN_ALL)                                   \
+    NUMBER(num_prefill_lookahead, 0, QR_MAX_TOKENS)                                                \
+    NUMBER(max_in_flight_tokens, 0, QR_MAX_TOKENS)
 
 #define QR_FIELDS_quire_cache_request(NUMBER, REAL, FLAG, ANY)                                     \
     ANY(seq)                                                                                       \
@@ -149,7 +152,13 @@ typedef struct qr_field_limits {
     NUMBER(num_encoder_tokens, 0, limits->max_encoder_tokens)                                      \
     FLAG(delay_cache_blocks)                                                                       \
     NUMBER(num_uncertain_tokens, 0, UINT32_MAX) /* cut at the computed ones */                     \
-    FLAG(full_sequence_must_fit)
+    FLAG(full_sequence_must_fit)                                                                   \
+    NUMBER(reserved_blocks, 0, UINT32_MAX)                                                         \
+    FLAG(has_scheduled_reqs)                                                                       \
+    ANY(skip_zeroing_group_ids)                                                                    \
+    NUMBER(num_skip_zeroing_group_ids, 0, p->skip_zeroing_group_ids == NULL ? 0 : 4096)            \
+    NUMBER(num_prompt_tokens, 0, UINT32_MAX)                                                       \
+    NUMBER(shared_prefix_boundary, 0, UINT32_MAX)
 
 /* ---- scheduler ---- */
 
@@ -203,7 +212,12 @@ typedef struct qr_field_limits {
     NUMBER(use_pressure, QUIRE_DEFAULT, QUIRE_OFF)                                                 \
     NUMBER(victim, QUIRE_VICTIM_DEFAULT, QUIRE_VICTIM_LRU)                                         \
     ANY(choose_victim)                                                                             \
-    ANY(victim_user)
+    ANY(victim_user)                                                                               \
+    NUMBER(max_num_active_seqs, 0, 1u << 24)                                                       \
+    NUMBER(long_prefill_token_threshold_adaptive, QUIRE_DEFAULT, QUIRE_OFF)                        \
+    NUMBER(num_draft_slots, 0, 1024)                                                               \
+    NUMBER(num_prefill_lookahead_tokens, 0, 1024)                                                  \
+    NUMBER(is_pooling_model, QUIRE_DEFAULT, QUIRE_OFF)
 
 #define QR_FIELDS_quire_mm_input(NUMBER, REAL, FLAG, ANY)                                          \
     ANY(feature)                                                                                   \

@@ -473,9 +473,19 @@ static uint32_t count_unfinished(const quire_sched *sched, uint32_t num_waiting)
 {
     if (sched->pause == QUIRE_PAUSED_ALL)
         return 0;
-    if (sched->pause == QUIRE_PAUSED_NEW)
+    if (sched->pause == QUIRE_PAUSED_NEW && !sched->settings.rules.holders_first)
         return sched->queues.num_running;
+    if (sched->pause == QUIRE_PAUSED_NEW)
+        num_waiting = sched->queues.skipped.count; /* those with blocks still run */
     return sched->queues.num_running + num_waiting - sched->queues.num_waiting_for_streaming;
+}
+
+/* vLLM 0.32 counts requests whose blocks a connector still reads. */
+static bool has_finished(const quire_sched *sched, uint32_t num_waiting)
+{
+    bool has_left = sched->settings.rules.holders_first && sched->partners.has_connector &&
+                    sched->table.num_live > sched->queues.num_running + num_waiting;
+    return sched->ended.num_finished > 0 || has_left;
 }
 
 quire_sched_counts quire_sched_get_counts(const quire_sched *sched)
@@ -486,7 +496,7 @@ quire_sched_counts quire_sched_get_counts(const quire_sched *sched)
     return (quire_sched_counts){.num_running = sched->queues.num_running,
                                 .num_waiting = num_waiting,
                                 .num_unfinished = count_unfinished(sched, num_waiting),
-                                .has_finished = sched->ended.num_finished > 0,
+                                .has_finished = has_finished(sched, num_waiting),
                                 .pause = sched->pause};
 }
 

@@ -157,7 +157,7 @@ static uint32_t mamba_allocate(qr_group *group, const qr_want *want)
 /* Drafts of the step before may be rejected: count them as if they were. */
 static uint32_t certain_tokens(const qr_group *group, uint32_t computed)
 {
-    uint32_t drafts = group->spec.num_speculative_blocks;
+    uint32_t drafts = group->rules->frees_states_at_once ? 0 : group->spec.num_speculative_blocks;
     return computed > drafts ? computed - drafts : 0;
 }
 
@@ -214,7 +214,7 @@ static void mamba_cached(qr_group *group, uint32_t row, uint32_t first, uint32_t
 {
     const uint32_t *blocks = qr_group_row_blocks(group, row);
     for (uint32_t i = first; i < end; i++)
-        if (blocks[i] != QUIRE_NULL_BLOCK)
+        if (qr_block_has_key(&group->pool->queue.blocks[blocks[i]])) /* the null block has none */
             stamp_key(group, blocks[i]);
 }
 

@@ -117,6 +117,11 @@ static void derive_cache(quire_sched_config *c)
     c->cache->profile = c->profile;
     c->cache->log_stats = c->monitor != NULL ? QUIRE_ON : c->log_stats; /* its metrics need them */
     c->cache->max_num_batched_tokens = c->max_num_batched_tokens;
+    const qr_rules *rules = qr_rules_of(c->profile);
+    if (rules->counts_in_flight && c->cache->max_in_flight_tokens == 0)
+        c->cache->max_in_flight_tokens = c->max_batches * c->max_num_batched_tokens;
+    if (c->num_prefill_lookahead_tokens > 1 && c->cache->num_prefill_lookahead == 0)
+        c->cache->num_prefill_lookahead = c->num_prefill_lookahead_tokens;
     c->cache->max_requests = c->max_num_seqs + c->max_loading;
     bool has_hasher = c->hasher != NULL && c->hasher->magic == QR_HASHER_MAGIC;
     if (has_hasher && c->cache->digest_bytes == 0)
@@ -223,7 +228,7 @@ static void carve_requests(quire_sched *s, qr_arena *arena, const quire_sched_co
 {
     uint32_t n = c->max_requests;
     TAKE(s->table.requests, n);
-    TAKE(s->table.waiters, (size_t)n + 3);
+    TAKE(s->table.waiters, (size_t)n + 4);
     TAKE(s->table.by_age, (size_t)n + 1);
     s->table.blobs = qr_arena_take(arena, n, c->max_request_bytes);
     TAKE(s->table.drafts, (size_t)n * c->num_spec_tokens);
@@ -233,6 +238,7 @@ static void carve_requests(quire_sched *s, qr_arena *arena, const quire_sched_co
     TAKE(s->queues.waiting.heap, n);
     TAKE(s->queues.skipped.heap, n);
     TAKE(s->queues.step_skipped.heap, n);
+    TAKE(s->queues.step_waiting.heap, n);
     TAKE(s->sessions.inputs, n);
     TAKE(s->ended.finished, 2 * (size_t)n);
     TAKE(s->ended.client_finished, 2 * (size_t)n);
@@ -333,6 +339,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     TAKE(s->room.failed_blocks, c->cache->num_blocks);
     TAKE(s->room.spans, c->cache->num_groups);
     TAKE(s->room.no_spans, c->cache->num_groups);
+    TAKE(s->room.group_ids, c->cache->num_groups);
     qr_encoder_config encoder = {.cache_size = c->encoder_cache_size,
                                  .max_items = c->max_encoder_items,
                                  .max_identifier_bytes = QR_MAX_IDENTIFIER_BYTES,
@@ -340,9 +347,11 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
                                  .is_encoder_decoder = c->is_encoder_decoder == QUIRE_ON};
     uint64_t quirks = qr_quirks(c->profile);
     encoder.frees_again = (quirks & QR_QUIRK(ENCODER_FREES_AGAIN)) != 0;
-    encoder.sizes_by_user = encoder.frees_again;
+    encoder.counts_inputs = qr_rules_of(c->profile)->counts_inputs;
+    encoder.sizes_by_user = encoder.frees_again && !encoder.counts_inputs;
     qr_encoder_carve(&s->encoder, arena, &encoder);
     qr_flags_carve(&s->flags, arena, num_flag_chunks(s, c));
+    TAKE(s->results.other_sizes, 2 * (size_t)c->max_requests);
     TAKE(s->results.outgrown, c->max_batches); /* at most one in a step */
     qr_observer_carve(&s->observer, arena, c->max_ghosts);
     qr_swap_carve(&s->swap, arena, c->num_swap_blocks);
@@ -402,6 +411,16 @@ static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
     s->settings.max_batches = c->max_batches;
     s->settings.max_finished = 2 * c->max_requests;
     s->settings.quirks = qr_quirks(c->profile);
+    s->settings.rules = *qr_rules_of(c->profile);
+    s->settings.max_active = c->max_num_active_seqs > 0 ? c->max_num_active_seqs : c->max_num_seqs;
+    s->settings.draft_slots = c->num_draft_slots;
+    s->settings.max_input = c->max_num_batched_tokens;
+    s->settings.max_batched = c->num_draft_slots > 0 ? c->max_num_batched_tokens : UINT32_MAX;
+    s->settings.prefill_lookahead = c->num_prefill_lookahead_tokens > 0
+                                        ? c->num_prefill_lookahead_tokens
+                                        : c->cache->use_eagle == QUIRE_ON;
+    s->settings.num_sampled = c->is_pooling_model == QUIRE_ON ? 0 : 1;
+    s->settings.adaptive_threshold = c->long_prefill_token_threshold_adaptive == QUIRE_ON;
     s->settings.chunked_prefill = c->enable_chunked_prefill == QUIRE_ON;
     s->settings.reserve_full_sequence = c->reserve_full_sequence == QUIRE_ON;
     s->settings.is_async = c->async_scheduling == QUIRE_ON;
@@ -487,6 +506,8 @@ static void init_slots(quire_sched *s)
                     s->settings.policy);
     qr_waiting_init(&s->queues.step_skipped, s->table.waiters, s->queues.step_skipped.heap, n + 2,
                     3, s->settings.policy);
+    qr_waiting_init(&s->queues.step_waiting, s->table.waiters, s->queues.step_waiting.heap, n + 3,
+                    4, s->settings.policy);
 }
 
 int qr_sched_init(quire_sched *s, const quire_sched_config *c)
@@ -519,6 +540,8 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     init_slots(s);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         s->room.no_spans[g] = (quire_block_span){NULL, 0};
+    for (uint32_t g = 0; g < s->cache->num_groups; g++)
+        s->room.group_ids[g] = g;
     memset(s->room.failed_blocks, 0, c->cache->num_blocks);
     for (uint32_t i = 0; c->cache->max_copies > 0 && i < c->cache->max_requests; i++)
         s->builder.row_places[i] = UINT32_MAX;

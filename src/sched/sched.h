@@ -55,6 +55,7 @@ typedef struct qr_room {
     uint8_t *failed_blocks;     /* a qr_failed mark for each block; all 0 between calls */
     quire_block_span *spans;    /* num_groups, inside one call */
     quire_block_span *no_spans; /* num_groups empty ones */
+    uint32_t *group_ids;        /* 0, 1, ...: all groups */
 } qr_room;
 
 struct quire_sched {
@@ -239,7 +240,25 @@ bool qr_sched_end_outgrown(quire_sched *sched, uint32_t index);
 uint32_t qr_sched_align_tokens(const quire_sched *sched, const qr_request *r, uint32_t computed,
                                uint32_t num_new);
 
+/* Of num_new tokens from `computed` on, so many that a chunk of a prompt leaves either nothing or
+ * enough for the draft model to read behind it. */
+uint32_t qr_sched_leave_lookahead(const quire_sched *sched, const qr_request *r, uint32_t computed,
+                                  uint32_t num_new);
+
 /* ---- step.h ---------------------------------------------------------------- */
+
+/* Whether the step has room for one more request. */
+static inline bool qr_step_has_room(const quire_sched *s)
+{
+    return s->builder.budget > 0 && s->builder.input_budget > s->settings.draft_slots;
+}
+
+/* Tokens that the next request may have. */
+static inline uint32_t qr_step_budget(const quire_sched *s)
+{
+    uint32_t input = s->builder.input_budget - s->settings.draft_slots;
+    return s->builder.budget < input ? s->builder.budget : input;
+}
 
 /* Adds a request; blocks are those to be told, num_groups spans. */
 static inline void qr_step_add(quire_sched *s, uint32_t index, quire_step_kind kind,
@@ -263,6 +282,7 @@ static inline void qr_step_add(quire_sched *s, uint32_t index, quire_step_kind k
     for (uint32_t g = 0; g < num_groups; g++)
         b->blocks[(size_t)i * num_groups + g] = blocks[g];
     b->budget -= num_tokens;
+    b->input_budget -= num_tokens + s->settings.draft_slots;
     b->out.total_tokens += num_tokens;
 }
 

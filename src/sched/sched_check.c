@@ -1,10 +1,14 @@
 /* sched/sched_check.c - the walker: does everything that request.h and sched.h say still hold? */
 #include "sched/sched.h"
 
+/* With holders_first a request may have found its queue before it got or lost its blocks. */
 static bool is_queue_right(const quire_sched *s, uint32_t index)
 {
     const qr_request *r = &s->table.requests[index];
     uint32_t queue = s->table.waiters[index].queue;
+    if (s->settings.rules.holders_first && r->status != QUIRE_REQ_RUNNING &&
+        !qr_request_is_finished(r))
+        return queue == s->queues.waiting.number || queue == s->queues.skipped.number;
     switch (r->status) {
     case QUIRE_REQ_WAITING:
     case QUIRE_REQ_PREEMPTED:
@@ -51,7 +55,7 @@ static bool taker_is_right(const quire_sched *s, const qr_batch *batch, uint32_t
     const qr_request *r = index == QR_NIL ? NULL : &s->table.requests[index];
     uint64_t late = QR_QUIRK(STALE_OUTPUTS) | QR_QUIRK(SESSION_KEEPS_AHEAD);
     if (r == NULL || qr_request_is_finished(r) || batch->step < r->first_valid_step ||
-        (s->settings.quirks & late) != 0)
+        (s->settings.quirks & late) != 0 || s->settings.rules.delivers_stale)
         return true;
     return r->status == QUIRE_REQ_RUNNING && batch->num_preemptions[i] == r->num_preemptions;
 }
@@ -96,6 +100,14 @@ static bool blocks_are_right(const qr_request *r)
     return !qr_request_is_finished(r) || r->load == QR_LOAD_LEFT || r->awaits_sending;
 }
 
+/* A session may keep computed tokens past the end of its text: in vLLM 0.32 those of drafts that were
+ * accepted behind the token that stopped it. */
+static bool may_be_ahead(const quire_sched *s)
+{
+    return (s->settings.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) != 0 ||
+           s->settings.rules.input_sets_max_tokens;
+}
+
 /* What was computed lies within what is known or expected. A request that has not ended can get at
  * least one token more, except at max_model_len, where MIN_TOKENS_HIDES_LENGTH keeps it. */
 static bool tokens_are_right(const quire_sched *s, const qr_request *r)
@@ -105,13 +117,15 @@ static bool tokens_are_right(const quire_sched *s, const qr_request *r)
     if (!s->settings.is_async && r->num_placeholders != 0)
         return false;
     bool is_special = r->use_grammar || r->is_pooling || r->num_features > 0 || r->discards_async ||
-                      r->first_valid_step > 0;
+                      r->first_valid_step > 0 || r->num_stale > 0;
+    if (r->num_stale > r->num_in_flight)
+        return false;
     if (r->num_prompt_tokens == 0 || (r->is_plain && is_special))
         return false;
     if (r->status == QUIRE_REQ_RUNNING &&
         computed > known + (s->settings.is_async ? 0 : s->settings.num_spec_tokens))
         return false;
-    bool keeps_ahead = (s->settings.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
+    bool keeps_ahead = may_be_ahead(s);
     if (qr_request_is_finished(r) || r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
         return true;
     if (r->status != QUIRE_REQ_RUNNING && computed > r->kv.num_tokens && !keeps_ahead)
@@ -128,7 +142,7 @@ static bool session_is_right(const quire_sched *s, const qr_request *r)
     if (r->status != QUIRE_REQ_WAITING_FOR_STREAMING)
         return true;
     bool has_lost_blocks = r->kv.seq == 0 && r->kv.num_computed_tokens == 0;
-    bool keeps_ahead = (s->settings.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
+    bool keeps_ahead = may_be_ahead(s);
     return r->is_resumable && r->first_input == QR_NIL &&
            (keeps_ahead || has_lost_blocks || r->num_kept == r->kv.num_computed_tokens);
 }

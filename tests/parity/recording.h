@@ -1,7 +1,7 @@
 /* parity/recording.h - reading what vLLM answered, and comparing.
  *
  *      quire-parity 1 pool seed 7 runs 1 count 50008        what it is, and how much must be in it;
- *                                                           then " vllm 0.32.0", or nothing: 0.20.0
+ *                                                           then "vllm 0.32", unless it is 0.20
  *      seed 7
  *      pool 64 1 32                                         a case starts
  *      n3 5 a1f                                             operation, arguments, fingerprint

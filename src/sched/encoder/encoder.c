@@ -172,11 +172,17 @@ bool qr_encoder_check_and_update(qr_encoder *encoder, qr_feature *features, uint
         encoder->num_unused--;
         encoder->num_freeable -= item->num_embeds;
     }
-    if (find_holding_feature(encoder, features, n, i) == QR_NIL) {
+    bool is_user = find_holding_feature(encoder, features, n, i) != QR_NIL;
+    item->num_users += !is_user;
+    if (!is_user || encoder->config.counts_inputs)
         features[i].holds = encoder->epoch;
-        item->num_users++;
-    }
     return true;
+}
+
+uint32_t qr_encoder_size_of(const qr_encoder *encoder, const qr_feature *feature)
+{
+    uint32_t slot = item_find(encoder, feature->identifier);
+    return slot == QR_NIL ? QR_NIL : encoder->items[slot].num_embeds;
 }
 
 bool qr_encoder_can_allocate(qr_encoder *encoder, const qr_feature *feature, uint32_t budget,
@@ -248,11 +254,13 @@ void qr_encoder_free_input(qr_encoder *encoder, qr_feature *features, uint32_t n
         return;
     }
     uint32_t holder = find_holding_feature(encoder, features, n, i);
-    if (holder == QR_NIL)
+    if (holder == QR_NIL || (encoder->config.counts_inputs && holder != i))
         return;
     uint32_t slot = item_find(encoder, features[i].identifier);
     qr_assert(slot != QR_NIL && encoder->items[slot].num_users > 0);
     features[holder].holds = 0;
+    if (encoder->config.counts_inputs && find_holding_feature(encoder, features, n, i) != QR_NIL)
+        return;
     qr_encoder_item *item = &encoder->items[slot];
     if (--item->num_users > 0)
         return;
@@ -277,14 +285,19 @@ void qr_encoder_forget(qr_encoder *encoder, qr_feature *features, uint32_t n, ui
 
 /* ---- all features ---------------------------------------------------------- */
 
+static bool is_listed(const qr_encoder *encoder, const qr_feature *feature)
+{
+    return encoder->config.counts_inputs ? qr_encoder_holds(encoder, feature)
+                                         : item_find(encoder, feature->identifier) != QR_NIL;
+}
+
 uint32_t qr_encoder_cached_inputs(qr_encoder *encoder, const qr_feature *features, uint32_t n,
                                   const uint32_t **inputs)
 {
     qr_assert(n <= encoder->config.max_features);
     qr_set_order_begin(&encoder->order);
     for (uint32_t i = 0; i < n; i++)
-        if (encoder->config.is_encoder_decoder ||
-            item_find(encoder, features[i].identifier) != QR_NIL)
+        if (encoder->config.is_encoder_decoder || is_listed(encoder, &features[i]))
             qr_set_order_add(&encoder->order, i);
     *inputs = qr_set_order_list(&encoder->order);
     return encoder->order.used;
@@ -323,10 +336,14 @@ void qr_encoder_free(qr_encoder *encoder, qr_feature *features, uint32_t n)
 
 uint32_t qr_encoder_take_freed(qr_encoder *encoder, const quire_bytes **identifiers)
 {
-    uint32_t num_freed = encoder->num_gone;
+    uint32_t num_gone = encoder->num_gone;
+    uint32_t num_freed = 0;
     encoder->num_gone = 0;
-    for (uint32_t i = 0; i < num_freed; i++) {
-        encoder->freed[i] = item_identifier(encoder, encoder->gone[i]);
+    for (uint32_t i = 0; i < num_gone; i++) {
+        quire_bytes identifier = item_identifier(encoder, encoder->gone[i]);
+        bool is_back = encoder->config.counts_inputs && item_find(encoder, identifier) != QR_NIL;
+        if (!is_back)
+            encoder->freed[num_freed++] = identifier;
         item_make_spare(encoder, encoder->gone[i]);
     }
     for (uint32_t i = 0; i < encoder->num_fresh; i++)

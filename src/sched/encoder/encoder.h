@@ -58,6 +58,9 @@ typedef struct qr_encoder_config {
     /* An unused item counts with the size that the last of its users gave it (vLLM). Else with the
      * size it was allocated with. The same, as long as an identifier always has the same size. */
     bool sizes_by_user;
+    /* Each feature through which a request uses an item holds it (vLLM 0.32): the request is a user
+     * until the last of them was freed. Else one of them stands for all. */
+    bool counts_inputs;
 } qr_encoder_config;
 
 typedef struct qr_encoder_item {
@@ -100,6 +103,9 @@ void qr_encoder_reset(qr_encoder *encoder);
 
 /* Whether the item is there; then the request is one of its users. */
 bool qr_encoder_check_and_update(qr_encoder *encoder, qr_feature *features, uint32_t n, uint32_t i);
+
+/* Embeddings of the feature's item, or QR_NIL where it is not there. */
+uint32_t qr_encoder_size_of(const qr_encoder *encoder, const qr_feature *feature);
 
 /* Whether the feature can be encoded: the budget has enough for it, and after what is scheduled for
  * the request but not allocated yet (num_embeds in num_items) there is room. Evicts unused items to

@@ -278,6 +278,7 @@ void qr_sched_enter(quire_sched *s, uint32_t index, const quire_request_params *
     qr_waiter *w = &s->table.waiters[index];
     qr_link_clear(&w->link);
     w->queue = 0;
+    w->is_deferred = false;
     w->priority = p->priority;
     w->arrival_time = p->arrival_time;
     w->id = (quire_bytes){qr_idmap_key(&s->table.ids, index), p->id.len};
@@ -363,12 +364,44 @@ int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uin
     return QUIRE_OK;
 }
 
+static void defer(quire_sched *s, uint32_t index)
+{
+    qr_waiter *w = &s->table.waiters[index];
+    s->queues.num_deferred += !w->is_deferred;
+    w->is_deferred = true;
+}
+
+void qr_sched_undefer(quire_sched *s, uint32_t index)
+{
+    qr_waiter *w = &s->table.waiters[index];
+    s->queues.num_deferred -= w->is_deferred;
+    w->is_deferred = false;
+}
+
+/* A load may have failed, and its request may still have the blocks. */
+static bool holds_blocks(const qr_request *r)
+{
+    return r->kv.num_computed_tokens > 0 || r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS;
+}
+
+void qr_sched_skip(quire_sched *s, uint32_t index)
+{
+    bool is_apart = !s->settings.rules.holders_first || holds_blocks(&s->table.requests[index]);
+    if (s->settings.rules.holders_first)
+        defer(s, index);
+    qr_waiting_add(is_apart ? &s->queues.step_skipped : &s->queues.step_waiting, index);
+}
+
 void qr_sched_enqueue(quire_sched *s, uint32_t index)
 {
-    bool is_held = qr_request_is_held(&s->table.requests[index]);
+    const qr_request *r = &s->table.requests[index];
+    bool is_held = qr_request_is_held(r);
     if (s->prefix.window > 0)
         qr_prefix_enter(s, index);
-    qr_waiting_add(is_held ? &s->queues.skipped : &s->queues.waiting, index);
+    if (s->settings.rules.holders_first && is_held)
+        defer(s, index);
+    bool is_apart = s->settings.rules.holders_first ? holds_blocks(r) : is_held;
+    qr_waiting_add(is_apart ? &s->queues.skipped : &s->queues.waiting, index);
 }
 
 void qr_sched_dequeue(quire_sched *s, uint32_t index)
@@ -382,6 +415,18 @@ void qr_sched_dequeue(quire_sched *s, uint32_t index)
 
 /* ---- the end --------------------------------------------------------------- */
 
+/* Of the request's blocks in room.spans, those of computed tokens; states have no place in a text. */
+static void cut_to_computed(quire_sched *s, const qr_request *r)
+{
+    for (uint32_t g = 0; g < s->cache->num_groups; g++) {
+        const qr_group *group = &s->cache->groups[g];
+        uint32_t most = qr_ceil_div(r->kv.num_computed_tokens, group->block_size);
+        bool is_attention = group->spec.kind != QUIRE_LAYER_MAMBA;
+        if (is_attention && s->room.spans[g].count > most)
+            s->room.spans[g].count = most;
+    }
+}
+
 static bool connector_keeps(quire_sched *s, uint32_t index, bool is_loading)
 {
     const quire_connector *c = &s->partners.connector;
@@ -390,10 +435,12 @@ static bool connector_keeps(quire_sched *s, uint32_t index, bool is_loading)
         return false;
     uint32_t row = qr_cache_row_of(s->cache, r->kv.seq);
     if (row != QR_NIL && !is_loading) /* blocks that a load still writes to stay */
-        qr_cache_remove_skipped(s->cache, row, r->kv.num_computed_tokens);
+        qr_cache_remove_skipped(s->cache, row, qr_request_processed_tokens(r));
     if (c->request_finished == NULL)
         return false;
     qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
+    if (s->settings.rules.cuts_sent_blocks)
+        cut_to_computed(s, r);
     return c->request_finished(c->user, qr_sched_req_of(s, index), s->room.spans) != 0;
 }
 
@@ -412,6 +459,7 @@ void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)
         s->ended.client_of_finished[s->ended.num_client_finished++] = r->client_index;
     }
     r->awaits_sending = keeps;
+    r->is_prefilling = false;
     r->load = keep_blocks ? QR_LOAD_LEFT : QR_LOAD_OPEN;
     r->load_step = 0;
     if (s->watch.monitor != NULL)
@@ -441,6 +489,7 @@ static void leave_queue(quire_sched *s, uint32_t index)
         if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING && !is_listed_again)
             s->queues.num_waiting_for_streaming--;
         qr_sched_dequeue(s, index);
+        qr_sched_undefer(s, index);
         return;
     }
     uint32_t place = 0;

@@ -142,6 +142,8 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
     qr_sched_hash_new_blocks(s, index);
     s->table.waiters[index].arrival_time = in->arrival_time;
     qr_request_set_stops(r, &in->stops);
+    if (s->settings.rules.input_sets_max_tokens)
+        r->max_tokens = in->max_tokens;
     if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
         s->queues.num_waiting_for_streaming--;
     r->status = QUIRE_REQ_WAITING;
@@ -184,7 +186,15 @@ bool qr_sched_session_ends(quire_sched *s, uint32_t index)
     qr_request *r = &s->table.requests[index];
     if (!r->is_resumable)
         return true;
-    if ((s->settings.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) == 0) {
+    if (s->settings.rules.input_sets_max_tokens) {
+        r->kv.num_computed_tokens = qr_request_certain_tokens(r);
+        r->num_kept = kept_tokens(r);
+        r->num_drafts = 0;
+        r->num_placeholders = 0;
+        r->drops_stale = true;
+        r->num_stale = r->num_in_flight;
+        r->is_plain = r->is_plain && r->num_stale == 0;
+    } else if ((s->settings.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) == 0) {
         r->num_kept = kept_tokens(r);
         if (qr_sched_has_states(s) && r->kv.num_computed_tokens > r->num_kept)
             qr_cache_drop(s->cache, &r->kv); /* steps in flight have moved the state on */
@@ -247,6 +257,7 @@ static int fill_input(quire_sched *s, uint32_t index, const quire_request_params
     if (!feature_keys_fit(s, r, p))
         return QUIRE_E_RANGE;
     in->arrival_time = p->arrival_time;
+    in->max_tokens = p->max_tokens;
     in->num_features = p->num_mm_inputs;
     in->next = QR_NIL;
     if (!qr_request_copy_stops(s, index, p, &in->stops) ||
@@ -302,13 +313,15 @@ int qr_sched_continue(quire_sched *s, uint32_t index, const quire_request_params
         return err;
     }
     if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING) {
+        bool is_apart = s->table.waiters[index].queue == s->queues.skipped.number;
+        qr_waiting *queue = is_apart ? &s->queues.skipped : &s->queues.waiting;
         bool by_priority =
             s->settings.policy == QUIRE_POLICY_PRIORITY; /* its arrival time changes */
         if (by_priority)
-            qr_waiting_remove(&s->queues.skipped, index);
+            qr_waiting_remove(queue, index);
         start_input(s, index, input);
         if (by_priority)
-            qr_waiting_add(&s->queues.skipped, index);
+            qr_waiting_add(queue, index);
         return QUIRE_OK;
     }
     if (r->last_input == QR_NIL)

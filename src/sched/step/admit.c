@@ -30,6 +30,7 @@ typedef struct qr_admission {
     qr_encoder_plan encoder;
     quire_reason reason; /* why not */
     uint32_t num_dropped;
+    uint32_t num_padded; /* drafts without a value, for a request of one token */
 } qr_admission;
 
 /* Whether a request that waits for something has got it. */
@@ -68,6 +69,8 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
                                                &a->num_external, &a->is_async);
     s->partners.asked_req = 0;
     bool is_cut_to_hit = a->num_local >= a->r->kv.num_tokens; /* then it is looked up again */
+    if (s->settings.rules.skips_connector_too && a->r->kv.skip_reading_prefix)
+        answer = QUIRE_MISS;
     if (answer == QUIRE_RETRY || is_cut_to_hit) {
         a->reason = QUIRE_REASON_CONNECTOR;
         return QR_HELD_UP;
@@ -131,7 +134,8 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
     a->num_computed = a->num_local + a->num_external + a->num_swapped;
     if (s->observer.on_decision != NULL)
         a->num_dropped = count_dropped(s, a);
-    if (r->has_prefill_stats && a->num_swapped == 0) {
+    bool is_first = !s->settings.rules.delivers_stale || r->num_preemptions == 0;
+    if (r->has_prefill_stats && a->num_swapped == 0 && is_first) {
         r->num_local_cached = a->num_local;
         r->num_external_cached = a->num_external;
     }
@@ -140,19 +144,39 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
 
 /* ---- how much of it -------------------------------------------------------- */
 
+/* A request of one token among requests that decode has as many tokens as they have, so that all
+ * are computed in the same way. False: there is no room for that. */
+static bool pad_drafts(quire_sched *s, qr_admission *a, uint32_t budget)
+{
+    uint32_t num_drafts = s->settings.num_spec_tokens;
+    bool decodes = s->builder.num_ran > 0 || a->num_computed > 0;
+    if (!s->settings.rules.pads_drafts || num_drafts == 0 || s->settings.num_sampled == 0 ||
+        a->num_new != 1 || s->builder.has_prefill || !decodes)
+        return true;
+    if ((uint64_t)a->num_computed + 1 + num_drafts + 1 > s->settings.max_model_len)
+        return true;
+    if (1 + num_drafts > budget)
+        return false;
+    a->num_new = 1 + num_drafts;
+    a->num_padded = num_drafts;
+    return true;
+}
+
 static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
 {
     const qr_request *r = a->r;
-    uint32_t budget = s->builder.budget;
+    uint32_t budget = qr_step_budget(s);
     if (a->is_async)
         return QR_ADMITTED; /* the load first */
     a->reason = QUIRE_REASON_STREAMING;
     if (a->num_computed > r->kv.num_tokens) /* SESSION_KEEPS_AHEAD: vLLM fails with an assertion */
         return QR_HELD_UP;
     a->num_new = r->kv.num_tokens - a->num_computed;
-    if (s->settings.long_prefill_threshold > 0 && a->num_new > s->settings.long_prefill_threshold)
-        a->num_new = s->settings.long_prefill_threshold;
     a->reason = QUIRE_REASON_CHUNK;
+    if (!pad_drafts(s, a, budget))
+        return QR_NO_ROOM;
+    if (s->builder.threshold > 0 && a->num_new > s->builder.threshold)
+        a->num_new = s->builder.threshold;
     if (!s->settings.chunked_prefill && a->num_new > budget)
         return QR_NO_ROOM;
     if (a->num_new > budget)
@@ -162,6 +186,8 @@ static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
         a->encoder = qr_sched_plan_encoder(s, r, a->num_computed, a->num_new);
         a->num_new = a->encoder.num_new_tokens;
     }
+    if (s->settings.prefill_lookahead > 1)
+        a->num_new = qr_sched_leave_lookahead(s, r, a->num_computed, a->num_new);
     return a->num_new > 0 ? QR_ADMITTED : QR_NO_ROOM;
 }
 
@@ -207,8 +233,27 @@ static qr_verdict refuse_blocks(quire_sched *s, qr_admission *a, int err)
     return QR_HELD_UP;
 }
 
+/* Blocks that a load must leave: for requests in the middle of their prompts, and for the drafts of
+ * its own first step. */
+static uint32_t count_reserved(const quire_sched *s)
+{
+    uint32_t num_spec = s->settings.num_spec_tokens;
+    uint32_t num_more = num_spec > 0 ? 1 + num_spec + s->settings.num_lookahead : 0;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < s->settings.max_requests; i++) {
+        const qr_request *r = &s->table.requests[i];
+        if (r->is_in_use && r->is_prefilling)
+            count += qr_cache_count_remaining(s->cache, &r->kv, num_more);
+    }
+    for (uint32_t g = 0; g < s->cache->num_groups; g++)
+        if (s->cache->groups[g].spec.kind != QUIRE_LAYER_MAMBA)
+            count += qr_ceil_div(num_more, s->cache->groups[g].block_size);
+    return count;
+}
+
 static qr_verdict allocate(quire_sched *s, qr_admission *a)
 {
+    bool had_blocks = a->r->kv.seq != 0;
     qr_request *r = a->r;
     quire_allocate_params p = {.size = sizeof(quire_allocate_params),
                                .num_new_tokens = a->num_new,
@@ -220,14 +265,29 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
     bool is_whole = a->is_async && a->num_computed == r->kv.num_tokens;
     if (is_whole && (s->settings.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0)
         p.num_uncertain_tokens = 1; /* it will be computed again */
+    if (s->settings.rules.counts_in_flight)
+        p.num_uncertain_tokens = r->num_in_flight;
+    bool looks_ahead = s->settings.rules.lookahead_at_admission
+                           ? !a->is_async
+                           : a->hits == NULL && r->kv.num_computed_tokens > 0;
+    p.num_lookahead_tokens = looks_ahead ? s->settings.num_lookahead : 0;
+    p.num_prompt_tokens = r->num_prompt_tokens;
+    p.shared_prefix_boundary = a->hits != NULL ? s->cache->shared_prefix : 0;
+    p.has_scheduled_reqs = s->queues.num_running > 0;
+    if (a->is_async && s->settings.rules.reserves_for_prefills) {
+        p.reserved_blocks = count_reserved(s);
+        p.skip_zeroing_group_ids = s->room.group_ids;
+        p.num_skip_zeroing_group_ids = s->cache->num_groups;
+    }
     if (a->hits == NULL) {
-        p.num_lookahead_tokens = r->kv.num_computed_tokens > 0 ? s->settings.num_lookahead : 0;
         qr_sched_show_hashes(s, a->index, a->num_computed + a->num_new);
     }
     int err = QUIRE_OK;
     a->reason = QUIRE_REASON_BLOCKS;
     s->observer.taker = qr_sched_req_of(s, a->index);
-    if (s->settings.reserve_full_sequence)
+    if (s->settings.reserve_full_sequence && s->settings.rules.checks_whole_sequence)
+        p.full_sequence_must_fit = 1;
+    else if (s->settings.reserve_full_sequence)
         err = qr_cache_can_fit(s->cache, &r->kv, &p);
     if (err == QUIRE_OK)
         err = qr_cache_allocate_slots(s->cache, &r->kv, &p, NULL);
@@ -238,6 +298,11 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
     }
     a->num_new = p.num_new_tokens;
     s->observer.taker = 0;
+    /* It may have had blocks, without a computed token: then it was looked up again. */
+    bool is_counted = had_blocks && a->hits != NULL && s->settings.rules.delivers_stale &&
+                      s->cache->log_stats && r->kv.skip_reading_prefix == 0;
+    if (err == QUIRE_OK && is_counted && s->cache->enable_caching)
+        qr_cache_count_lookup(s->cache, &r->kv, a->num_local);
     if (err == QUIRE_OK)
         return QR_ADMITTED;
     return refuse_blocks(s, a, err);
@@ -259,10 +324,19 @@ static void tell_connector(quire_sched *s, const qr_admission *a)
                           a->connector_queries, a->num_external);
 }
 
+static void add_padding(quire_sched *s, const qr_admission *a)
+{
+    for (uint32_t i = 0; i < a->num_padded; i++)
+        qr_sched_drafts_of(s, a->index)[i] = -1;
+    s->builder.num_drafts[s->builder.out.num_reqs - 1] = a->num_padded;
+    s->builder.has_drafts = true;
+}
+
 static void enter_running(quire_sched *s, qr_admission *a)
 {
     qr_request *r = a->r;
     s->queues.running[s->queues.num_running++] = a->index;
+    qr_sched_undefer(s, a->index);
     bool is_known = r->status == QUIRE_REQ_PREEMPTED && !qr_request_is_untold(r);
     quire_step_kind kind = is_known ? QUIRE_STEP_RESUMED : QUIRE_STEP_NEW;
     if (s->settings.max_loras > 0)
@@ -270,10 +344,13 @@ static void enter_running(quire_sched *s, qr_admission *a)
     r->status = QUIRE_REQ_RUNNING;
     qr_deadlock_note_holder(s, r);
     r->kv.num_computed_tokens = a->num_computed;
+    r->is_prefilling |= a->num_computed + a->num_new < r->kv.num_tokens;
     if (s->watch.monitor != NULL)
         qr_metrics_admit(&s->watch.monitor->metrics, a->index);
     qr_sched_make_text_room(s, r);
     qr_step_add(s, a->index, kind, a->num_new, a->num_computed, s->room.spans);
+    if (a->num_padded > 0)
+        add_padding(s, a);
     if (a->encoder.num_inputs + a->encoder.num_external > 0)
         qr_step_add_encoder(s, r, &a->encoder);
 }
@@ -290,6 +367,10 @@ static qr_verdict try_admission(quire_sched *s, qr_admission *a)
         a->reason = a->r->status == QUIRE_REQ_WAITING_FOR_GRAMMAR      ? QUIRE_REASON_GRAMMAR
                     : a->r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS ? QUIRE_REASON_LOADING
                                                                        : QUIRE_REASON_STREAMING;
+        return QR_HELD_UP;
+    }
+    if (a->r->num_stale > 0 && !a->r->drops_stale) { /* outputs of earlier steps come first */
+        a->reason = QUIRE_REASON_STALE;
         return QR_HELD_UP;
     }
     if (s->settings.uses_pressure && !qr_sched_admits(s, a->r)) {
@@ -363,9 +444,10 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
         qr_swap_in(s, index, a.num_local);
     if (a.is_async) { /* it has its blocks, and waits until they are filled */
         a.r->status = QUIRE_REQ_WAITING_FOR_REMOTE_KVS;
+        a.r->is_prefilling = true;
         qr_deadlock_note_holder(s, a.r);
         a.r->kv.num_computed_tokens = a.num_computed;
-        qr_waiting_add(&s->queues.step_skipped, index);
+        qr_sched_skip(s, index);
         return QR_ADMITTED;
     }
     enter_running(s, &a);
@@ -375,7 +457,8 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
 /* The queue whose head is next. */
 static qr_waiting *choose_queue(quire_sched *s)
 {
-    if (s->queues.skipped.count == 0 || s->queues.waiting.count == 0)
+    if (s->queues.skipped.count == 0 || s->queues.waiting.count == 0 ||
+        s->settings.rules.holders_first)
         return s->queues.skipped.count > 0 ? &s->queues.skipped : &s->queues.waiting;
     const qr_waiter *waiting = &s->table.waiters[qr_waiting_peek(&s->queues.waiting)];
     const qr_waiter *skipped = &s->table.waiters[qr_waiting_peek(&s->queues.skipped)];
@@ -414,6 +497,20 @@ static bool ends_overtaking(quire_sched *s, uint32_t index, bool had_promise)
     return true;
 }
 
+/* While no new request may start, those that hold blocks may go on. */
+static bool has_candidate(const quire_sched *s)
+{
+    return s->queues.skipped.count > 0 ||
+           (s->queues.waiting.count > 0 && s->pause == QUIRE_UNPAUSED);
+}
+
+static bool has_place(const quire_sched *s)
+{
+    if (!s->settings.rules.holders_first)
+        return s->queues.num_running < s->settings.max_num_seqs;
+    return s->queues.num_running + s->queues.num_waiting_for_streaming < s->settings.max_active;
+}
+
 /* Whether somebody was not admitted for want of room. */
 static bool admit_all(quire_sched *s)
 {
@@ -421,8 +518,7 @@ static bool admit_all(quire_sched *s)
     s->builder.without_blocks = QR_NIL;
     s->builder.is_in_order = false;
     qr_deadlock_begin_round(s);
-    while (s->queues.waiting.count + s->queues.skipped.count > 0 && s->builder.budget > 0 &&
-           s->queues.num_running < s->settings.max_num_seqs) {
+    while (has_candidate(s) && qr_step_has_room(s) && has_place(s)) {
         uint32_t index = choose_next(s);
         bool had_promise = s->table.requests[index].has_promise;
         qr_verdict verdict = admit_one(s, index);
@@ -433,10 +529,11 @@ static bool admit_all(quire_sched *s)
             break;
         if (verdict != QR_ADMITTED) {
             qr_sched_dequeue(s, index);
-            qr_waiting_add(&s->queues.step_skipped, index);
+            qr_sched_skip(s, index);
         }
     }
     qr_waiting_prepend_all(&s->queues.skipped, &s->queues.step_skipped);
+    qr_waiting_prepend_all(&s->queues.waiting, &s->queues.step_waiting);
     return lacked_room;
 }
 

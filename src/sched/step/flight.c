@@ -54,7 +54,7 @@ static void mark(quire_sched *s, const qr_batch *batch, uint32_t value)
 /* vLLM keeps nothing of a step: neither for order nor for loads that are to be confirmed. */
 static bool keeps_nothing(const quire_sched *s)
 {
-    uint64_t both = QR_QUIRK(STALE_OUTPUTS) | QR_QUIRK(FAILED_BLOCKS_STAY);
+    uint64_t both = QR_QUIRK(ANY_OUTPUT) | QR_QUIRK(FAILED_BLOCKS_STAY);
     return (s->settings.quirks & both) == both;
 }
 

@@ -16,7 +16,8 @@ bool qr_sched_promote_loaded(quire_sched *s, uint32_t index)
         qr_cache_drop(s->cache, &r->kv); /* look it up again */
     } else {
         bool is_whole = r->kv.num_computed_tokens == r->kv.num_tokens;
-        bool is_cut = !has_failed && is_whole; /* one token must be computed */
+        bool is_cut = is_whole && /* one token must be computed */
+                      (!has_failed || s->settings.rules.recomputes_last);
         /* With copies on write a block that has its key is not written to: it gets its key when
          * the token was computed, or it would be copied for it. */
         bool waits = is_cut && s->cache->max_copies > 0;

@@ -22,7 +22,14 @@ void qr_sched_preempt(quire_sched *s, uint32_t index)
     r->kv.num_computed_tokens = 0;
     r->num_drafts = 0;
     r->load_step = 0;
-    if ((s->settings.quirks & QR_QUIRK(STALE_OUTPUTS)) == 0 && s->flight.num_batches > 0) {
+    r->is_prefilling = false;
+    if (s->settings.rules.delivers_stale) {
+        r->drops_stale =
+            s->partners.connector.requires_kv_delivery != 0 || (r->drops_stale && r->num_stale > 0);
+        r->num_stale = r->num_in_flight;
+        r->num_placeholders = 0;
+        r->is_plain = r->is_plain && r->num_stale == 0;
+    } else if ((s->settings.quirks & QR_QUIRK(STALE_OUTPUTS)) == 0 && s->flight.num_batches > 0) {
         r->num_placeholders = 0;
         qr_request_void_steps(r, s->flight.step);
     }

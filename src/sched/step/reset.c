@@ -38,6 +38,8 @@ static bool would_be_free(const quire_sched *s, bool without_running)
 static bool reset_connector(quire_sched *s)
 {
     const quire_connector *c = &s->partners.connector;
+    if (!s->partners.has_connector && s->settings.rules.delivers_stale)
+        return true;
     if (!s->partners.has_connector || (c->reset_cache != NULL && c->reset_cache(c->user) != 0))
         return false;
     for (uint32_t i = 0; i < s->settings.max_requests; i++)
@@ -55,6 +57,11 @@ static void preempt_all(quire_sched *s)
         qr_sched_preempt(s, index);
         s->table.requests[index].num_placeholders = 0;
         s->table.requests[index].is_plain = false;
+        s->table.requests[index].drops_stale = true;
+        if (s->settings.rules.lists_reset)
+            s->ended.asked[s->ended.num_asked++] = qr_sched_req_of(s, index);
+        if (s->settings.rules.delivers_stale)
+            continue;
         if ((s->settings.quirks & QR_QUIRK(RESET_DROPS_ONE)) != 0)
             s->table.requests[index].discards_async = true;
         else

@@ -23,10 +23,11 @@ static uint32_t wanted_tokens(const quire_sched *s, const qr_request *r)
 {
     uint32_t end = r->kv.num_tokens + r->num_drafts + r->num_placeholders;
     uint32_t n = end > r->kv.num_computed_tokens ? end - r->kv.num_computed_tokens : 0;
-    if (s->settings.long_prefill_threshold > 0)
-        n = smaller(n, s->settings.long_prefill_threshold);
-    n = smaller(n, s->builder.budget);
-    uint32_t last = s->settings.max_model_len - 1; /* positions end there, drafts too */
+    if (s->builder.threshold > 0)
+        n = smaller(n, s->builder.threshold);
+    n = smaller(n, qr_step_budget(s));
+    /* Positions end there, drafts too. */
+    uint32_t last = s->settings.max_model_len - s->settings.num_sampled;
     return smaller(n, last > r->kv.num_computed_tokens ? last - r->kv.num_computed_tokens : 0);
 }
 
@@ -53,6 +54,17 @@ uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32
     if (computed < last && last < computed + num_new)
         return last - computed;
     return num_new;
+}
+
+uint32_t qr_sched_leave_lookahead(const quire_sched *s, const qr_request *r, uint32_t computed,
+                                  uint32_t num_new)
+{
+    uint32_t end = computed + num_new;
+    uint32_t left = r->kv.num_tokens > end ? r->kv.num_tokens - end : 0;
+    if (left == 0 || left >= s->settings.prefill_lookahead)
+        return num_new;
+    uint32_t lacking = s->settings.prefill_lookahead - left;
+    return num_new > lacking ? num_new - lacking : 0;
 }
 
 /* ---- one request ----------------------------------------------------------- */
@@ -99,7 +111,9 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *nu
     quire_allocate_params p = {.size = sizeof(quire_allocate_params),
                                .num_new_tokens = *num_tokens,
                                .num_lookahead_tokens = s->settings.num_lookahead};
-    if ((s->settings.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0)
+    if (s->settings.rules.counts_in_flight)
+        p.num_uncertain_tokens = r->num_in_flight;
+    else if ((s->settings.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0)
         p.num_uncertain_tokens = r->num_placeholders;
     if (r->load_step != 0) { /* no keys, and no block leaves the row, before the load is known */
         p.delay_cache_blocks = 1;
@@ -167,6 +181,8 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
         e = qr_sched_plan_encoder(s, r, r->kv.num_computed_tokens, n);
         n = e.num_new_tokens;
     }
+    if (s->settings.prefill_lookahead > 1)
+        n = qr_sched_leave_lookahead(s, r, r->kv.num_computed_tokens, n);
     if (s->settings.mamba_block_size > 0 && n > 0)
         n = qr_sched_align_tokens(s, r, r->kv.num_computed_tokens, n);
     if (n == 0) { /* somebody behind it may still be scheduled */
@@ -191,6 +207,7 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
     }
     qr_sched_make_text_room(s, r);
     qr_step_add(s, index, kind, n, r->kv.num_computed_tokens, blocks);
+    s->builder.has_prefill |= r->is_prefill_chunk;
     if (r->num_drafts > 0)
         take_drafts(s, r, n);
     if (e.num_inputs + e.num_external > 0)
@@ -211,12 +228,13 @@ static bool are_stuck(const quire_sched *s)
 void qr_sched_run_running(quire_sched *s)
 {
     uint32_t cursor = 0;
-    while (cursor < s->queues.num_running && s->builder.budget > 0) {
+    while (cursor < s->queues.num_running && qr_step_has_room(s)) {
         if (cursor + QR_FETCH_AHEAD < s->queues.num_running)
             qr_sched_fetch(s, s->queues.running[cursor + QR_FETCH_AHEAD]);
         if (!run_one(s, &cursor))
             break;
     }
+    s->builder.num_ran = s->builder.out.num_reqs;
     if (QR_UNLIKELY(are_stuck(s)))
         qr_sched_preempt_one(s, &cursor, true);
     if (s->settings.max_loras == 0)

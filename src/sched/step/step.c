@@ -23,6 +23,20 @@ static void begin_out(quire_step *out, uint64_t step)
     out->num_copies = 0;
 }
 
+/* A long prefill alone keeps nobody from running. With adaptive_threshold a request gets its share
+ * of the step's tokens at least. */
+static uint32_t choose_threshold(const quire_sched *s)
+{
+    uint32_t num = s->queues.num_running + s->queues.waiting.count + s->queues.skipped.count;
+    uint32_t threshold = s->settings.long_prefill_threshold;
+    if (!s->settings.rules.threshold_for_many || threshold == 0)
+        return threshold;
+    if (num <= 1)
+        return 0;
+    uint32_t share = s->settings.max_input / num;
+    return s->settings.adaptive_threshold && share > threshold ? share : threshold;
+}
+
 void qr_step_begin(quire_sched *s)
 {
     qr_step_builder *b = &s->builder;
@@ -45,6 +59,10 @@ void qr_step_begin(quire_sched *s)
     b->num_prefill_tokens = 0;
     b->num_draft_tokens = 0;
     b->budget = s->pause == QUIRE_PAUSED_ALL ? 0 : s->settings.max_scheduled;
+    b->input_budget = s->settings.max_batched;
+    b->threshold = choose_threshold(s);
+    b->num_ran = 0;
+    b->has_prefill = false;
     b->encoder_budget = s->settings.encoder_budget;
     s->builder.num_preempted = 0;
     s->prefix.num_overtaking = 0;
@@ -101,6 +119,13 @@ static void wait_for_encoding(quire_sched *s, const qr_encoder_ask *ask, qr_enco
     }
 }
 
+static void note_other_size(quire_sched *s, uint32_t index)
+{
+    if (!s->table.requests[index].has_other_size)
+        s->results.other_sizes[s->results.num_other_sizes++] = qr_sched_req_of(s, index);
+    s->table.requests[index].has_other_size = true;
+}
+
 qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint32_t computed,
                                       uint32_t num_new)
 {
@@ -112,11 +137,14 @@ qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint3
         .num_computed_tokens = computed,
         .num_new_tokens = num_new,
         .budget = s->builder.encoder_budget,
-        .shift = s->settings.use_eagle,
+        .shift = s->settings.prefill_lookahead,
+        .counts_inputs = s->settings.rules.counts_inputs,
         .disable_chunked = s->settings.disable_chunked_mm,
         .req = qr_sched_req_of(s, (uint32_t)(r - s->table.requests)),
         .connector = s->partners.has_encoder_connector ? &s->partners.encoder_connector : NULL};
     qr_encoder_plan plan = qr_encoder_schedule(&s->encoder, &ask, s->builder.encoder_planned);
+    if (plan.has_other_size)
+        note_other_size(s, (uint32_t)(r - s->table.requests));
     if (s->builder.num_encoder_found > 0 && s->settings.can_unschedule &&
         (s->settings.quirks & QR_QUIRK(UNENCODED_STAYS)) == 0)
         wait_for_encoding(s, &ask, &plan);
@@ -133,6 +161,26 @@ static void allocate_input(quire_sched *s, qr_request *r, uint32_t input)
                                     input);
 }
 
+/* Features that name an item which the step encodes or loads for another of the request's. */
+static void use_again(quire_sched *s, qr_request *r, const qr_encoder_plan *plan)
+{
+    const uint32_t *planned = s->builder.encoder_planned;
+    for (uint32_t i = 0; i < r->num_features && !s->settings.is_encoder_decoder; i++) {
+        const qr_feature *f = &r->features[i];
+        if (qr_encoder_holds(&s->encoder, f) || f->offset >= plan->end)
+            continue;
+        for (uint32_t k = 0; k < plan->num_inputs + plan->num_external; k++) {
+            uint32_t place = k < plan->num_inputs
+                                 ? k
+                                 : qr_encoder_external_at(r->num_features, k - plan->num_inputs);
+            if (i > planned[place] && qr_feature_is_same(f, &r->features[planned[place]])) {
+                (void)qr_encoder_check_and_update(&s->encoder, r->features, r->num_features, i);
+                break;
+            }
+        }
+    }
+}
+
 void qr_step_add_encoder(quire_sched *s, qr_request *r, const qr_encoder_plan *plan)
 {
     qr_step_builder *b = &s->builder;
@@ -142,6 +190,8 @@ void qr_step_add_encoder(quire_sched *s, qr_request *r, const qr_encoder_plan *p
     }
     for (uint32_t i = 0; i < plan->num_external; i++)
         allocate_input(s, r, b->encoder_planned[qr_encoder_external_at(r->num_features, i)]);
+    if (s->settings.rules.counts_inputs)
+        use_again(s, r, plan);
     b->encoder_count[b->out.num_reqs - 1] = plan->num_inputs;
     if (plan->num_inputs == 0)
         return; /* loads take nothing of the budget, to which a preemption may have given back */
@@ -183,6 +233,7 @@ void qr_step_remove(quire_sched *s, uint32_t place)
     qr_step_builder *b = &s->builder;
     uint32_t count = b->out.num_reqs--;
     b->budget += b->num_tokens[place];
+    b->input_budget += b->num_tokens[place] + s->settings.draft_slots;
     b->out.total_tokens -= b->num_tokens[place];
     close_gap(b->reqs, sizeof *b->reqs, place, count);
     close_gap(b->kinds, sizeof *b->kinds, place, count);
@@ -232,7 +283,7 @@ static void common_prefix(quire_sched *s)
         first_row = qr_cache_row_of(s->cache, s->table.requests[s->queues.running[0]].kv.seq);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         b->common_prefix[g] = 0;
-    if (first_row != QR_NIL)
+    if (first_row != QR_NIL && !s->settings.rules.counts_no_common)
         qr_cache_count_common(s->cache, first_row, b->common_prefix);
 }
 
@@ -242,6 +293,8 @@ static QR_NOINLINE uint32_t list_preempted(quire_sched *s)
 {
     qr_step_builder *b = &s->builder;
     uint32_t left = 0;
+    if (s->settings.rules.lists_reset)
+        return b->num_asked + s->builder.num_preempted;
     for (uint32_t i = 0; i < b->num_asked + s->builder.num_preempted; i++) {
         uint32_t index = qr_sched_index_of(s, b->preempted[i]);
         if (index != QR_NIL && !qr_request_is_finished(&s->table.requests[index]))

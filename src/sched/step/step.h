@@ -41,6 +41,10 @@ typedef struct qr_step_builder {
     uint32_t *lora_ids;   /* different ones in this step */
     uint32_t num_loras;
     uint32_t budget;
+    uint32_t input_budget; /* with draft_slots for each request; without them there is no limit */
+    uint32_t threshold;    /* of a long prefill in this step; 0: none */
+    uint32_t num_ran;      /* running requests in the step */
+    bool has_prefill;      /* one of them computes a prompt */
     uint32_t encoder_budget;
     uint32_t without_blocks; /* the first request that found no room for its blocks, or QR_NIL */
     bool is_chosen;          /* by prefix.c: the request that is being admitted; */
@@ -75,6 +79,8 @@ typedef struct qr_results {
     uint64_t *accepted_per_pos;
     quire_output *outgrown; /* of requests that ended in schedule: the next update lists them */
     uint32_t num_outgrown;
+    quire_req *other_sizes; /* requests with has_other_size, some of which may have ended */
+    uint32_t num_other_sizes;
     uint32_t num_stopped; /* running requests that ended in this update */
 } qr_results;
 

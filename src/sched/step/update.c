@@ -15,7 +15,8 @@ typedef struct qr_arrival {
     uint32_t num_tokens; /* sampled, and then those that count */
     quire_token *tokens; /* of the output */
     bool has_pooled;
-    bool is_void; /* computed before its request was preempted, or before a reset */
+    bool is_void;  /* computed before its request was preempted, or before a reset */
+    bool is_stale; /* the same, and it is delivered, but changes no count */
     bool stopped;
     quire_finish_reason reason;
 } qr_arrival;
@@ -117,7 +118,7 @@ static void take_tokens(quire_sched *s, qr_arrival *a)
     }
     bool was_running = r->status == QUIRE_REQ_RUNNING;
     append_tokens(s, a);
-    settle_tokens(s, a->index, a->num_tokens, was_running);
+    settle_tokens(s, a->index, a->is_stale ? 0 : a->num_tokens, was_running);
 }
 
 static void check_grammar(quire_sched *s, qr_arrival *a)
@@ -125,7 +126,8 @@ static void check_grammar(quire_sched *s, qr_arrival *a)
     qr_request *r = &s->table.requests[a->index];
     const quire_grammar *g = &s->partners.grammar;
     quire_req req = qr_sched_req_of(s, a->index);
-    if (g->should_advance == NULL || !g->should_advance(g->user, req))
+    bool decides = s->settings.rules.grammar_decides;
+    if (!decides && (g->should_advance == NULL || !g->should_advance(g->user, req)))
         return;
     if (g->accept_tokens == NULL || g->accept_tokens(g->user, req, a->tokens, a->num_tokens))
         return;
@@ -167,6 +169,7 @@ static void end_request(quire_sched *s, const qr_arrival *a, bool was_running)
 {
     if (!was_running) {
         qr_sched_dequeue(s, a->index);
+        qr_sched_undefer(s, a->index);
         qr_deadlock_note_holder(s, &s->table.requests[a->index]);
     }
     bool ends = qr_sched_session_ends(s, a->index);
@@ -176,6 +179,15 @@ static void end_request(quire_sched *s, const qr_arrival *a, bool was_running)
         qr_sched_free_request(s, a->index, false);
 }
 
+/* Tokens whose features the request needs no longer. A draft model may read behind them. */
+static uint32_t encoded_tokens(const quire_sched *s, const qr_request *r)
+{
+    if (!s->settings.rules.counts_inputs || s->settings.is_encoder_decoder)
+        return r->kv.num_computed_tokens;
+    uint32_t certain = qr_request_certain_tokens(r);
+    return certain > s->settings.prefill_lookahead ? certain - s->settings.prefill_lookahead : 0;
+}
+
 static void take_arrival(quire_sched *s, const quire_model_output *output, qr_arrival *a)
 {
     qr_request *r = &s->table.requests[a->index];
@@ -183,12 +195,12 @@ static void take_arrival(quire_sched *s, const quire_model_output *output, qr_ar
     if (QR_UNLIKELY(a->is_void)) /* it will be computed again, or is not wanted any more */
         return;
     if (a->num_drafts > 0 && a->num_tokens > 0) {
-        take_back_rejected(s, r, a);
+        if (!a->is_stale)
+            take_back_rejected(s, r, a);
         count_drafts(s, output, a);
     }
     if (r->num_features > 0)
-        qr_encoder_free_computed(&s->encoder, r->features, r->num_features,
-                                 r->kv.num_computed_tokens);
+        qr_encoder_free_computed(&s->encoder, r->features, r->num_features, encoded_tokens(s, r));
     if (a->num_tokens > 0) {
         take_tokens(s, a);
     } else if (r->is_pooling && a->has_pooled) {
@@ -217,7 +229,7 @@ static uint32_t num_sampled(const qr_batch *batch, const quire_model_output *out
 /* How many tokens a request's row may have. vLLM takes any number; its stats only what could be. */
 static uint32_t most_sampled(const quire_sched *s, const qr_batch *batch, uint32_t i)
 {
-    if ((s->settings.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0)
+    if ((s->settings.quirks & QR_QUIRK(ANY_OUTPUT)) != 0)
         return batch->num_drafts[i] == 0 ? UINT32_MAX : s->settings.num_spec_tokens + 1;
     return batch->is_past_prompt[i] ? batch->num_drafts[i] + 1 : 0;
 }
@@ -303,6 +315,16 @@ static inline void fetch_tail(const quire_sched *s, uint32_t index)
     qr_prefetch_write(s->table.requests[index].text.tail);
 }
 
+/* The step's tokens are in flight no longer. True: the step is older than the request's last
+ * preemption, or than the end of a session's turn. */
+static inline bool drain(qr_request *r, uint32_t num_tokens)
+{
+    r->num_in_flight -= num_tokens < r->num_in_flight ? num_tokens : r->num_in_flight;
+    bool is_stale = r->num_stale > 0;
+    r->num_stale -= num_tokens < r->num_stale ? num_tokens : r->num_stale;
+    return is_stale;
+}
+
 static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_output *output,
                        const uint32_t *has_failed)
 {
@@ -314,6 +336,8 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
         if (i + QR_FETCH_AHEAD < batch->num_reqs)
             fetch_tail(s, quire_req_index(batch->reqs[i + QR_FETCH_AHEAD]));
         uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
+        bool is_stale = index != QR_NIL && s->settings.rules.counts_in_flight &&
+                        drain(&s->table.requests[index], batch->num_tokens[i]);
         if (index == QR_NIL || qr_request_is_finished(&s->table.requests[index]))
             continue; /* ended while it was computed */
         if (has_failed != NULL && has_failed[index] != 0) {
@@ -331,7 +355,8 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
                         .has_pooled = output->has_pooled != NULL && output->has_pooled[i] != 0,
                         .tokens = tokens};
         const qr_request *r = &s->table.requests[index];
-        a.is_void = !r->is_plain && batch->step < r->first_valid_step;
+        a.is_stale = is_stale;
+        a.is_void = is_stale ? r->drops_stale : !r->is_plain && batch->step < r->first_valid_step;
         for (uint32_t k = 0; k < a.num_tokens; k++)
             tokens[k] = output->sampled[(size_t)i * stride + k];
         tokens += a.num_tokens;
@@ -339,22 +364,33 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
     }
 }
 
+static void end_by_error(quire_sched *s, quire_req req)
+{
+    uint32_t index = qr_sched_index_of(s, req);
+    if (index == QR_NIL || qr_request_is_finished(&s->table.requests[index]))
+        return;
+    const qr_request *r = &s->table.requests[index];
+    s->results.outputs[s->results.result.num_outputs++] =
+        (quire_output){.req = req,
+                       .user = r->kv.user,
+                       .client_index = r->client_index,
+                       .finish_reason = QUIRE_FINISH_ERROR};
+    qr_sched_finish(s, &req, 1, QUIRE_REQ_FINISHED_ERROR, NULL);
+}
+
 /* Requests whose loads failed end, where that is the policy. */
 static void end_failed(quire_sched *s, const qr_failed_reqs *failed)
 {
-    for (uint32_t i = 0; i < failed->num; i++) {
-        quire_req req = failed->reqs[i];
-        uint32_t index = qr_sched_index_of(s, req);
-        if (index == QR_NIL || qr_request_is_finished(&s->table.requests[index]))
-            continue;
-        const qr_request *r = &s->table.requests[index];
-        s->results.outputs[s->results.result.num_outputs++] =
-            (quire_output){.req = req,
-                           .user = r->kv.user,
-                           .client_index = r->client_index,
-                           .finish_reason = QUIRE_FINISH_ERROR};
-        qr_sched_finish(s, &req, 1, QUIRE_REQ_FINISHED_ERROR, NULL);
-    }
+    for (uint32_t i = 0; i < failed->num; i++)
+        end_by_error(s, failed->reqs[i]);
+}
+
+/* Requests end that use a name of the encoder cache for an item of another size. */
+static QR_NOINLINE void end_other_sizes(quire_sched *s)
+{
+    for (uint32_t i = 0; i < s->results.num_other_sizes; i++)
+        end_by_error(s, s->results.other_sizes[i]);
+    s->results.num_other_sizes = 0;
 }
 
 static void write_stats(quire_sched *s)
@@ -370,8 +406,10 @@ static void write_stats(quire_sched *s)
     result->stats = s->settings.log_stats ? &s->results.stats : NULL;
     quire_sched_stats *stats = &s->results.stats;
     stats->num_running = s->queues.num_running;
-    stats->num_waiting = s->queues.waiting.count;
-    stats->num_skipped = s->queues.skipped.count;
+    uint32_t num_apart =
+        s->settings.rules.holders_first ? s->queues.num_deferred : s->queues.skipped.count;
+    stats->num_waiting = s->queues.waiting.count + s->queues.skipped.count - num_apart;
+    stats->num_skipped = num_apart;
     stats->kv_cache_usage = qr_pool_level(s->cache->pool);
     stats->spec.accepted_per_pos = s->results.accepted_per_pos;
     stats->connector_prefix = s->partners.connector_stats;
@@ -412,6 +450,8 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
         compact_running(s);
     if (s->settings.fails_on_load_error)
         end_failed(s, &failed);
+    if (s->results.num_other_sizes > 0)
+        end_other_sizes(s);
     if (s->partners.has_connector && s->partners.connector.update_output != NULL)
         s->partners.connector.update_output(s->partners.connector.user);
     qr_sched_note_transfers(s, output);
@@ -436,13 +476,14 @@ int qr_sched_update_drafts(quire_sched *s, const quire_req *reqs, uint32_t n,
             continue;
         qr_request *r = &s->table.requests[index];
         r->num_drafts = 0;
-        bool takes_any = (s->settings.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0;
+        bool takes_any = (s->settings.quirks & QR_QUIRK(ANY_OUTPUT)) != 0;
         if (r->is_prefill_chunk || (r->status != QUIRE_REQ_RUNNING && !takes_any))
             continue;
         const quire_token *from = drafts + (size_t)i * stride;
         uint32_t count = num_drafts[i];
-        if (r->use_grammar && g->should_advance != NULL && g->validate_tokens != NULL &&
-            g->should_advance(g->user, reqs[i])) {
+        bool decides = s->settings.rules.grammar_decides;
+        if (r->use_grammar && g->validate_tokens != NULL &&
+            (decides || (g->should_advance != NULL && g->should_advance(g->user, reqs[i])))) {
             uint32_t valid = g->validate_tokens(g->user, reqs[i], from, count);
             count = valid < count ? valid : count;
         }

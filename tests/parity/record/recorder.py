@@ -4,7 +4,7 @@ A recording is text. Its first line says what it is and how much of it there mus
 
     quire-parity 1 KIND seed FIRST runs RUNS count CHECKS [vllm RELEASE]
 
-A recording without a release is one of vLLM 0.20.0.
+RELEASE is 0.20 where none is named.
 
 Then one line for each operation; `seed N` starts each run. Everything random that a line does not
 spell out (tokens, embeddings, digests) is drawn from splitmix64 with a seed that the line gives.
@@ -15,8 +15,9 @@ import random
 import sys
 from pathlib import Path
 
+from release import IS_0_20, RELEASE
+
 FORMAT = 1
-FIRST_RELEASE = "0.20.0"  # whose recordings do not name it
 MASK64 = (1 << 64) - 1
 FNV_OFFSET = 0xCBF29CE484222325
 FNV_PRIME = 0x100000001B3
@@ -40,12 +41,6 @@ def load_platform():
         sys.exit("record.py: set QUIRE_VLLM_PLATFORM to the file that prepares vLLM's platform")
     spec = importlib.util.spec_from_file_location("host_platform", path)
     spec.loader.exec_module(importlib.util.module_from_spec(spec))
-
-
-def release():
-    """The release of vLLM that is recorded, such as 0.32.0."""
-    import vllm
-    return vllm.__version__.split("+")[0]
 
 
 class SplitMix:
@@ -140,7 +135,6 @@ class Writer:
     def save(self, path):
         header = (f"quire-parity {FORMAT} {self.kind} seed {self.seed} runs {self.runs} "
                   f"count {self.count}")
-        if release() != FIRST_RELEASE:
-            header += f" vllm {release()}"
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        if not IS_0_20:
+            header += f" vllm {RELEASE}"
         Path(path).write_text("\n".join([header, *self.lines]) + "\n")
