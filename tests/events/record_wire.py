@@ -21,7 +21,8 @@ of 0.32.0 with more fields: S;...;SPEC_KIND;WINDOW;LOCALITY;OWNERSHIP;SESSION_ID
     text in hexadecimal, t before it          extra keys: a tuple for each hash, / between them,
                                               + between values: t, x, i (number), f TEXT:NUMBER
 
-Needs vLLM 0.20.0 or 0.32.0 (data/wire-0.32.txt); QUIRE_VLLM_PLATFORM names the file to run first (tests/parity/README.md).
+Needs vLLM 0.20.0, or 0.32.0 for data/0.32/wire.txt; QUIRE_VLLM_PLATFORM names the file to run first
+(tests/parity/README.md).
 """
 import argparse
 import random

@@ -5,7 +5,7 @@
 #include <math.h>
 
 static const char recorded_0_20[] = QUIRE_EVENTS_DATA "/wire.txt";
-static const char recorded_0_32[] = QUIRE_EVENTS_DATA "/wire-0.32.txt";
+static const char recorded_0_32[] = QUIRE_EVENTS_DATA "/0.32/wire.txt";
 enum { MAX_EVENTS = 32 };
 
 typedef struct wire_pair {
