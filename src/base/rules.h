@@ -1,5 +1,6 @@
-/* base/rules.h - rules: what a profile decides where vLLM's releases differ. A handle reads the rules
- * of its profile once, when it is created. Bugs that a profile reproduces are quirks (base/quirks.h).
+/* base/rules.h - rules: what a profile decides where vLLM's releases differ. A handle reads the
+ * rules of its profile once, when it is created. Bugs that a profile reproduces are quirks
+ * (base/quirks.h).
  */
 #ifndef QR_BASE_RULES_H
 #define QR_BASE_RULES_H

@@ -284,7 +284,8 @@ static qr_monitor_world monitor_world(const quire_sched_config *c)
                                        .hash_bytes = qr_cache_hash_bytes(c->cache),
                                        .block_size = c->cache->hash_block_size,
                                        .num_swap_slots = c->num_swap_blocks,
-                                       .max_num_seqs = c->max_num_seqs},
+                                       .max_num_seqs = c->max_num_seqs,
+                                       .profile = c->profile},
                               .max_requests = c->max_requests,
                               .max_model_len = c->cache->max_model_len,
                               .num_spec_tokens = c->num_spec_tokens,
@@ -454,6 +455,16 @@ static void init_observer(qr_observer *observer, const quire_sched_config *c)
     memset(observer->ghosts, 0, (size_t)observer->num_ghosts * sizeof *observer->ghosts);
 }
 
+/* A full layer may have a window, too: of its attention, not of its cache. */
+static quire_monitor_group monitor_group(const qr_group *group)
+{
+    bool has_window = group->spec.kind == QUIRE_LAYER_SLIDING_WINDOW ||
+                      group->spec.kind == QUIRE_LAYER_SLIDING_WINDOW_MLA;
+    return (quire_monitor_group){.kind = group->spec.kind,
+                                 .block_size = group->block_size,
+                                 .sliding_window = has_window ? group->spec.sliding_window : 0};
+}
+
 static int init_monitor(quire_sched *s, const quire_sched_config *c)
 {
     quire_monitor_config config;
@@ -464,7 +475,7 @@ static int init_monitor(quire_sched *s, const quire_sched_config *c)
     if (err == QUIRE_OK)
         err = qr_monitor_init(s->watch.monitor, &config, &world, s->cache->pool);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
-        s->watch.monitor->block_sizes[g] = s->cache->groups[g].block_size;
+        s->watch.monitor->groups[g] = monitor_group(&s->cache->groups[g]);
     if (config.map_ms > 0 && c->max_pins > 0)
         s->watch.monitor->maps.maps[0].pins = s->pins.users;
     s->watch.monitor->shares_clock = config.hooks.now_ns == NULL && c->hooks.now_ns == NULL;

@@ -63,14 +63,15 @@ static int note_step(vllm_core *core, PyObject *scheduled, PyObject *drafts, uin
 {
     quire_sched *s = core->sched;
     if (!PyDict_Check(scheduled) || !PyDict_Check(drafts) ||
-        PyDict_Size(scheduled) > (Py_ssize_t)s->rules.max_num_seqs ||
-        s->flight.num_batches == s->rules.max_batches)
+        PyDict_Size(scheduled) > (Py_ssize_t)s->settings.max_num_seqs ||
+        s->flight.num_batches == s->settings.max_batches)
         return PY_REFUSE(
             PyExc_ValueError,
             "this SchedulerOutput is not one of this scheduler's, and cannot stand for "
             "one: too many requests, or too many steps in flight");
     qr_batch *batch =
-        &s->flight.batches[(s->flight.first_batch + s->flight.num_batches) % s->rules.max_batches];
+        &s->flight
+             .batches[(s->flight.first_batch + s->flight.num_batches) % s->settings.max_batches];
     if (fill_batch(core, batch, scheduled, drafts) < 0)
         return -1;
     batch->step = UINT64_MAX - core->num_foreign++; /* not one of those that schedule counts */

@@ -8,7 +8,8 @@ vLLM 0.20.0 has bare extra keys; 0.32.0 has tuples that begin with a tag, and Lo
 import os
 
 import torch
-from recorder import FIRST_RELEASE, SplitMix, release, token
+from recorder import SplitMix, token
+from release import IS_0_20
 
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
@@ -27,7 +28,7 @@ SEEDS = [("0", 1), ("1", 1), ("42", 1), ("4294967295", 1), ("", 0), ("é漢", 1)
          ("s", 255), ("s", 256), ("é", 128)]
 PREFIX_BYTES = 8
 PARAMS = SamplingParams(max_tokens=1)
-HAS_TAGS = release() != FIRST_RELEASE
+HAS_TAGS = not IS_0_20
 
 
 def repeated(unit, count):

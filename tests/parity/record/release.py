@@ -3,9 +3,18 @@
     0.20    KVCacheManager has can_fit_full_sequence, Mamba mode "all", sinks, TQ_FULL
     0.32    allocate_slots asks itself; blocks may have several keys; window groups keep few of them
 """
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
-RELEASE = ".".join(version("vllm").split(".")[:2])
+
+def installed():
+    """0.20 without vLLM: who reads recordings imports recorder.py too, and records nothing."""
+    try:
+        return ".".join(version("vllm").split(".")[:2])
+    except PackageNotFoundError:
+        return "0.20"
+
+
+RELEASE = installed()
 IS_0_20 = RELEASE == "0.20"
 assert RELEASE in ("0.20", "0.32"), f"no recorder for vLLM {RELEASE}"
 
