@@ -42,6 +42,9 @@ static int check_allocation_params(const quire_cache *cache, const quire_cache_r
                               .max_encoder_tokens = cache->max_encoder_tokens,
                               .first_hash = first_hash};
     int err = qr_check_cache_request(request, &limits);
+    if (err == QUIRE_OK && params->num_skip_zeroing_group_ids > 0 &&
+        params->skip_zeroing_group_ids == NULL)
+        return QUIRE_E_ARGUMENT;
     return err == QUIRE_OK ? qr_check_allocate_params(params, &limits) : err;
 }
 

@@ -156,7 +156,7 @@ typedef struct qr_field_limits {
     NUMBER(reserved_blocks, 0, UINT32_MAX)                                                         \
     FLAG(has_scheduled_reqs)                                                                       \
     ANY(skip_zeroing_group_ids)                                                                    \
-    NUMBER(num_skip_zeroing_group_ids, 0, p->skip_zeroing_group_ids == NULL ? 0 : 4096)            \
+    NUMBER(num_skip_zeroing_group_ids, 0, 4096)                                                    \
     NUMBER(num_prompt_tokens, 0, UINT32_MAX)                                                       \
     NUMBER(shared_prefix_boundary, 0, UINT32_MAX)
 

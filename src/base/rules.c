@@ -33,7 +33,6 @@ static const qr_rules RULES[] = {
                                  .checks_whole_sequence = true,
                                  .watermark_by_caller = true,
                                  .skips_by_computed = true,
-                                 .settles_by_any_group = true,
                                  .takes_bare_hits = true,
                                  .frees_states_at_once = true,
                                  .retires_past_gaps = true,

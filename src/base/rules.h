@@ -88,8 +88,6 @@ typedef struct qr_rules {
     /* Which hits are behind the window follows from all computed tokens; else from the certain ones.
      */
     bool skips_by_computed;
-    /* A request that one group knows cannot get hits or loads any more; else all must know it. */
-    bool settles_by_any_group;
     /* A load may bring no tokens, if there is a hit. */
     bool takes_bare_hits;
     /* Mamba states are given back as soon as the next one is computed; else drafts of the step

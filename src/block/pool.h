@@ -37,7 +37,6 @@ struct quire_pool {
     uint32_t num_reserved; /* taken for good; they do not stand in the way of a reset */
     qr_queue queue;
     qr_map map;                       /* not carved when caching is off */
-    qr_extras extras;                 /* keys of blocks that have several */
     uint32_t scouted[QR_POOL_SCOUTS]; /* ring of blocks to be taken soon, see pool.c */
     uint32_t num_taken;
     uint64_t num_allocated; /* since the start */
@@ -50,6 +49,7 @@ struct quire_pool {
     void *keeper;
     void (*on_event)(void *user, const quire_event *event);
     void *event_user;
+    qr_extras extras; /* keys of blocks that have several */
     qr_owner owner;
 };
 

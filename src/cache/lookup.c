@@ -44,13 +44,15 @@ static void ask_set(qr_candidate *c, qr_group_set *set)
         c->tokens = c->tokens / block_size * block_size;
         return;
     }
-    bool drops = group->spec.kind != QUIRE_LAYER_MAMBA ||
-                 (c->cache->quirks & QR_QUIRK(MAMBA_EAGLE_GROWS)) != 0;
-    bool eagle = set->is_eagle && !set->eagle_done && drops;
+    /* A Mamba group drops nothing; in 0.32 it is taken for one that did. */
+    const qr_rules *rules = c->cache->rules;
+    bool can_drop = group->spec.kind != QUIRE_LAYER_MAMBA ||
+                    (c->cache->quirks & QR_QUIRK(MAMBA_EAGLE_GROWS)) != 0;
+    bool eagle = set->is_eagle && !set->eagle_done && (can_drop || rules->probes_last_block);
     uint32_t max_tokens = c->tokens;
-    if (eagle) { /* one block more, since the last is dropped (but not of a Mamba group) */
+    if (eagle && can_drop) { /* one block more, since the last is dropped */
         uint64_t most = c->max_tokens;
-        if (c->cache->rules->probes_last_block)
+        if (rules->probes_last_block)
             most = (uint64_t)c->lookup.num_hashes * c->cache->hash_block_size;
         max_tokens =
             most < (uint64_t)c->tokens + block_size ? (uint32_t)most : c->tokens + block_size;

@@ -31,15 +31,6 @@ static int check_hits(const quire_cache *cache, const quire_block_span *hits, bo
     return QUIRE_OK;
 }
 
-/* Whether a group has the row for one whose hits have come. */
-static bool is_known(const quire_cache *cache, uint32_t row)
-{
-    for (uint32_t g = 0; g < cache->num_groups && row != QR_NIL; g++)
-        if (cache->groups[g].rows[row].is_settled)
-            return true;
-    return false;
-}
-
 /* The parts of a want that allocate_slots and can_fit share. */
 static int read_want(const quire_cache *cache, const quire_cache_request *request,
                      const quire_allocate_params *p, qr_want *want)
@@ -62,8 +53,7 @@ static int read_want(const quire_cache *cache, const quire_cache_request *reques
     want->num_encoder_tokens = p->num_encoder_tokens;
     want->unzeroed = p->skip_zeroing_group_ids;
     want->num_unzeroed = p->num_skip_zeroing_group_ids;
-    want->keeps_hits = want->num_external > 0 &&
-                       !(cache->rules->settles_by_any_group && is_known(cache, want->row));
+    want->keeps_hits = want->num_external > 0;
     if (!has_hits(cache, p))
         return QUIRE_OK;
     want->hits = p->new_computed_blocks;

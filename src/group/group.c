@@ -72,7 +72,7 @@ static inline qr_kept kept_hits(const qr_group *group, const qr_want *want)
         k.kept = hits.ids + skipped;
     }
     uint32_t external = want->num_external;
-    bool is_cut = skipped > 0 || (group->rules->skips_by_computed && skipped_tokens > 0);
+    bool is_cut = skipped > 0 || (skipped_tokens > 0 && group->rules->skips_by_computed);
     if (is_cut && want->total_computed - skipped_tokens < external)
         external = want->total_computed - skipped_tokens;
     if (external == 0)

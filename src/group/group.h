@@ -148,17 +148,12 @@ struct qr_group {
     uint32_t key_stride;
     uint32_t max_row;
     uint32_t admission_cap; /* most blocks that a request holds at one time; UINT32_MAX: no cap */
-    uint32_t alignment;     /* tokens that a hit is a multiple of */
-    uint32_t extra_tokens;  /* kept before the window, for drafts that are computed again */
-    uint32_t retention;     /* interval of the boundaries whose blocks get keys, as configured */
     uint64_t quirks;
-    const qr_rules *rules;
     bool enable_caching;
     bool is_eagle;
-    bool drops_eagle;  /* lookups drop the last block: it, or a group of its set, is_eagle */
-    bool cache_eagles; /* some group is_eagle */
-    bool has_tails;    /* blocks where a prompt ends get an extra key */
-    bool has_mask;     /* not all full blocks get keys */
+    bool drops_eagle; /* lookups drop the last block: it, or a group of its set, is_eagle */
+    bool has_tails;   /* blocks where a prompt ends get an extra key */
+    bool has_mask;    /* not all full blocks get keys */
     bool tracks_new;
     qr_row *rows;
     uint32_t *blocks;
@@ -167,8 +162,13 @@ struct qr_group {
     uint32_t step;    /* Mamba: the current one, from 1 on */
     uint32_t *sinks;  /* SINK_FULL: the blocks that all requests share */
     uint32_t num_sinks;
-    uint32_t *masked;    /* a row without the blocks that get no keys; shared by all groups */
-    unsigned char *keys; /* keys of a row, one behind the other; shared, NULL: they always are */
+    const qr_rules *rules;
+    uint32_t alignment;    /* tokens that a hit is a multiple of */
+    uint32_t extra_tokens; /* kept before the window, for drafts that are computed again */
+    uint32_t retention;    /* interval of the boundaries whose blocks get keys, as configured */
+    bool cache_eagles;     /* some group is_eagle */
+    uint32_t *masked;      /* a row without the blocks that get no keys; shared by all groups */
+    unsigned char *keys;   /* keys of a row, one behind the other; shared, NULL: they always are */
     const qr_prompt *prompts; /* of each row; shared, NULL: no rule asks for them */
     quire_layer_spec spec;
 };

@@ -12,8 +12,8 @@
 
 static uint32_t window_skipped(const qr_group *group, uint32_t computed)
 {
-    uint32_t kept = group->spec.sliding_window + group->extra_tokens;
-    return computed + 1 > kept ? computed + 1 - kept : 0;
+    uint64_t kept = (uint64_t)group->spec.sliding_window + group->extra_tokens;
+    return computed + 1 > kept ? computed + 1 - (uint32_t)kept : 0;
 }
 
 /* Until the window has moved past one more block. */

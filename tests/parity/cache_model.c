@@ -104,8 +104,14 @@ static void on_event(void *user, const quire_event *event)
     m->num_stored += event->kind == QUIRE_EVENT_STORED;
     m->num_removed += event->kind == QUIRE_EVENT_REMOVED;
     m->num_cleared += event->kind == QUIRE_EVENT_CLEARED;
-    if (event->kind == QUIRE_EVENT_STORED)
+    if (event->kind == QUIRE_EVENT_STORED) {
         recording_expect(&m->r, event->request == m->caller, "event names its request");
+        bool is_keyless = true;
+        for (uint32_t i = 0; i < event->num_blocks; i++)
+            is_keyless = is_keyless && event->blocks[i] == QUIRE_NULL_BLOCK;
+        m->num_keyless += is_keyless;
+        m->num_partial += event->block_size < m->groups[event->group_id].spec.block_size;
+    }
     cache_add_event(&m->events, m, event, true);
     cache_add_event(&m->log_expected, m, event, false);
 }

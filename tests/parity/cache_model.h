@@ -16,7 +16,7 @@
 enum {
     CACHE_MAX_GROUPS = 8,
     CACHE_MAX_BLOCKS = 256,
-    CACHE_MAX_HASHES = 512,
+    CACHE_MAX_HASHES = 2048,
     CACHE_MAX_DIGEST = 32,
     CACHE_MAX_REQUESTS = 128
 };
@@ -57,6 +57,8 @@ typedef struct cache_model {
     uint64_t num_stored;
     uint64_t num_removed;
     uint64_t num_cleared;
+    uint64_t num_partial;        /* stored, for a part of a block */
+    uint64_t num_keyless;        /* stored, but no block got a key */
     const cache_request *caller; /* the request that the call is about */
 } cache_model;
 

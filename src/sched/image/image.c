@@ -49,7 +49,10 @@ static void mix_group(unsigned char *fingerprint, const qr_group *g)
                           g->num_sinks,
                           g->is_eagle,
                           g->tracks_new};
+    uint64_t of_keys[] = {g->retention, g->extra_tokens};
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
+    if (g->rules->retains_boundaries)
+        mix_numbers(fingerprint, of_keys, sizeof of_keys / sizeof *of_keys);
 }
 
 /* A monitor makes the cache keep stats, and changes nothing else. */

@@ -30,8 +30,9 @@ void qr_prefix_init(qr_prefix *p, const quire_sched_config *c)
 static bool is_there(const quire_sched *s, const qr_request *r, const qr_group *group, uint32_t i)
 {
     uint32_t first = i * group->hashes_joined;
-    qr_key key = {qr_text_hash_row(&s->texts.store, &r->text, first, first + group->hashes_joined),
-                  group->hash_len, group->id};
+    const unsigned char *hashes =
+        qr_text_hash_row(&s->texts.store, &r->text, first, first + group->hashes_joined);
+    qr_key key = {hashes + group->first_key, group->hash_len, group->id};
     return qr_map_get(&s->cache->pool->map, key) != QUIRE_NULL_BLOCK;
 }
 

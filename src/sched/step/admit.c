@@ -104,7 +104,8 @@ static uint32_t count_dropped(const quire_sched *s, const qr_admission *a)
     uint32_t n = (r->kv.num_hashes - first) / group->hashes_joined;
     const unsigned char *hashes =
         qr_text_hash_row(&s->texts.store, &r->text, first, r->kv.num_hashes);
-    return qr_observer_count_ghosts(&s->observer, hashes, group->hash_len, n);
+    return qr_observer_count_ghosts(&s->observer, hashes + group->first_key, group->hash_len,
+                                    group->key_stride, n);
 }
 
 /* Whether the request continues with its blocks: it was loaded, or is a session that goes on. After

@@ -143,9 +143,9 @@ class CacheCase:
         return risky
 
     def is_settled(self, seat):
-        """Whether vLLM takes the request for one that runs: not before its first full block. 0.32
-        is content with one group."""
-        return (all if IS_0_20 else any)(seat.id in m.num_cached_block for m in self.managers
+        """Whether vLLM takes the request for one that runs: not before its first full block. (0.32
+        asks for one group only; there, blocks get their first keys in all groups at once.)"""
+        return all(seat.id in m.num_cached_block for m in self.managers
                    if not isinstance(m, CrossAttentionManager))
 
     def is_sound(self):

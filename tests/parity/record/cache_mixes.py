@@ -396,7 +396,7 @@ class Model:
         room = one * rng.choice([1.5, 2.5] if roomy else [0.2, 0.4, 0.7, 1.0, 1.0, 1.5, 2.5])
         self.num_blocks = max(2, min(240, 1 + sinks + int(room) + rng.randint(0, 4)))
         if rng.random() < 0.01:
-            self.num_blocks = 1 + sinks
+            self.num_blocks = 1 + (sinks if IS_0_20 else min(sinks, 239))
 
     def line(self):
         numbers = [self.num_blocks, self.max_model_len, self.told_batched or 0, int(self.caching),

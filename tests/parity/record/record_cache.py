@@ -346,6 +346,8 @@ class Engine:
         elif choice < 0.85:
             if IS_0_20:
                 self.case.fits(seat, False, 0, 0)
+            elif seat in self.running:
+                self.load_more(seat)
         elif choice < 0.88 and seat in self.waiting and not seat.has_blocks:
             self.case.free(seat)  # it has nothing
         elif choice < 0.94 and seat in self.running:
