@@ -65,6 +65,12 @@ typedef struct quire_connector {
     /* 1: the connector must send what a request computed, so outputs of steps in flight do not
      * count once the request is preempted. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
     int requires_kv_delivery;
+    /* 1: the connector loads. With several steps in flight the blocks of a request that ends or is
+     * preempted become free when these steps were updated. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
+    int is_kv_consumer;
+    /* 1: blocks will become free without a preemption; asked when a running request finds no room,
+     * which then waits. NULL: never. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
+    int (*has_pending_block_frees)(void *user);
 } quire_connector;
 
 #define QUIRE_CONNECTOR_INIT QUIRE_SIZED_INIT(quire_connector)

@@ -19,6 +19,7 @@ static const qr_rules RULES[] = {
                                  .counts_inputs = true,
                                  .reserves_for_prefills = true,
                                  .aligns_to_stops = true,
+                                 .fences_blocks = true,
                                  .cuts_sent_blocks = true,
                                  .grammar_decides = true,
                                  .tags_extra_keys = true,

@@ -45,6 +45,9 @@ typedef struct qr_rules {
     /* Mamba in align mode: a chunk ends at the first of the places where a state must be kept, and
      * before the encoder's limits are looked at (vLLM #47782, #51603). */
     bool aligns_to_stops;
+    /* With a connector that loads, blocks of ended and preempted requests go back to the pool when
+     * the steps in flight have ended (vLLM #45357). */
+    bool fences_blocks;
     /* A connector gets the blocks of computed tokens alone (vLLM #46694). */
     bool cuts_sent_blocks;
     /* The grammar decides by itself whether tokens are its own. */

@@ -342,25 +342,47 @@ int qr_pool_let_go(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool to
     return QUIRE_OK;
 }
 
-void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+qr_pool_freeing qr_pool_free_begin(const quire_pool *pool)
 {
-    uint32_t num_cached = 0;
-    qr_queue_joining joining = qr_queue_join_begin(&pool->queue);
+    return (qr_pool_freeing){.joining = qr_queue_join_begin(&pool->queue)};
+}
+
+static inline void free_part(quire_pool *pool, qr_pool_freeing *freeing, const uint32_t *blocks,
+                             uint32_t n)
+{
+    qr_queue_joining *joining = &freeing->joining;
     for (uint32_t i = n; i-- > 0;) {
         uint32_t block = blocks[i];
         if (i >= QR_FREE_AHEAD)
-            qr_prefetch_write(&joining.blocks[blocks[i - QR_FREE_AHEAD]]);
+            qr_prefetch_write(&joining->blocks[blocks[i - QR_FREE_AHEAD]]);
         if (block == QUIRE_NULL_BLOCK)
             continue;
-        qr_block *b = &joining.blocks[block];
+        qr_block *b = &joining->blocks[block];
         qr_assert_internal(is_usable(pool, block) && b->ref_cnt > 0);
         if (--b->ref_cnt == 0)
-            qr_pool_end_use(pool, &joining, block, &num_cached);
+            qr_pool_end_use(pool, joining, block, &freeing->num_cached);
     }
-    qr_queue_join_end(&pool->queue, &joining);
-    pool->num_cached += num_cached;
+}
+
+void qr_pool_free_part(quire_pool *pool, qr_pool_freeing *freeing, const uint32_t *blocks,
+                       uint32_t n)
+{
+    free_part(pool, freeing, blocks, n);
+}
+
+void qr_pool_free_end(quire_pool *pool, const qr_pool_freeing *freeing)
+{
+    qr_queue_join_end(&pool->queue, &freeing->joining);
+    pool->num_cached += freeing->num_cached;
     qr_pool_publish(pool);
     qr_assert_expensive(qr_pool_is_valid(pool));
+}
+
+void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    qr_pool_freeing freeing = qr_pool_free_begin(pool);
+    free_part(pool, &freeing, blocks, n);
+    qr_pool_free_end(pool, &freeing);
 }
 
 static qr_key full_block_key(const quire_cache_full_params *p, uint32_t i)

@@ -73,6 +73,15 @@ int qr_pool_let_go(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool to
 /* As free_blocks, for blocks that the library itself holds: from the last to the first, null blocks
  * passed over. Cannot fail. */
 void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n);
+/* The same for several rows, which then are as one. */
+typedef struct qr_pool_freeing {
+    qr_queue_joining joining;
+    uint32_t num_cached;
+} qr_pool_freeing;
+qr_pool_freeing qr_pool_free_begin(const quire_pool *pool);
+void qr_pool_free_part(quire_pool *pool, qr_pool_freeing *freeing, const uint32_t *blocks,
+                       uint32_t n);
+void qr_pool_free_end(quire_pool *pool, const qr_pool_freeing *freeing);
 int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p);
 /* As cache_full_blocks, for blocks that the library itself holds, none of which has a key. Cannot
  * fail. */

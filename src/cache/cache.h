@@ -225,6 +225,8 @@ void qr_cache_get_blocks(const quire_cache *cache, quire_seq seq, quire_block_sp
 void qr_cache_count_common(const quire_cache *cache, uint32_t row, uint32_t *num_blocks);
 /* Frees the blocks of a request, in the pool or in host memory. False if its seq is unknown. */
 bool qr_cache_drop(quire_cache *cache, quire_cache_request *request);
+/* Frees the sequence's blocks, those of all groups at once, from the last to the first. */
+void qr_cache_free_joined(quire_cache *cache, quire_seq seq);
 /* Takes the keys from the blocks, so that no lookup finds them. */
 void qr_cache_evict(quire_cache *cache, const quire_block *blocks, uint32_t num_blocks);
 /* Takes the keys from all blocks: QUIRE_OK, or QUIRE_BUSY and no change. */

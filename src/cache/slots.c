@@ -493,6 +493,22 @@ int qr_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request
     return QUIRE_OK;
 }
 
+void qr_cache_free_joined(quire_cache *cache, quire_seq seq)
+{
+    uint32_t row = qr_cache_row_of(cache, seq);
+    qr_assert(row != QR_NIL);
+    qr_pool_freeing freeing = qr_pool_free_begin(cache->pool);
+    for (uint32_t g = cache->num_groups; g-- > 0;) {
+        qr_group *group = &cache->groups[g];
+        qr_pool_free_part(cache->pool, &freeing, qr_group_row_blocks(group, row),
+                          group->rows[row].num_blocks);
+        qr_group_init_row(group, row);
+    }
+    qr_pool_free_end(cache->pool, &freeing);
+    qr_cache_close_row(cache, row);
+    qr_assert_expensive(qr_cache_is_valid(cache));
+}
+
 void qr_cache_free(quire_cache *cache, uint32_t row)
 {
     for (uint32_t g = 0; g < cache->num_groups; g++)

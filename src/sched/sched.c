@@ -122,7 +122,7 @@ static void derive_cache(quire_sched_config *c)
         c->cache->max_in_flight_tokens = c->max_batches * c->max_num_batched_tokens;
     if (c->num_prefill_lookahead_tokens > 1 && c->cache->num_prefill_lookahead == 0)
         c->cache->num_prefill_lookahead = c->num_prefill_lookahead_tokens;
-    c->cache->max_requests = c->max_num_seqs + c->max_loading;
+    c->cache->max_requests = c->max_num_seqs + c->max_loading + qr_fences_most(c);
     bool has_hasher = c->hasher != NULL && c->hasher->magic == QR_HASHER_MAGIC;
     if (has_hasher && c->cache->digest_bytes == 0)
         c->cache->digest_bytes = (uint32_t)c->hasher->digest_bytes;
@@ -323,6 +323,8 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     carve_requests(s, arena, c);
     carve_text(s, arena, c);
     carve_builder(&s->builder, arena, c, max_features_of(c));
+    s->fences.max_rows = qr_fences_most(c);
+    TAKE(s->fences.rows, s->fences.max_rows);
     TAKE(s->flight.batches, c->max_batches);
     for (uint32_t i = 0; i < c->max_batches; i++) {
         qr_batch batch;
@@ -433,6 +435,7 @@ static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
     s->settings.counts_stats = s->settings.log_stats || c->monitor != NULL;
     s->settings.lists_finished = c->include_finished_set == QUIRE_ON;
     s->settings.fails_on_load_error = c->fail_on_load_error == QUIRE_ON;
+    s->fences.is_on = s->fences.max_rows > 0;
     s->settings.zeroes_blocks = c->cache->track_new_blocks == QUIRE_ON;
     s->partners.has_connector = c->connector != NULL;
     s->partners.has_encoder_connector = c->encoder_connector != NULL;

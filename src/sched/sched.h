@@ -39,6 +39,7 @@
 #include "sched/retain/pins.h"
 #include "sched/retain/swap.h"
 #include "sched/settings.h"
+#include "sched/step/fence.h"
 #include "sched/step/flight.h"
 #include "sched/step/preempt.h"
 #include "sched/step/step.h"
@@ -75,6 +76,7 @@ struct quire_sched {
     qr_sessions sessions;
     qr_ended ended;
     qr_flight flight;
+    qr_fences fences;
     qr_step_builder builder;
     qr_results results;
     qr_observer observer;

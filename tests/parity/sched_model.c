@@ -147,6 +147,7 @@ static void read_new(sched_model *m, quire_sched_config *config)
     const char *interval = recording_word(r); /* -1: None */
     config->cache->prefix_cache_retention_interval =
         interval[0] == '-' ? QUIRE_RETAIN_ALL : (uint32_t)strtoul(interval, NULL, 10);
+    m->is_kv_consumer = recording_u32(r) != 0;
 }
 
 static quire_hash_algo read_config(sched_model *m)

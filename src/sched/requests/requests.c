@@ -421,8 +421,10 @@ static void cut_to_computed(quire_sched *s, const qr_request *r)
 {
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
         const qr_group *group = &s->cache->groups[g];
-        uint32_t most = qr_ceil_div(r->kv.num_computed_tokens, group->block_size);
-        bool is_attention = group->spec.kind != QUIRE_LAYER_MAMBA;
+        /* vLLM takes the block size of one rank: with context parallelism it cuts too little. */
+        uint32_t most = qr_ceil_div(r->kv.num_computed_tokens, group->spec.block_size);
+        bool is_attention =
+            group->spec.kind != QUIRE_LAYER_MAMBA && group->spec.kind != QUIRE_LAYER_CROSS;
         if (is_attention && s->room.spans[g].count > most)
             s->room.spans[g].count = most;
     }
@@ -474,7 +476,7 @@ void qr_sched_free_blocks(quire_sched *s, uint32_t index)
     qr_request *r = &s->table.requests[index];
     if (r->pin_ns > 0)
         qr_pins_keep(s, index);
-    qr_cache_drop(s->cache, &r->kv);
+    qr_fence_drop(s, r);
     qr_sched_drop_inputs(s, index);
     qr_idmap_remove(&s->table.ids, index);
     qr_list_remove(s->table.by_age, sizeof *s->table.by_age, index);

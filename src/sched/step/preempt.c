@@ -15,7 +15,7 @@ void qr_sched_preempt(quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->table.requests[index];
     qr_assert(r->status == QUIRE_REQ_RUNNING);
-    qr_cache_drop(s->cache, &r->kv);
+    qr_fence_drop(s, r);
     if (r->num_features > 0)
         qr_encoder_free(&s->encoder, r->features, r->num_features);
     r->status = QUIRE_REQ_PREEMPTED;
@@ -126,6 +126,17 @@ static void unschedule(quire_sched *s, uint32_t place)
     if (!stays) /* what got its key in the step being made will not be computed in it */
         qr_sched_forget_from(s, r, r->kv.num_computed_tokens);
     qr_step_remove(s, place);
+}
+
+bool qr_sched_can_preempt(quire_sched *s)
+{
+    const quire_connector *c = &s->partners.connector;
+    if (!s->settings.rules.fences_blocks)
+        return true;
+    if (c->has_pending_block_frees != NULL && c->has_pending_block_frees(c->user) != 0)
+        return false;
+    return !s->fences.is_on ||
+           qr_fence_is_open(s, &s->table.requests[s->queues.running[choose_victim(s)]]);
 }
 
 uint32_t qr_sched_preempt_one(quire_sched *s, uint32_t *cursor, bool is_urgent)

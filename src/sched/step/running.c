@@ -189,6 +189,8 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *nu
             return false; /* once the steps in flight are known, windows may give blocks back */
         if (has_all && qr_sched_end_outgrown(s, index))
             return false;
+        if (!qr_sched_can_preempt(s))
+            return false;
         uint32_t victim = qr_sched_preempt_one(s, cursor, true);
         qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_PREEMPTED,
                                                         .req = qr_sched_req_of(s, victim),

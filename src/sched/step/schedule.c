@@ -19,6 +19,8 @@ static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32
     r->kv.num_computed_tokens += b->num_tokens[place];
     if (s->settings.rules.counts_in_flight)
         r->num_in_flight += b->num_tokens[place];
+    if (s->fences.is_on)
+        r->last_fence = s->fences.scheduled;
     r->is_prefill_chunk = r->kv.num_computed_tokens < r->kv.num_tokens + r->num_placeholders;
     r->last_step = (uint32_t)s->flight.step;
     batch->is_past_prompt[place] = !r->is_prefill_chunk;
@@ -82,6 +84,7 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     batch->step = s->flight.step;
     batch->num_reqs = out->num_reqs;
     batch->loads = s->builder.loads;
+    s->fences.scheduled += s->fences.is_on && out->num_reqs > 0;
     bool is_told = s->watch.monitor != NULL || s->observer.on_snapshot != NULL;
     for (uint32_t i = 0; i < out->num_reqs; i++) {
         if (i + QR_FETCH_AHEAD < out->num_reqs)

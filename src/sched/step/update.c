@@ -429,6 +429,8 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
     if (err != QUIRE_OK)
         return err;
     uint64_t began_ns = qr_sched_begins(s);
+    if (s->fences.is_on && batch->num_reqs > 0)
+        qr_fence_processed(s);
     s->results.result = (quire_outputs){0};
     s->results.stats = (quire_sched_stats){0};
     for (; s->results.result.num_outputs < s->results.num_outgrown; s->results.result.num_outputs++)

@@ -80,6 +80,7 @@ class SchedCase:
         self.connector = self.scheduler.connector = Connector(self.setup.rng, self.calls,
                                                               self.setup)
         self.scheduler.requires_kv_delivery = self.setup.delivers
+        self.scheduler.defer_block_free = self.setup.fences
         if self.setup.log_stats:
             self.scheduler.connector_prefix_cache_stats = PrefixCacheStats()
         self.scheduler.recompute_kv_load_failures = not self.setup.fails
@@ -175,6 +176,9 @@ class SchedCase:
                     raise Stop("blocks-of-nobody")
                 for block in blocks:
                     users[block.block_id] += 1
+        for _, blocks in () if IS_0_20 else self.scheduler.deferred_frees:
+            for block in blocks:
+                users[block.block_id] += 1
         num_free = 0
         for block in self.pool.blocks[1:]:
             if block.ref_cnt != users[block.block_id]:

@@ -149,6 +149,8 @@ if not IS_0_20:
         "pooling-model": {"pooling_model": True, "pooling": 1.0, "sessions": 0.0, "spec": (0, 0)},
         "watermark": {**TIGHT, "watermark": True},
         "watermark-loads": {**FULL, **LATER, **TIGHT, "watermark": True},
+        "fences": {**FULL, **LATER, **ASYNC, **TIGHT, "fences": True},
+        "fences-hybrid": {**HYBRID, **LATER, **DEEP, **TIGHT, "sends": 0.4, "fences": True},
         "delivery": {**FULL, **LATER, **DEEP, **TIGHT, "sends": 0.4, "delivers": True},
     })
 
@@ -186,6 +188,7 @@ class Setup:
         if self.choose("watermark", 0.1):
             self.watermark = rng.choice([1, 5, 20, 50])  # per cent
         self.delivers = self.connector and self.choose("delivers", 0.2)
+        self.fences = self.connector and self.depth > 1 and self.choose("fences", 0.5)
         self.retention = rng.choice([None, 0, 0])
         if rng.random() < 0.2 and any(g.kind in "WVS" for g in self.groups):
             self.retention = self.block_size * rng.randint(1, 4)
@@ -321,7 +324,7 @@ class Setup:
         if not IS_0_20:
             numbers += [self.max_active, self.adaptive, self.draft_slots, self.prefill_lookahead,
                         self.pooling_model, self.watermark, self.delivers,
-                        -1 if self.retention is None else self.retention]
+                        -1 if self.retention is None else self.retention, self.fences]
         return " ".join(["sched", self.name, *(str(int(n)) for n in numbers),
                          *(g.text() for g in self.groups)])
 
