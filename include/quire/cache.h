@@ -31,7 +31,8 @@
  *
  * The decisions are the decisions of vLLM 0.20.0's KVCacheManager, block id for block id: with
  * QUIRE_PROFILE_VLLM_0_20 including the bugs that show in decisions (quire/config.h lists them),
- * with QUIRE_PROFILE_DEFAULT without them.
+ * with QUIRE_PROFILE_DEFAULT without them. With QUIRE_PROFILE_VLLM_0_32 they are those of vLLM
+ * 0.32.0; Mamba groups of modes ALL and ALIGN, TQ_FULL and SINK_FULL groups are refused there.
  *
  * Cost: allocate_slots is O(blocks that change), free O(blocks), get_computed_blocks O(blocks up to
  * the first miss). Nothing is allocated after creation.
@@ -101,16 +102,21 @@ typedef struct quire_cache_config {
     quire_switch use_eagle;
     quire_switch log_stats; /* default off: no quire_prefix_stats */
     /* For take_new_block_ids. Default on if there is a Mamba group, because its pages must be
-     * zeroed before use. */
+     * zeroed before use. Lists the blocks of FULL and TQ_FULL groups, in QUIRE_PROFILE_VLLM_0_32
+     * those of all groups but Mamba groups. */
     quire_switch track_new_blocks;
-    /* Decode context parallelism; 0 = 1. Above 1: one group of a full kind. */
+    /* Decode context parallelism; 0 = 1. Above 1: one group of a full kind. In
+     * QUIRE_PROFILE_VLLM_0_32 groups of full kinds and Mamba groups; blocks of the latter do not
+     * grow. */
     uint32_t dcp_world_size;
-    uint32_t pcp_world_size; /* prefill context parallelism; likewise */
+    /* Prefill context parallelism; likewise. In QUIRE_PROFILE_VLLM_0_32 groups of full kinds, whose
+     * blocks do not grow with it. */
+    uint32_t pcp_world_size;
     quire_profile profile;
 
     /* Features beyond vLLM 0.20.0; all are off by default. */
     /* Part of the blocks that a new request must leave free, 0 to 1. Not applied while no request
-     * has blocks. */
+     * has blocks. In QUIRE_PROFILE_VLLM_0_32 it applies where has_scheduled_reqs is set. */
     double watermark;
     double admit_below;   /* quire_cache_get_pressure: 0 = 0.80 */
     double preempt_above; /* 0 = 0.95 */
@@ -251,8 +257,9 @@ typedef struct quire_allocate_params {
  *      QUIRE_NO_SPACE      not enough free blocks (or, with Mamba, the state of the hit is computed
  *                          in this very step: retry in the next step)
  *      QUIRE_FULL          max_requests requests have blocks, or max_copies copies are pending
- *      QUIRE_E_ARGUMENT    num_new_tokens and num_external_computed_tokens are both 0, or a request
- *                          that has blocks has a hit
+ *      QUIRE_E_ARGUMENT    num_new_tokens and num_external_computed_tokens are both 0 (and in
+ *                          QUIRE_PROFILE_VLLM_0_32 num_new_computed_tokens), or a request that has
+ *                          blocks has a hit
  *      QUIRE_E_STALE_HIT   a block of the hit was evicted, or belongs to another group
  *      QUIRE_E_RANGE       more tokens than max_model_len, fewer hashes than full blocks, or more
  *                          encoder tokens than max_encoder_tokens

@@ -410,7 +410,7 @@ static void init_group(quire_cache *cache, const quire_cache_config *c, uint32_t
     group->block_size = block_size_of(c, g);
     group->hashes_joined = hashes_joined_of(c, g);
     group->key_stride = group->hashes_joined * c->digest_bytes;
-    group->hash_len = cache->rules->keys_by_last_hash ? c->digest_bytes : group->key_stride;
+    group->hash_len = cache->rules.keys_by_last_hash ? c->digest_bytes : group->key_stride;
     group->first_key = group->key_stride - group->hash_len;
     group->quirks = cache->quirks;
     group->rules = cache->rules;
@@ -425,12 +425,14 @@ static void init_group(quire_cache *cache, const quire_cache_config *c, uint32_t
         spec, c->max_in_flight_tokens + group->extra_tokens, c->max_model_len);
     group->has_tails = has_tails(c, g);
     group->has_mask =
-        cache->enable_caching && cache->rules->retains_boundaries && (is_window || is_mamba);
+        cache->enable_caching && cache->rules.retains_boundaries && (is_window || is_mamba);
+    group->has_own_keys =
+        group->has_tails || group->has_mask || group->key_stride != group->hash_len;
     group->masked = cache->masked;
     group->keys = cache->keys;
     group->prompts = cache->prompts;
     bool is_plain = spec->kind == QUIRE_LAYER_FULL || spec->kind == QUIRE_LAYER_TQ_FULL;
-    bool is_zeroed = cache->rules->zeroes_all_attention ? !is_mamba : is_plain;
+    bool is_zeroed = cache->rules.zeroes_all_attention ? !is_mamba : is_plain;
     group->tracks_new = is_zeroed && c->track_new_blocks == QUIRE_ON;
     group->fresh = &cache->fresh;
     group->stamps = spec->kind == QUIRE_LAYER_MAMBA ? cache->stamps : NULL;
@@ -502,11 +504,11 @@ static void init_numbers(quire_cache *cache, const quire_cache_config *c)
     cache->watermark_blocks = (uint32_t)((double)c->num_blocks * c->watermark);
     cache->max_encoder_tokens = c->max_encoder_tokens;
     cache->quirks = qr_quirks(c->profile);
-    cache->rules = qr_rules_of(c->profile);
+    cache->rules = *qr_rules_of(c->profile);
     cache->lookup_alignment = common_multiple(c);
     cache->num_recomputed = c->num_prefill_lookahead > 0 ? c->num_prefill_lookahead - 1 : 0;
     cache->caches_all_tokens =
-        cache->num_recomputed == 0 && (c->num_groups < 2 || !cache->rules->caches_to_alignment);
+        cache->num_recomputed == 0 && (c->num_groups < 2 || !cache->rules.caches_to_alignment);
     cache->enable_caching = c->enable_caching == QUIRE_ON;
     cache->log_stats = c->log_stats == QUIRE_ON;
     cache->is_admitting = true;

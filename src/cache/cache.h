@@ -45,7 +45,7 @@ struct quire_cache {
     uint32_t watermark_blocks;
     uint32_t max_encoder_tokens;
     uint64_t quirks;
-    const qr_rules *rules;
+    qr_rules rules;
     bool has_tails;         /* of a group */
     bool caches_all_tokens; /* blocks get keys as soon as they are full */
     bool enable_caching;

@@ -45,7 +45,7 @@ static void ask_set(qr_candidate *c, qr_group_set *set)
         return;
     }
     /* A Mamba group drops nothing; in 0.32 it is taken for one that did. */
-    const qr_rules *rules = c->cache->rules;
+    const qr_rules *rules = &c->cache->rules;
     bool can_drop = group->spec.kind != QUIRE_LAYER_MAMBA ||
                     (c->cache->quirks & QR_QUIRK(MAMBA_EAGLE_GROWS)) != 0;
     bool eagle = set->is_eagle && !set->eagle_done && (can_drop || rules->probes_last_block);
@@ -141,7 +141,7 @@ int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *
         *num_tokens = num_blocks * group->block_size;
     } else {
         *num_tokens = find_fixed_point(&c);
-        if (cache->rules->retains_boundaries && c.longest > *num_tokens)
+        if (cache->rules.retains_boundaries && c.longest > *num_tokens)
             cache->shared_prefix = c.longest;
     }
     if (cache->log_stats && (cache->quirks & QR_QUIRK(STATS_EVERY_LOOKUP)) != 0)

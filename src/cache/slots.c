@@ -48,7 +48,7 @@ static int read_want(const quire_cache *cache, const quire_cache_request *reques
     want->total_computed = (uint32_t)total;
     want->num_certain =
         p->num_uncertain_tokens < total ? (uint32_t)total - p->num_uncertain_tokens : 0;
-    want->num_kept = cache->rules->skips_by_computed ? want->total_computed : want->num_certain;
+    want->num_kept = cache->rules.skips_by_computed ? want->total_computed : want->num_certain;
     want->num_external = p->num_external_computed_tokens;
     want->num_encoder_tokens = p->num_encoder_tokens;
     want->unzeroed = p->skip_zeroing_group_ids;
@@ -101,7 +101,7 @@ static int64_t watermark_for(const quire_cache *cache, const quire_allocate_para
                              const qr_want *want)
 {
     bool applies = want->row == QR_NIL && cache->num_seqs > 0;
-    if (cache->rules->watermark_by_caller)
+    if (cache->rules.watermark_by_caller)
         applies = p->has_scheduled_reqs != 0;
     return applies ? cache->watermark_blocks : 0;
 }
@@ -128,7 +128,7 @@ static int check_space(const quire_cache *cache, const quire_allocate_params *p,
 static inline int read_allocation(const quire_cache *cache, const quire_cache_request *request,
                                   const quire_allocate_params *p, qr_want *want)
 {
-    bool has_hit = cache->rules->takes_bare_hits && p->num_new_computed_tokens > 0;
+    bool has_hit = cache->rules.takes_bare_hits && p->num_new_computed_tokens > 0;
     if (p->num_new_tokens == 0 && p->num_external_computed_tokens == 0 && !has_hit)
         return QUIRE_E_ARGUMENT;
     int err = read_want(cache, request, p, want);
@@ -247,7 +247,7 @@ uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq)
 static uint32_t tokens_for_keys(const quire_cache *cache, const qr_group *group,
                                 uint32_t num_tokens)
 {
-    if (QR_LIKELY(cache->caches_all_tokens))
+    if (cache->caches_all_tokens)
         return num_tokens;
     uint32_t again = cache->num_recomputed;
     uint32_t final = num_tokens > again ? num_tokens - again : 0;
@@ -261,18 +261,29 @@ static uint32_t tokens_for_keys(const quire_cache *cache, const qr_group *group,
     return most < final ? most : final;
 }
 
-static void cache_full(quire_cache *cache, const quire_cache_request *request, uint32_t row,
-                       uint32_t num_tokens)
+static QR_NOINLINE void cache_some(quire_cache *cache, const quire_cache_request *request,
+                                   uint32_t row, uint32_t num_tokens)
 {
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         qr_group *group = &cache->groups[g];
         uint32_t n = tokens_for_keys(cache, group, num_tokens);
         qr_group_cache(group, row, request, n);
-        if (QR_UNLIKELY(group->has_tails))
+        if (group->has_tails)
             qr_group_cache_tail(group, row, request, n);
         if (QR_UNLIKELY(group->ops->reached != NULL))
             group->ops->reached(group, row, n);
     }
+}
+
+static void cache_full(quire_cache *cache, const quire_cache_request *request, uint32_t row,
+                       uint32_t num_tokens)
+{
+    if (QR_UNLIKELY(!cache->caches_all_tokens)) { /* tails need several groups */
+        cache_some(cache, request, row, num_tokens);
+        return;
+    }
+    for (uint32_t g = 0; g < cache->num_groups; g++)
+        qr_group_cache(&cache->groups[g], row, request, num_tokens);
 }
 
 /* A request's first blocks: a row, and its hits. */
@@ -387,7 +398,7 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
 {
     qr_want want;
     int err = read_allocation(cache, request, p, &want);
-    if (err == QUIRE_OK && p->full_sequence_must_fit != 0 && cache->rules->checks_whole_sequence) {
+    if (err == QUIRE_OK && p->full_sequence_must_fit != 0 && cache->rules.checks_whole_sequence) {
         err = qr_cache_can_fit(cache, request, p);
         if (err != QUIRE_OK)
             return err; /* nothing was given back */

@@ -72,7 +72,7 @@ static inline qr_kept kept_hits(const qr_group *group, const qr_want *want)
         k.kept = hits.ids + skipped;
     }
     uint32_t external = want->num_external;
-    bool is_cut = skipped > 0 || (skipped_tokens > 0 && group->rules->skips_by_computed);
+    bool is_cut = skipped > 0 || (skipped_tokens > 0 && group->rules.skips_by_computed);
     if (is_cut && want->total_computed - skipped_tokens < external)
         external = want->total_computed - skipped_tokens;
     if (external == 0)
@@ -305,6 +305,20 @@ static void gather_keys(const qr_group *group, const quire_cache_request *reques
     p->first_hash = from;
 }
 
+/* What the rules of vLLM 0.32 change: which of the blocks up to `end` get keys, and which keys. */
+static QR_NOINLINE void choose_keys(qr_group *group, uint32_t row,
+                                    const quire_cache_request *request, quire_cache_full_params *p,
+                                    uint32_t end)
+{
+    uint32_t first = group->rows[row].num_cached;
+    if (group->has_tails)
+        forget_partial_keys(group, p->blocks, first, end);
+    if (group->has_mask)
+        p->blocks = qr_group_mask(group, row, first, end);
+    if (group->key_stride != group->hash_len)
+        gather_keys(group, request, first, p, end);
+}
+
 void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *request,
                     uint32_t num_tokens)
 {
@@ -326,12 +340,8 @@ void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *re
         .request = request->user,
         .first_hash = joined == 1 ? request->first_hash : request->first_hash / joined};
     uint32_t first = r->num_cached;
-    if (QR_UNLIKELY(group->has_tails))
-        forget_partial_keys(group, p.blocks, first, num_full);
-    if (QR_UNLIKELY(group->has_mask))
-        p.blocks = qr_group_mask(group, row, first, num_full);
-    if (QR_UNLIKELY(group->key_stride != group->hash_len))
-        gather_keys(group, request, first, &p, num_full);
+    if (QR_UNLIKELY(group->has_own_keys))
+        choose_keys(group, row, request, &p, num_full);
     while (find_unkeyed(group, p.blocks, num_full, &first, &p.num_full_blocks)) {
         p.num_cached_blocks = first;
         qr_pool_cache_row(group->pool, &p);

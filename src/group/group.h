@@ -151,9 +151,10 @@ struct qr_group {
     uint64_t quirks;
     bool enable_caching;
     bool is_eagle;
-    bool drops_eagle; /* lookups drop the last block: it, or a group of its set, is_eagle */
-    bool has_tails;   /* blocks where a prompt ends get an extra key */
-    bool has_mask;    /* not all full blocks get keys */
+    bool drops_eagle;  /* lookups drop the last block: it, or a group of its set, is_eagle */
+    bool has_tails;    /* blocks where a prompt ends get an extra key */
+    bool has_mask;     /* not all full blocks get keys */
+    bool has_own_keys; /* one of these, or keys that do not lie side by side */
     bool tracks_new;
     qr_row *rows;
     uint32_t *blocks;
@@ -162,7 +163,7 @@ struct qr_group {
     uint32_t step;    /* Mamba: the current one, from 1 on */
     uint32_t *sinks;  /* SINK_FULL: the blocks that all requests share */
     uint32_t num_sinks;
-    const qr_rules *rules;
+    qr_rules rules;
     uint32_t alignment;    /* tokens that a hit is a multiple of */
     uint32_t extra_tokens; /* kept before the window, for drafts that are computed again */
     uint32_t retention;    /* interval of the boundaries whose blocks get keys, as configured */

@@ -161,7 +161,7 @@ static uint32_t mamba_allocate(qr_group *group, const qr_want *want)
 /* Drafts of the step before may be rejected: count them as if they were. */
 static uint32_t certain_tokens(const qr_group *group, uint32_t computed)
 {
-    uint32_t drafts = group->rules->frees_states_at_once ? 0 : group->spec.num_speculative_blocks;
+    uint32_t drafts = group->rules.frees_states_at_once ? 0 : group->spec.num_speculative_blocks;
     return computed > drafts ? computed - drafts : 0;
 }
 

@@ -51,7 +51,7 @@ static void mix_group(unsigned char *fingerprint, const qr_group *g)
                           g->tracks_new};
     uint64_t of_keys[] = {g->retention, g->extra_tokens};
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
-    if (g->rules->retains_boundaries)
+    if (g->rules.retains_boundaries)
         mix_numbers(fingerprint, of_keys, sizeof of_keys / sizeof *of_keys);
 }
 
