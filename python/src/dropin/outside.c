@@ -3,6 +3,7 @@
  *      update_from_output(a step it did not make)     becomes a step in flight
  *      connector cuts request._all_token_ids          the library's prompt is cut too
  *      request.spec_token_ids                         the drafts of its next step, to look at
+ *      request.num_in_flight_tokens, ...              counters of 0.32, to look at
  *
  * The library's own headers are needed for the first and the last.
  */
@@ -24,6 +25,65 @@ PyObject *vllm_core_drafts(PyObject *self, PyObject *args)
         return vllm_raise(QUIRE_E_UNKNOWN_REQ, "request");
     return py_list_tokens(qr_sched_drafts_of(core->sched, index),
                           core->sched->table.requests[index].num_drafts);
+}
+
+/* ---- what 0.32 counts ---------------------------------------------------- */
+
+PyObject *vllm_flight_of(const vllm_core *core, quire_req req)
+{
+    uint32_t index = qr_sched_index_of(core->sched, req);
+    if (index == QR_NIL)
+        return vllm_raise(QUIRE_E_UNKNOWN_REQ, "request");
+    const qr_request *r = &core->sched->table.requests[index];
+    return Py_BuildValue("(IIi)", r->num_in_flight, r->num_stale, (int)r->drops_stale);
+}
+
+uint32_t vllm_num_apart(const vllm_core *core)
+{
+    const qr_queues *queues = &core->sched->queues;
+    return vllm_is_0_32(core) ? queues->num_deferred : queues->skipped.count;
+}
+
+int vllm_is_stale(const vllm_core *core, quire_req req)
+{
+    uint32_t index = qr_sched_index_of(core->sched, req);
+    return index != QR_NIL && core->sched->table.requests[index].num_stale > 0;
+}
+
+/* Tokens up to the end of the last block of a row that has a key. A key inside a block is that of
+ * the prompt's last hash. */
+static uint32_t keyed_in_group(const quire_sched *s, const qr_request *r, const qr_group *group,
+                               uint32_t row)
+{
+    const uint32_t *blocks = qr_group_row_blocks(group, row);
+    for (uint32_t i = group->rows[row].num_blocks; i-- > 0;) {
+        quire_block_info info;
+        if (blocks[i] == QUIRE_NULL_BLOCK ||
+            quire_pool_get_block(s->cache->pool, blocks[i], &info) != QUIRE_OK ||
+            info.hash.data == NULL)
+            continue;
+        uint32_t end = (i + 1) * group->block_size;
+        uint32_t unit = s->settings.hash_block_size;
+        return end <= r->kv.num_tokens ? end : (r->num_prompt_tokens - 1) / unit * unit;
+    }
+    return 0;
+}
+
+uint32_t vllm_keyed_tokens(const vllm_core *core, quire_req req)
+{
+    const quire_sched *s = core->sched;
+    uint32_t index = qr_sched_index_of(s, req);
+    const qr_request *r = index == QR_NIL ? NULL : &s->table.requests[index];
+    uint32_t row = r == NULL || r->kv.seq == 0 ? QR_NIL : qr_cache_row_of(s->cache, r->kv.seq);
+    uint32_t least = UINT32_MAX;
+    for (uint32_t g = 0; g < s->cache->num_groups && row != QR_NIL; g++) {
+        const qr_group *group = &s->cache->groups[g];
+        if (group->spec.kind == QUIRE_LAYER_CROSS)
+            continue;
+        uint32_t keyed = keyed_in_group(s, r, group, row);
+        least = keyed < least ? keyed : least;
+    }
+    return least == UINT32_MAX ? 0 : least;
 }
 
 /* ---- steps made by hand -------------------------------------------------- */
@@ -63,14 +123,15 @@ static int note_step(vllm_core *core, PyObject *scheduled, PyObject *drafts, uin
 {
     quire_sched *s = core->sched;
     if (!PyDict_Check(scheduled) || !PyDict_Check(drafts) ||
-        PyDict_Size(scheduled) > (Py_ssize_t)s->rules.max_num_seqs ||
-        s->flight.num_batches == s->rules.max_batches)
+        PyDict_Size(scheduled) > (Py_ssize_t)s->settings.max_num_seqs ||
+        s->flight.num_batches == s->settings.max_batches)
         return PY_REFUSE(
             PyExc_ValueError,
             "this SchedulerOutput is not one of this scheduler's, and cannot stand for "
             "one: too many requests, or too many steps in flight");
     qr_batch *batch =
-        &s->flight.batches[(s->flight.first_batch + s->flight.num_batches) % s->rules.max_batches];
+        &s->flight
+             .batches[(s->flight.first_batch + s->flight.num_batches) % s->settings.max_batches];
     if (fill_batch(core, batch, scheduled, drafts) < 0)
         return -1;
     batch->step = UINT64_MAX - core->num_foreign++; /* not one of those that schedule counts */

@@ -21,6 +21,7 @@ typedef struct update_input {
     PyObject *scheduled;
     PyObject *logprobs;        /* NULL: None */
     PyObject *prompt_logprobs; /* NULL: empty */
+    PyObject *token_logprobs;  /* of some token ids, in 0.32; NULL: empty */
     PyObject *pooled;          /* NULL: none */
     PyObject *nans;            /* NULL: None */
     PyObject *drafts;          /* NULL: empty */
@@ -46,6 +47,8 @@ static int input_read(vllm_core *core, PyObject *output, PyObject *computed, upd
     input->sampled = PyObject_GetAttr(computed, core->names[VLLM_NAME_SAMPLED]);
     input->index = PyObject_GetAttr(computed, core->names[VLLM_NAME_INDEX]);
     input->prompt_logprobs = optional(computed, "prompt_logprobs_dict", &failed);
+    if (vllm_is_0_32(core))
+        input->token_logprobs = optional(computed, "prompt_token_id_logprobs_dict", &failed);
     input->pooled = optional(computed, "pooler_output", &failed);
     input->nans = optional(computed, "num_nans_in_logits", &failed);
     input->drafts = optional(output, "scheduled_spec_decode_tokens", &failed);
@@ -74,7 +77,7 @@ static int read_rejected(vllm_core *core, const update_input *input, uint32_t ro
     if (PyErr_Occurred())
         return -1;
     uint32_t num_drafts = drafts == NULL ? 0 : (uint32_t)PyList_Size(drafts);
-    if (num_drafts > 0 && slot->num_computed > 0)
+    if (num_drafts > 0 && slot->num_computed > 0 && !vllm_is_stale(core, slot->req))
         slot->num_computed -= num_drafts - (core->num_sampled[row] - 1);
     if (invalid != NULL)
         core->num_invalid[row] = (uint32_t)PyLong_AsUnsignedLong(invalid);
@@ -108,6 +111,8 @@ static int read_row(vllm_core *core, const update_input *input, uint32_t row, vl
     slot->row = PyLong_AsSsize_t(index);
     slot->generated = NULL;
     slot->num_taken = 0;
+    if (!slot->has_output && vllm_is_0_32(core))
+        slot->num_keyed = vllm_keyed_tokens(core, slot->req);
     if (PyErr_Occurred())
         return -1;
     if (input->pooled != NULL) {
@@ -238,9 +243,12 @@ static int set_finish(vllm_core *core, PyObject *output, const quire_output *mad
 }
 
 static int set_logprobs(const update_input *input, PyObject *output, const vllm_slot *slot,
-                        const quire_output *made)
+                        const quire_output *made, int wants_logprobs)
 {
-    if (slot->wants_logprobs && input->logprobs != NULL &&
+    if (input->token_logprobs != NULL &&
+        set_found(output, "prompt_token_id_logprobs", input->token_logprobs, slot) < 0)
+        return -1;
+    if (wants_logprobs && input->logprobs != NULL &&
         set_and_drop(output, "new_logprobs",
                      PyObject_CallMethod(input->logprobs, "slice_request", "nI", slot->row,
                                          made->num_new_tokens)) < 0)
@@ -255,14 +263,39 @@ static PyObject *prefill_stats(vllm_core *core, vllm_slot *slot, const quire_out
     uint32_t cached = made->num_local_cached + made->num_external_cached;
     if (PyObject_SetAttrString(slot->request, "prefill_stats", Py_None) < 0)
         return NULL;
+    uint32_t keyed =
+        slot->num_keyed < made->num_prompt_tokens ? slot->num_keyed : made->num_prompt_tokens;
+    slot->has_output = 1;
+    if (vllm_is_0_32(core))
+        return PyObject_CallFunction(core->types.prefill_stats, "IIIIII", made->num_prompt_tokens,
+                                     made->num_prompt_tokens - cached, cached,
+                                     made->num_local_cached, made->num_external_cached,
+                                     keyed > cached ? keyed - cached : 0);
     return PyObject_CallFunction(core->types.prefill_stats, "IIIII", made->num_prompt_tokens,
                                  made->num_prompt_tokens - cached, cached, made->num_local_cached,
                                  made->num_external_cached);
 }
 
+/* Where a decoding engine will load what this one has computed, it is told how much of that was
+ * found in the cache here (0.32). */
+static int tell_cached(vllm_core *core, const vllm_slot *slot, const quire_output *made)
+{
+    if (!vllm_is_0_32(core) || !made->has_prefill_stats || !PyDict_Check(slot->kv_params))
+        return 0;
+    PyObject *wanted = PyDict_GetItemString(slot->kv_params, "do_remote_prefill");
+    int is_wanted = wanted == NULL ? 0 : PyObject_IsTrue(wanted);
+    if (is_wanted <= 0)
+        return is_wanted;
+    PyObject *count = PyLong_FromUnsignedLong(made->num_local_cached + made->num_external_cached);
+    int failed = count == NULL ||
+                 PyDict_SetItemString(slot->kv_params, "remote_prefill_cached_tokens", count) < 0;
+    Py_XDECREF(count);
+    return failed ? -1 : 0;
+}
+
 /* What few outputs have. */
 static int set_rare(vllm_core *core, const update_input *input, PyObject *output, vllm_slot *slot,
-                    const quire_output *made)
+                    const quire_output *made, int wants_logprobs)
 {
     if (made->finish_reason != QUIRE_FINISH_NONE && set_finish(core, output, made) < 0)
         return -1;
@@ -279,7 +312,11 @@ static int set_rare(vllm_core *core, const update_input *input, PyObject *output
             return -1;
     }
     if (slot->kv_params != NULL &&
-        PyObject_SetAttrString(output, "kv_transfer_params", slot->kv_params) < 0)
+        (tell_cached(core, slot, made) < 0 ||
+         PyObject_SetAttrString(output, "kv_transfer_params", slot->kv_params) < 0))
+        return -1;
+    if (slot->ec_params != NULL &&
+        PyObject_SetAttrString(output, "ec_transfer_params", slot->ec_params) < 0)
         return -1;
     if (slot->trace_headers != NULL &&
         PyObject_SetAttrString(output, "trace_headers", slot->trace_headers) < 0)
@@ -292,7 +329,7 @@ static int set_rare(vllm_core *core, const update_input *input, PyObject *output
         (set_found(slot->request, "num_nans_in_logits", input->nans, slot) < 0 ||
          set_found(output, "num_nans_in_logits", input->nans, slot) < 0))
         return -1;
-    return set_logprobs(input, output, slot, made);
+    return set_logprobs(input, output, slot, made, wants_logprobs);
 }
 
 typedef struct output_lists {
@@ -353,6 +390,7 @@ static int add_output(vllm_core *core, const update_input *input, const quire_ou
     vllm_slot *slot = vllm_slot_of(core, made->req);
     PyObject *tokens = take_tokens(slot, made);
     int stopped = made->finish_reason != QUIRE_FINISH_NONE;
+    int wants_logprobs = slot->wants_logprobs;
     int goes_on = tokens != NULL && stopped ? session_turn(core, slot) : 0;
     if (goes_on < 0)
         Py_CLEAR(tokens);
@@ -360,7 +398,9 @@ static int add_output(vllm_core *core, const update_input *input, const quire_ou
                                       : PyObject_CallFunctionObjArgs(core->types.engine_core_output,
                                                                      slot->id, tokens, NULL);
     Py_XDECREF(tokens);
-    int failed = output == NULL || set_rare(core, input, output, slot, made) < 0 ||
+    if (!vllm_is_0_32(core)) /* which looks at the next turn's wishes */
+        wants_logprobs = slot->wants_logprobs;
+    int failed = output == NULL || set_rare(core, input, output, slot, made, wants_logprobs) < 0 ||
                  client_append(lists, made->client_index, output) < 0;
     Py_XDECREF(output);
     if (!failed && stopped && !goes_on)
