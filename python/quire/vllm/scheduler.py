@@ -314,8 +314,7 @@ class BaseScheduler(SchedulerInterface):
         if self.connector is not None:
             connector = self._connector_prefix_stats(connected)
         if drafted is not None:
-            drafts, tokens, accepted, per_position = drafted
-            spec = SpecDecodingStats(self.num_spec_tokens, drafts, tokens, accepted, per_position)
+            spec = SpecDecodingStats(self.num_spec_tokens, *drafted)
         return SchedulerStats(
             num_running_reqs=running, num_waiting_reqs=waiting, num_skipped_waiting_reqs=skipped,
             kv_cache_usage=usage, prefix_cache_stats=PrefixCacheStats(bool(prefix[0]), *prefix[1:]),

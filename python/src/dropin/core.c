@@ -19,6 +19,8 @@ PyObject *vllm_raise(int status, const char *what)
     if (status == QUIRE_E_ARGUMENT || status == QUIRE_E_CONFIG || status == QUIRE_E_RANGE ||
         status == QUIRE_E_PREDICTION)
         kind = PyExc_ValueError;
+    if (status == QUIRE_E_CONFIG && quire_refusal()[0] != '\0')
+        return PyErr_Format(kind, "%s: %s", what, quire_refusal());
     return PyErr_Format(kind, "%s: %s (%s)", what, quire_strerror(status),
                         quire_status_name(status));
 }
@@ -362,10 +364,12 @@ static int make_memory(vllm_core *core)
     core->has_pooled = PyMem_Calloc(rows, sizeof(uint8_t));
     core->num_invalid = PyMem_Calloc(rows, sizeof(uint32_t));
     core->row_slots = PyMem_Calloc(rows, sizeof(uint32_t));
+    core->num_drafted = PyMem_Calloc(core->num_spec_tokens + 1, sizeof(uint64_t));
     core->finished = PySet_New(NULL);
     core->preempted = PySet_New(NULL);
     if (core->slots == NULL || core->sampled == NULL || core->num_sampled == NULL ||
-        core->has_pooled == NULL || core->num_invalid == NULL || core->row_slots == NULL)
+        core->has_pooled == NULL || core->num_invalid == NULL || core->row_slots == NULL ||
+        core->num_drafted == NULL)
         return PY_REFUSE_MEMORY();
     for (size_t i = 0; i < VLLM_NUM_NAMES; i++) {
         core->names[i] = PyUnicode_InternFromString(core_names[i]);
@@ -481,6 +485,7 @@ static void core_dealloc(PyObject *self)
     PyMem_Free(core->has_pooled);
     PyMem_Free(core->num_invalid);
     PyMem_Free(core->row_slots);
+    PyMem_Free(core->num_drafted);
     Py_XDECREF(core->finished);
     Py_XDECREF(core->preempted);
     vllm_clear_all(core->names, sizeof core->names);

@@ -81,6 +81,8 @@ static int read_rejected(vllm_core *core, const update_input *input, uint32_t ro
         slot->num_computed -= num_drafts - (core->num_sampled[row] - 1);
     if (invalid != NULL)
         core->num_invalid[row] = (uint32_t)PyLong_AsUnsignedLong(invalid);
+    slot->num_drafted =
+        num_drafts > core->num_invalid[row] ? num_drafts - core->num_invalid[row] : 0;
     return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -111,6 +113,7 @@ static int read_row(vllm_core *core, const update_input *input, uint32_t row, vl
     slot->row = PyLong_AsSsize_t(index);
     slot->generated = NULL;
     slot->num_taken = 0;
+    slot->num_drafted = 0;
     if (!slot->has_output && vllm_is_0_32(core))
         slot->num_keyed = vllm_keyed_tokens(core, slot->req);
     if (PyErr_Occurred())
@@ -390,6 +393,9 @@ static int add_output(vllm_core *core, const update_input *input, const quire_ou
     vllm_slot *slot = vllm_slot_of(core, made->req);
     PyObject *tokens = take_tokens(slot, made);
     int stopped = made->finish_reason != QUIRE_FINISH_NONE;
+    for (uint32_t i = 0; i < slot->num_drafted && made->num_new_tokens > 0; i++)
+        core->num_drafted[i]++;
+    slot->num_drafted = 0;
     int wants_logprobs = slot->wants_logprobs;
     int goes_on = tokens != NULL && stopped ? session_turn(core, slot) : 0;
     if (goes_on < 0)
@@ -427,6 +433,7 @@ static void fetch_slots(const vllm_core *core, const quire_outputs *made, uint32
 static PyObject *add_outputs(vllm_core *core, const update_input *input, const quire_outputs *made)
 {
     output_lists lists = {.by_client = PyDict_New()};
+    memset(core->num_drafted, 0, core->num_spec_tokens * sizeof(*core->num_drafted));
     for (uint32_t i = 0; lists.by_client != NULL && i < made->num_outputs; i++) {
         fetch_slots(core, made, i);
         if (add_output(core, input, &made->outputs[i], &lists) < 0)
@@ -447,8 +454,16 @@ static PyObject *spec_stats(const vllm_core *core, const quire_spec_stats *stats
     PyObject *accepted = py_list_of(core->num_spec_tokens, make_u64, stats->accepted_per_pos);
     if (accepted == NULL)
         return NULL;
-    return Py_BuildValue("(KKKN)", stats->num_drafts, stats->num_draft_tokens,
-                         stats->num_accepted_tokens, accepted);
+    if (!vllm_is_0_32(core))
+        return Py_BuildValue("(KKKN)", stats->num_drafts, stats->num_draft_tokens,
+                             stats->num_accepted_tokens, accepted);
+    PyObject *drafted = py_list_of(core->num_spec_tokens, make_u64, core->num_drafted);
+    if (drafted == NULL) {
+        Py_DECREF(accepted);
+        return NULL;
+    }
+    return Py_BuildValue("(KKKNN)", stats->num_drafts, stats->num_draft_tokens,
+                         stats->num_accepted_tokens, accepted, drafted);
 }
 
 static PyObject *stats_tuple(const vllm_core *core, const quire_outputs *made)

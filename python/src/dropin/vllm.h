@@ -38,6 +38,7 @@ typedef struct vllm_slot {
     PyObject *generated;  /* borrowed: its list of sampled tokens */
     Py_ssize_t row;       /* its place in the model runner's output */
     Py_ssize_t num_taken; /* tokens of generated that are in the request's lists already */
+    uint32_t num_drafted; /* drafts of the step that its grammar did not refuse */
 } vllm_slot;
 
 /* Classes and functions of vLLM's, given when a core is made: X(field, name, whether it may be
@@ -106,7 +107,8 @@ typedef struct vllm_core {
     PyObject *output;   /* the SchedulerOutput of a connector's meta data, until schedule ends */
     PyObject *error[3]; /* raised by Python inside a call of the library's */
     uint32_t *num_invalid;
-    uint32_t *row_slots; /* by row: the slot that was there in the last update, a guess */
+    uint64_t *num_drafted; /* by position: requests of the update that had a draft there */
+    uint32_t *row_slots;   /* by row: the slot that was there in the last update, a guess */
     uint64_t flight[VLLM_MAX_FLIGHT]; /* steps without their update, oldest first */
     uint32_t num_flight;
     uint32_t max_flight;

@@ -29,6 +29,8 @@ def refuse(vllm_config) -> None:
         "auxiliary outputs (routed experts)": vllm_config.aux_output_config.enabled,
         "diffusion models": model.is_diffusion,
         "encoder-only engines (mm_encoder_only)": vllm_config.is_mm_encoder_only,
+        "encoder connectors with encoder-decoder models":
+            vllm_config.ec_transfer_config is not None and model.is_encoder_decoder,
         "HiSparse": vllm_config.attention_config.hisparse_config is not None,
         "custom encoder cache managers":
             vllm_config.ec_manager_config.get_encoder_cache_manager_obj() is not None,
