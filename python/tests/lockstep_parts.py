@@ -86,6 +86,41 @@ def drawn_spec(rng: random.Random):
                            uses_draft_model=lambda: False)
 
 
+class OrderedSet(dict):
+    """Takes the place of `set` in both schedulers of 0.32, which end requests in the order of a set
+    of ids: that order changes from one run of Python to the next."""
+
+    def __init__(self, given=()):
+        super().__init__(dict.fromkeys(given))
+
+    def __eq__(self, other):
+        return len(self) == len(other) and all(item in self for item in other)
+
+    def __or__(self, other):
+        return OrderedSet([*self, *other])
+
+    def __ior__(self, other):
+        self.update(other)
+        return self
+
+    def add(self, item):
+        self[item] = None
+
+    def discard(self, item):
+        self.pop(item, None)
+
+    def remove(self, item):
+        del self[item]
+
+    def update(self, given):
+        for item in given:
+            self[item] = None
+
+    def difference_update(self, given):
+        for item in given:
+            self.pop(item, None)
+
+
 class Published:
     """Stands for vLLM's publisher of events."""
 
@@ -245,8 +280,8 @@ def make_connector(seed: int):
     return Connector()
 
 
-def make_encoder_connector(seed: int):
-    """An encoder connector that has every third image or so."""
+def make_encoder_connector(seed: int, sees_ends: bool):
+    """An encoder connector that has every third image or so. sees_ends: notes requests that end."""
 
     class Connector:
         def __init__(self):
@@ -260,6 +295,8 @@ def make_encoder_connector(seed: int):
             self.notes.append(("alloc", request.request_id, index, request.num_computed_tokens))
 
         def request_finished(self, request):
+            if not sees_ends:
+                return False, None
             self.notes.append(("finished", request.request_id, int(request.status)))
             return False, {"images": request.request_id} if seed % 2 else None
 

@@ -13,9 +13,9 @@ import random
 from types import SimpleNamespace
 
 import vllm_kit
-from lockstep_parts import (ALPHABET, BLOCK_SIZE, Grammar, Grammars, MAX_MODEL_LEN, Published, add_0_32,
-                            drawn_config, drawn_groups, is_0_32, make_connector,
-                            make_encoder_connector)
+from lockstep_parts import (ALPHABET, BLOCK_SIZE, Grammar, Grammars, MAX_MODEL_LEN, OrderedSet,
+                            Published, add_0_32, drawn_config, drawn_groups, is_0_32,
+                            make_connector, make_encoder_connector)
 
 
 HOLDERS = ("skipped_waiting", "kv_holding_waiting")  # the second queue of 0.20 and of 0.32
@@ -89,7 +89,8 @@ class Pair:
         from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
 
         self.config.ec_transfer_config = SimpleNamespace()
-        ECConnectorFactory.create_connector = lambda **_given: make_encoder_connector(seed)
+        ECConnectorFactory.create_connector = lambda **_given: make_encoder_connector(
+            seed, sees_ends=self.config.kv_transfer_config is not None)
 
     def set_encoder_decoder(self) -> list:
         """As vLLM sets such models up: whole prompts, no prefix caching, no embeddings."""
@@ -120,6 +121,10 @@ class Pair:
 
     def set_0_32(self, groups: list) -> list:
         """Settings of 0.32, drawn after all others."""
+        from quire.vllm import scheduler as ours
+        from vllm.v1.core.sched import scheduler as theirs
+
+        ours.as_set = theirs.set = OrderedSet
         rng, config = self.rng, self.config
         depth = 2 if self.is_async or config.parallel_config.pipeline_parallel_size > 1 else 1
         add_0_32(config, rng, depth, self.has_images)
@@ -128,6 +133,9 @@ class Pair:
         if config.kv_transfer_config is not None:
             config.kv_transfer_config.is_kv_consumer = depth == 1
             config.kv_transfer_config.is_kv_producer = True
+            # What ends by a load and what ends by a grammar: the library's order is another.
+            policies = ["recompute"] if self.has_grammars else ["recompute", "fail"]
+            config.kv_transfer_config.kv_load_failure_policy = rng.choice(policies)
         if config.num_prefill_lookahead_tokens > 1:  # as vLLM's plan has it
             for group in groups:
                 if hasattr(group.kv_cache_spec, "extra_retained_tokens"):

@@ -34,6 +34,7 @@ EVENT_TYPES = {int(kind): kind for kind in EngineCoreEventType}
 FINISH_REASONS = (None, FinishReason.STOP, FinishReason.LENGTH, FinishReason.ABORT,
                   FinishReason.ERROR, FinishReason.REPETITION)
 RUNNING, WAITING, SKIPPED = range(3)  # the queues of a core
+as_set = set  # its order is the order in which vLLM's requests end
 PAUSES = {PauseState.UNPAUSED: 0, PauseState.PAUSED_NEW: 1, PauseState.PAUSED_ALL: 2}
 
 
@@ -194,7 +195,7 @@ class BaseScheduler(SchedulerInterface):
         if isinstance(request_ids, str):
             request_ids = (request_ids,)
         elif request_ids is not None:
-            request_ids = set(request_ids)  # the order in which vLLM's requests end
+            request_ids = as_set(request_ids)
         else:
             request_ids = list(self.requests)
         chosen = [self.requests[name] for name in request_ids if name in self.requests]

@@ -121,21 +121,17 @@ static int connector_reset(void *user)
     return failed;
 }
 
-/* An encoder connector alone may still want to know which requests end. */
 quire_connector vllm_connector(vllm_core *core)
 {
-    quire_connector made = {.size = sizeof(quire_connector),
-                            .user = core,
-                            .request_finished = connector_finished,
-                            .requires_kv_delivery = (int)core->requires_kv_delivery};
-    if (core->types.match == NULL)
-        return made;
-    made.get_num_new_matched_tokens = connector_match;
-    made.update_state_after_alloc = connector_alloc;
-    made.build_meta = connector_meta;
-    made.reset_cache = connector_reset;
-    made.update_output = connector_told;
-    return made;
+    return (quire_connector){.size = sizeof(quire_connector),
+                             .user = core,
+                             .get_num_new_matched_tokens = connector_match,
+                             .update_state_after_alloc = connector_alloc,
+                             .build_meta = connector_meta,
+                             .request_finished = connector_finished,
+                             .reset_cache = connector_reset,
+                             .update_output = connector_told,
+                             .requires_kv_delivery = (int)core->requires_kv_delivery};
 }
 
 /* ---- encoder connectors -------------------------------------------------- */

@@ -5,8 +5,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#define MAX_GROUPS 64
-
 static const char *const core_names[VLLM_NUM_NAMES] = {
     "sampled_token_ids", "req_id_to_index", "num_scheduled_tokens", "scheduled_spec_decode_tokens",
     "logprobs",          "_quire_step"};
@@ -72,6 +70,7 @@ vllm_slot *vllm_slot_of(vllm_core *core, quire_req req)
 void vllm_slot_clear(vllm_slot *slot)
 {
     vllm_slot gone = *slot;
+    PyMem_Free(slot->row_blocks);
     memset(slot, 0, sizeof(*slot));
     vllm_clear_all(&gone, offsetof(vllm_slot, req)); /* which is behind the references */
 }
@@ -190,7 +189,7 @@ static PyObject *core_blocks(PyObject *self, PyObject *args)
 {
     vllm_core *core = (vllm_core *)self;
     unsigned long long req;
-    quire_block_span spans[MAX_GROUPS];
+    quire_block_span spans[VLLM_MOST_GROUPS];
     if (!PyArg_ParseTuple(args, "K", &req))
         return NULL;
     int status = quire_sched_get_blocks(core->sched, req, spans);
@@ -391,9 +390,9 @@ static int make_sched(vllm_core *core, PyObject *given)
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
     config.cache = &cache;
     quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
-    quire_group_config groups[MAX_GROUPS];
+    quire_group_config groups[VLLM_MOST_GROUPS];
     if (vllm_read_fields(given, core_fields, core) < 0 ||
-        vllm_read_config(given, &config, &hasher, groups, MAX_GROUPS) < 0)
+        vllm_read_config(given, &config, &hasher, groups, VLLM_MOST_GROUPS) < 0)
         return -1;
     int status = QUIRE_OK;
     if (cache.enable_caching != QUIRE_OFF)
@@ -403,7 +402,7 @@ static int make_sched(vllm_core *core, PyObject *given)
         quire_connector connector = vllm_connector(core);
         quire_encoder_connector images = vllm_encoder_connector(core);
         config.grammar = &grammar; /* copied, all three */
-        config.connector = core->types.finished == NULL ? NULL : &connector;
+        config.connector = core->types.match == NULL ? NULL : &connector;
         config.encoder_connector = core->types.has_image == NULL ? NULL : &images;
         vllm_listen(core, config.cache);
         config.hasher = core->hasher;
@@ -532,6 +531,8 @@ static PyMethodDef core_methods[] = {
     {"num_free", vllm_core_num_free, METH_NOARGS, "num_free(): blocks in the free queue"},
     {"touch", vllm_core_touch, METH_VARARGS, "touch(ids): one more user for each block"},
     {"free_blocks", vllm_core_free_blocks, METH_VARARGS, "free_blocks(ids): one user less"},
+    {"fail", vllm_core_fail, METH_VARARGS,
+     "fail(number): it ends with an error in the next update"},
     {"preempted", core_preempted, METH_NOARGS,
      "preempted(): ids that a reset preempted since the last step"},
     {"queue", core_queue, METH_VARARGS, "queue(which): Requests in order"},

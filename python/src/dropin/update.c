@@ -114,8 +114,6 @@ static int read_row(vllm_core *core, const update_input *input, uint32_t row, vl
     slot->generated = NULL;
     slot->num_taken = 0;
     slot->num_drafted = 0;
-    if (!slot->has_output && vllm_is_0_32(core))
-        slot->num_keyed = vllm_keyed_tokens(core, slot->req);
     if (PyErr_Occurred())
         return -1;
     if (input->pooled != NULL) {
@@ -123,6 +121,9 @@ static int read_row(vllm_core *core, const update_input *input, uint32_t row, vl
         if (pooled == NULL)
             return -1;
         core->has_pooled[row] = pooled != Py_None;
+        if (pooled != Py_None && !slot->has_output && vllm_is_0_32(core) &&
+            vllm_keep_row(core, slot) < 0)
+            return -1;
     }
     if (PyList_Size(input->sampled) == 0)
         return 0;
@@ -135,6 +136,8 @@ static int read_row(vllm_core *core, const update_input *input, uint32_t row, vl
     if (vllm_read_tokens(slot->generated, 0, count, core->sampled + (size_t)row * core->stride) < 0)
         return -1;
     core->num_sampled[row] = (uint32_t)count;
+    if (count > 0 && !slot->has_output && vllm_is_0_32(core) && vllm_keep_row(core, slot) < 0)
+        return -1;
     return input->drafts == NULL || count == 0 ? 0 : read_rejected(core, input, row, slot);
 }
 
@@ -261,14 +264,15 @@ static int set_logprobs(const update_input *input, PyObject *output, const vllm_
     return set_found(output, "new_prompt_logprobs_tensors", input->prompt_logprobs, slot);
 }
 
-static PyObject *prefill_stats(vllm_core *core, vllm_slot *slot, const quire_output *made)
+static PyObject *prefill_stats(vllm_core *core, vllm_slot *slot, const quire_output *made,
+                               uint32_t keyed)
 {
     uint32_t cached = made->num_local_cached + made->num_external_cached;
     if (PyObject_SetAttrString(slot->request, "prefill_stats", Py_None) < 0)
         return NULL;
-    uint32_t keyed =
-        slot->num_keyed < made->num_prompt_tokens ? slot->num_keyed : made->num_prompt_tokens;
     slot->has_output = 1;
+    if (keyed > made->num_prompt_tokens)
+        keyed = made->num_prompt_tokens;
     if (vllm_is_0_32(core))
         return PyObject_CallFunction(core->types.prefill_stats, "IIIIII", made->num_prompt_tokens,
                                      made->num_prompt_tokens - cached, cached,
@@ -296,33 +300,50 @@ static int tell_cached(vllm_core *core, const vllm_slot *slot, const quire_outpu
     return failed ? -1 : 0;
 }
 
-/* What few outputs have. */
-static int set_rare(vllm_core *core, const update_input *input, PyObject *output, vllm_slot *slot,
-                    const quire_output *made, int wants_logprobs)
+/* What is known of an output before a session takes its next turn. */
+typedef struct output_notes {
+    int wants_logprobs;
+    uint32_t num_keyed; /* tokens in the prefix cache, with the first output */
+} output_notes;
+
+static int set_events(PyObject *output, vllm_slot *slot)
 {
-    if (made->finish_reason != QUIRE_FINISH_NONE && set_finish(core, output, made) < 0)
+    if (slot->trace_headers != NULL &&
+        PyObject_SetAttrString(output, "trace_headers", slot->trace_headers) < 0)
         return -1;
-    if ((made->finish_reason != QUIRE_FINISH_NONE || slot->has_stop_reason) &&
-        set_stop_reason(output, slot, made) < 0)
-        return -1;
-    if (made->has_prefill_stats &&
-        set_and_drop(output, "prefill_stats", prefill_stats(core, slot, made)) < 0)
-        return -1;
-    if (slot->has_events) {
-        slot->has_events = 0;
-        if (set_and_drop(output, "events",
-                         PyObject_CallMethod(slot->request, "take_events", NULL)) < 0)
-            return -1;
-    }
+    if (!slot->has_events)
+        return 0;
+    slot->has_events = 0;
+    return set_and_drop(output, "events", PyObject_CallMethod(slot->request, "take_events", NULL));
+}
+
+static int set_params(vllm_core *core, PyObject *output, const vllm_slot *slot,
+                      const quire_output *made)
+{
     if (slot->kv_params != NULL &&
         (tell_cached(core, slot, made) < 0 ||
          PyObject_SetAttrString(output, "kv_transfer_params", slot->kv_params) < 0))
         return -1;
-    if (slot->ec_params != NULL &&
-        PyObject_SetAttrString(output, "ec_transfer_params", slot->ec_params) < 0)
+    return slot->ec_params == NULL
+               ? 0
+               : PyObject_SetAttrString(output, "ec_transfer_params", slot->ec_params);
+}
+
+/* What few outputs have. */
+static int set_rare(vllm_core *core, const update_input *input, PyObject *output, vllm_slot *slot,
+                    const quire_output *made, output_notes notes)
+{
+    int is_stopped = made->finish_reason != QUIRE_FINISH_NONE;
+    if ((is_stopped && set_finish(core, output, made) < 0) || set_events(output, slot) < 0)
         return -1;
-    if (slot->trace_headers != NULL &&
-        PyObject_SetAttrString(output, "trace_headers", slot->trace_headers) < 0)
+    if (made->finish_reason == QUIRE_FINISH_ERROR && made->num_new_tokens == 0)
+        return 0; /* ended by something else than its output */
+    if ((is_stopped || slot->has_stop_reason) && set_stop_reason(output, slot, made) < 0)
+        return -1;
+    if (made->has_prefill_stats &&
+        set_and_drop(output, "prefill_stats", prefill_stats(core, slot, made, notes.num_keyed)) < 0)
+        return -1;
+    if (set_params(core, output, slot, made) < 0)
         return -1;
     if (input->pooled != NULL &&
         PyObject_SetAttrString(output, "pooling_output", PyList_GetItem(input->pooled, slot->row)) <
@@ -332,7 +353,7 @@ static int set_rare(vllm_core *core, const update_input *input, PyObject *output
         (set_found(slot->request, "num_nans_in_logits", input->nans, slot) < 0 ||
          set_found(output, "num_nans_in_logits", input->nans, slot) < 0))
         return -1;
-    return set_logprobs(input, output, slot, made, wants_logprobs);
+    return set_logprobs(input, output, slot, made, notes.wants_logprobs);
 }
 
 typedef struct output_lists {
@@ -396,7 +417,9 @@ static int add_output(vllm_core *core, const update_input *input, const quire_ou
     for (uint32_t i = 0; i < slot->num_drafted && made->num_new_tokens > 0; i++)
         core->num_drafted[i]++;
     slot->num_drafted = 0;
-    int wants_logprobs = slot->wants_logprobs;
+    output_notes notes = {.wants_logprobs = slot->wants_logprobs};
+    if (tokens != NULL && made->has_prefill_stats)
+        notes.num_keyed = vllm_keyed_tokens(core, slot);
     int goes_on = tokens != NULL && stopped ? session_turn(core, slot) : 0;
     if (goes_on < 0)
         Py_CLEAR(tokens);
@@ -405,8 +428,8 @@ static int add_output(vllm_core *core, const update_input *input, const quire_ou
                                                                      slot->id, tokens, NULL);
     Py_XDECREF(tokens);
     if (!vllm_is_0_32(core)) /* which looks at the next turn's wishes */
-        wants_logprobs = slot->wants_logprobs;
-    int failed = output == NULL || set_rare(core, input, output, slot, made, wants_logprobs) < 0 ||
+        notes.wants_logprobs = slot->wants_logprobs;
+    int failed = output == NULL || set_rare(core, input, output, slot, made, notes) < 0 ||
                  client_append(lists, made->client_index, output) < 0;
     Py_XDECREF(output);
     if (!failed && stopped && !goes_on)

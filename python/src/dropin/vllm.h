@@ -33,7 +33,7 @@ typedef struct vllm_slot {
     uint8_t has_stop_reason; /* a session that stopped once */
     uint8_t final_status;    /* of one that has finished, and whose blocks a connector keeps */
     uint8_t has_output;      /* its prefill stats were told */
-    uint32_t num_keyed;      /* 0.32, before its first output: tokens of its blocks with keys */
+    uint32_t *row_blocks;    /* see vllm_keep_row; NULL: not kept */
     /* Only while one update runs */
     PyObject *generated;  /* borrowed: its list of sampled tokens */
     Py_ssize_t row;       /* its place in the model runner's output */
@@ -85,7 +85,7 @@ enum {
     VLLM_NUM_NAMES
 };
 
-enum { VLLM_MAX_FLIGHT = 64 };
+enum { VLLM_MAX_FLIGHT = 64, VLLM_MOST_GROUPS = 64 };
 
 typedef struct vllm_lives vllm_lives;
 
@@ -220,8 +220,11 @@ extern PyObject *vllm_flight_of(const vllm_core *core, quire_req req);
 extern uint32_t vllm_num_apart(const vllm_core *core);
 /* Whether the next output of a request is of a step before its last preemption (0.32). */
 extern int vllm_is_stale(const vllm_core *core, quire_req req);
-/* 0.32's estimate of the tokens of a request that the prefix cache has. */
-extern uint32_t vllm_keyed_tokens(const vllm_core *core, quire_req req);
+/* Keeps the blocks of a request until its first output was taken; then, in 0.32's estimate, how many
+ * of its tokens the prefix cache has. */
+extern int vllm_keep_row(vllm_core *core, vllm_slot *slot);
+extern uint32_t vllm_keyed_tokens(const vllm_core *core, vllm_slot *slot);
+extern PyObject *vllm_core_fail(PyObject *self, PyObject *args);
 /* A connector may have cut the tokens of a request that was never scheduled. */
 extern int vllm_slot_cut(vllm_core *core, vllm_slot *slot);
 

@@ -4,7 +4,6 @@
               waiting_to_start       in_progress  completed_waiting
 """
 from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorBase
-from vllm.distributed.kv_transfer.kv_connector.v1 import SupportsHMA
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 from vllm.v1.core.sched.output import KVConnectorBlockState
 from vllm.v1.metrics.stats import (KV_FETCH_COMPLETED_WAITING, KV_FETCH_IN_PROGRESS,
@@ -29,7 +28,10 @@ def refuse(connector, ec_connector) -> None:
         "encoder connectors that fetch before a request is scheduled (ensure_cache_available)":
             overrides(ec_connector, ECConnectorBase, "ensure_cache_available"),
         "encoder connectors that follow which items are freed (update_state_after_free)":
-            overrides(ec_connector, ECConnectorBase, "update_state_after_free")})
+            overrides(ec_connector, ECConnectorBase, "update_state_after_free"),
+        "encoder connectors that follow the end of requests (request_finished), without a KV "
+        "connector": connector is None
+                     and overrides(ec_connector, ECConnectorBase, "request_finished")})
 
 
 class Fetches:
@@ -68,16 +70,9 @@ class Fetches:
 def calls_of(scheduler) -> dict:
     """What the core calls of the KV connector, and when requests end of both connectors."""
     calls = common.calls_of(scheduler)
-    if scheduler.connector is None and scheduler.ec_connector is None:
+    if scheduler.connector is None:
         return {}
-
-    def finished_blocks(request, block_ids):
-        if scheduler.connector is None:
-            return False, None
-        if isinstance(scheduler.connector, SupportsHMA):
-            return scheduler.connector.request_finished_all_groups(request, block_ids)
-        assert len(block_ids) == 1
-        return scheduler.connector.request_finished(request, block_ids[0])
+    finished_blocks = calls["finished"]
 
     def finished(request, block_ids):
         scheduler._fetches.set(request, None)
@@ -87,10 +82,6 @@ def calls_of(scheduler) -> dict:
             ec_delays, image_params = scheduler.ec_connector.request_finished(request)
             delays |= ec_delays
         return delays, params, image_params
-
-    calls["finished"] = finished
-    if scheduler.connector is None:
-        return calls
 
     def match(request, num_local):
         count, is_later = scheduler.connector.get_num_new_matched_tokens(request, num_local)
@@ -115,7 +106,7 @@ def calls_of(scheduler) -> dict:
             resolve_block_ids=scheduler.kv_cache_manager.get_block_ids, boundary_state_offloads={})
         output.kv_connector_metadata = scheduler.connector.build_connector_meta(output)
 
-    calls.update(match=match, alloc=alloc, meta=meta)
+    calls.update(match=match, alloc=alloc, meta=meta, finished=finished)
     return calls
 
 

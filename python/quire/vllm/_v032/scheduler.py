@@ -5,7 +5,7 @@ from typing import Any
 from vllm.multimodal.utils import strip_covered_mm_data
 from vllm.v1.core.sched.output import (GrammarOutput, NewRequestData, ScheduledEncoderInputStats,
                                        SchedulerOutput)
-from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
+from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.metrics.stats import PrefixCacheStats
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output.utils import strip_speculative_padding
@@ -116,11 +116,9 @@ class Scheduler(BaseScheduler):
         images = model_runner_output.ec_connector_output
         perf = self._perf_stats(scheduler_output)
         self._check_report(report)
-        failed = self._end_failed()
+        self._end_failed()
         outputs, stats = self._core.update(scheduler_output, model_runner_output,
                                            *self._transfers(report))
-        for output, client in failed:
-            outputs.setdefault(client, []).append(output)
         for name in (report.finished_recving or () if report else ()):
             self._fetches.received(self.requests.get(name))
         if self.ec_connector is not None and images:
@@ -146,17 +144,14 @@ class Scheduler(BaseScheduler):
                                "for a model with several KV cache groups: their ids do not say which "
                                "request has failed")
 
-    def _end_failed(self) -> list[tuple[EngineCoreOutput, int]]:
-        """Ends requests whose grammar or encoder inputs will never come."""
+    def _end_failed(self) -> None:
+        """Requests whose grammar or encoder inputs will never come end in this update."""
         names, self._failed_grammars = self._failed_grammars, set()
         if self.ec_connector is not None:
             names = names | self.ec_connector.take_unavailable_requests()
-        if not names:
-            return []
-        return [(EngineCoreOutput(ended.request_id, [], finish_reason=ended.get_finished_reason(),
-                                  events=ended.take_events(), trace_headers=ended.trace_headers),
-                 ended.client_index)
-                for ended in self._finish(names, RequestStatus.FINISHED_ERROR)]
+        for name in names:
+            if name in self.requests:
+                self._core.fail(self.requests[name]._quire[1])
 
     def _connector_stats(self, report):
         stats = report.kv_connector_stats if report is not None else None
