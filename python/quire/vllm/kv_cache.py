@@ -153,9 +153,11 @@ class Blocks(KVCacheBlocks):
 class KVCache:
     """What connectors ask of vLLM's KVCacheManager."""
 
+    pool_class = BlockPool
+
     def __init__(self, scheduler, num_blocks: int):
         self._scheduler = scheduler
-        self.block_pool = BlockPool(scheduler._core, num_blocks)
+        self.block_pool = self.pool_class(scheduler._core, num_blocks)
 
     @property
     def usage(self) -> float:
