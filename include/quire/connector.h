@@ -101,7 +101,9 @@ typedef struct quire_encoder_connector {
 typedef struct quire_grammar {
     size_t size;
     void *user;
-    int (*is_ready)(void *user, quire_req req);       /* 1: compiled, may be scheduled */
+    /* 1: compiled, may be scheduled; 0: not yet; negative: it cannot be compiled, and the next update
+     * ends the request with an error. */
+    int (*is_ready)(void *user, quire_req req);
     int (*should_advance)(void *user, quire_req req); /* 1: past the reasoning */
     int (*accept_tokens)(void *user, quire_req req, const quire_token *tokens, uint32_t n);
     /* Returns how many of the drafts, from the first on, the grammar accepts. */

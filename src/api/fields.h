@@ -270,7 +270,9 @@ typedef struct qr_field_limits {
     ANY(finished_recving)                                                                          \
     NUMBER(num_finished_recving, 0, UINT32_MAX)                                                    \
     ANY(invalid_blocks)                                                                            \
-    NUMBER(num_invalid_blocks, 0, UINT32_MAX)
+    NUMBER(num_invalid_blocks, 0, UINT32_MAX)                                                      \
+    ANY(failed_recving)                                                                            \
+    NUMBER(num_failed_recving, 0, UINT32_MAX)
 
 /* ---- monitor ---- */
 

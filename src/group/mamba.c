@@ -98,7 +98,7 @@ static qr_need need_aligned(const qr_group *group, const qr_want *want)
         hits = want->hits[group->id];
     need.predicted = (int64_t)step.required - hits.count - have;
     int64_t most = has_state ? 1 : 1 + (int64_t)spec;
-    bool may_be_less = group->rules->retires_past_gaps;
+    bool may_be_less = group->rules.retires_past_gaps;
     if (need.predicted > (may_be_less ? most : 0))
         need.predicted = most;
     need.predicted += qr_group_count_evictable(group, hits.ids, hits.count, &need.status);
@@ -130,7 +130,7 @@ static uint32_t allocate_aligned(qr_group *group, const qr_want *want)
     uint32_t spec = group->spec.num_speculative_blocks;
     qr_align_step step = plan_align_step(group, before, row->has_state, want->num_main);
     if (step.required <= before) {
-        row->has_state = row->has_state || group->rules->retires_past_gaps;
+        row->has_state = row->has_state || group->rules.retires_past_gaps;
         return 0;
     }
     if (row->has_state)
@@ -196,7 +196,7 @@ static void retire(qr_group *group, uint32_t row, uint32_t certain)
 
 static bool retires(const qr_group *group)
 {
-    return is_align(group) && group->rules->retires_past_gaps;
+    return is_align(group) && group->rules.retires_past_gaps;
 }
 
 static void mamba_remove_skipped(qr_group *group, uint32_t row, uint32_t computed)

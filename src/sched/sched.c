@@ -355,7 +355,8 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     encoder.sizes_by_user = encoder.frees_again && !encoder.counts_inputs;
     qr_encoder_carve(&s->encoder, arena, &encoder);
     qr_flags_carve(&s->flags, arena, num_flag_chunks(s, c));
-    TAKE(s->results.other_sizes, 2 * (size_t)c->max_requests);
+    TAKE(s->results.other_sizes.reqs, 2 * (size_t)c->max_requests);
+    TAKE(s->results.bad_grammars.reqs, 2 * (size_t)c->max_requests);
     TAKE(s->results.outgrown, c->max_batches); /* at most one in a step */
     qr_observer_carve(&s->observer, arena, c->max_ghosts);
     qr_swap_carve(&s->swap, arena, c->num_swap_blocks);

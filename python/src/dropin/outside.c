@@ -123,10 +123,8 @@ PyObject *vllm_core_fail(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "K", &number))
         return NULL;
     uint32_t index = qr_sched_index_of(s, number);
-    if (index != QR_NIL && !s->table.requests[index].has_other_size) {
-        s->results.other_sizes[s->results.num_other_sizes++] = number;
-        s->table.requests[index].has_other_size = true;
-    }
+    if (index != QR_NIL)
+        qr_doom(&s->results.bad_grammars, &s->table.requests[index], number);
     Py_RETURN_NONE;
 }
 

@@ -116,7 +116,7 @@ typedef struct qr_request {
     uint32_t num_in_flight; /* counts_in_flight: tokens of steps that were not updated yet */
     uint32_t num_stale;     /* delivers_stale: of them, those scheduled before it was preempted */
     bool drops_stale;       /* and their outputs do not count */
-    bool has_other_size;    /* counts_inputs: of a feature; the next update ends the request */
+    bool is_doomed;         /* the next update ends it with an error, see step.h */
     bool is_prefilling; /* reserves_for_prefills: it loads, or has computed a part of its prompt */
 } qr_request;
 

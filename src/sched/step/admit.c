@@ -42,7 +42,10 @@ static bool promote(quire_sched *s, uint32_t index)
     if (r->status != QUIRE_REQ_WAITING_FOR_GRAMMAR)
         return false;
     const quire_grammar *g = &s->partners.grammar;
-    if (g->is_ready != NULL && !g->is_ready(g->user, qr_sched_req_of(s, index)))
+    int is_ready = g->is_ready == NULL ? 1 : g->is_ready(g->user, qr_sched_req_of(s, index));
+    if (is_ready < 0)
+        qr_doom(&s->results.bad_grammars, r, qr_sched_req_of(s, index));
+    if (is_ready <= 0)
         return false;
     r->status = QUIRE_REQ_WAITING;
     return true;

@@ -120,11 +120,9 @@ static void wait_for_encoding(quire_sched *s, const qr_encoder_ask *ask, qr_enco
     }
 }
 
-static void note_other_size(quire_sched *s, uint32_t index)
+static void doom(quire_sched *s, uint32_t index)
 {
-    if (!s->table.requests[index].has_other_size)
-        s->results.other_sizes[s->results.num_other_sizes++] = qr_sched_req_of(s, index);
-    s->table.requests[index].has_other_size = true;
+    qr_doom(&s->results.other_sizes, &s->table.requests[index], qr_sched_req_of(s, index));
 }
 
 qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint32_t computed,
@@ -145,7 +143,7 @@ qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint3
         .connector = s->partners.has_encoder_connector ? &s->partners.encoder_connector : NULL};
     qr_encoder_plan plan = qr_encoder_schedule(&s->encoder, &ask, s->builder.encoder_planned);
     if (plan.has_other_size)
-        note_other_size(s, (uint32_t)(r - s->table.requests));
+        doom(s, (uint32_t)(r - s->table.requests));
     if (s->builder.num_encoder_found > 0 && s->settings.can_unschedule &&
         (s->settings.quirks & QR_QUIRK(UNENCODED_STAYS)) == 0)
         wait_for_encoding(s, &ask, &plan);

@@ -72,6 +72,20 @@ uint32_t qr_step_find(const quire_sched *sched, quire_req req);
 void qr_step_remove(quire_sched *sched, uint32_t place);
 const quire_step *qr_step_end(quire_sched *sched);
 
+/* Requests that will end with an error, in the order in which that was found. Some may have ended
+ * since. */
+typedef struct qr_doomed {
+    quire_req *reqs;
+    uint32_t num;
+} qr_doomed;
+
+static inline void qr_doom(qr_doomed *doomed, qr_request *r, quire_req req)
+{
+    if (!r->is_doomed)
+        doomed->reqs[doomed->num++] = req;
+    r->is_doomed = true;
+}
+
 /* What an update gives back. */
 typedef struct qr_results {
     quire_output *outputs;
@@ -81,8 +95,8 @@ typedef struct qr_results {
     uint64_t *accepted_per_pos;
     quire_output *outgrown; /* of requests that ended in schedule: the next update lists them */
     uint32_t num_outgrown;
-    quire_req *other_sizes; /* requests with has_other_size, some of which may have ended */
-    uint32_t num_other_sizes;
+    qr_doomed bad_grammars; /* requests that the next update ends with an error */
+    qr_doomed other_sizes;
     uint32_t num_stopped; /* running requests that ended in this update */
 } qr_results;
 

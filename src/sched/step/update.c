@@ -385,12 +385,11 @@ static void end_failed(quire_sched *s, const qr_failed_reqs *failed)
         end_by_error(s, failed->reqs[i]);
 }
 
-/* Requests end that use a name of the encoder cache for an item of another size. */
-static QR_NOINLINE void end_other_sizes(quire_sched *s)
+static void end_doomed(quire_sched *s, qr_doomed *doomed)
 {
-    for (uint32_t i = 0; i < s->results.num_other_sizes; i++)
-        end_by_error(s, s->results.other_sizes[i]);
-    s->results.num_other_sizes = 0;
+    for (uint32_t i = 0; i < doomed->num; i++)
+        end_by_error(s, doomed->reqs[i]);
+    doomed->num = 0;
 }
 
 static void write_stats(quire_sched *s)
@@ -441,7 +440,7 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
     for (uint32_t i = 0; i < s->settings.num_spec_tokens; i++)
         s->results.accepted_per_pos[i] = 0;
     qr_failed_reqs failed = {0};
-    if (output->num_invalid_blocks > 0)
+    if (output->num_invalid_blocks + output->num_failed_recving > 0)
         failed = qr_sched_fail_blocks(s, batch, output);
     if (s->partners.has_connector)
         qr_sched_confirm_loads(s, batch);
@@ -450,10 +449,10 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
         qr_deadlock_end(s);
     if (s->results.num_stopped > 0)
         compact_running(s);
+    end_doomed(s, &s->results.bad_grammars);
+    end_doomed(s, &s->results.other_sizes);
     if (s->settings.fails_on_load_error)
         end_failed(s, &failed);
-    if (s->results.num_other_sizes > 0)
-        end_other_sizes(s);
     if (s->partners.has_connector && s->partners.connector.update_output != NULL)
         s->partners.connector.update_output(s->partners.connector.user);
     qr_sched_note_transfers(s, output);

@@ -350,7 +350,7 @@ class Engine:
         """What the connector reports: X sent, V received, B blocks whose loads failed."""
         rng, s = self.rng, self.scheduler
         if self.case.connector is None:
-            return {"X": [], "V": [], "B": []}
+            return {"X": [], "V": [], "B": [], "E": []}
         loading = self.case.loading()
         sending = self.case.connector.sending
         received = [number_of(r.request_id) for r in loading
@@ -359,7 +359,11 @@ class Engine:
             if r.is_finished() and number_of(r.request_id) not in sending and rng.random() < 0.5:
                 received.append(number_of(r.request_id))
         sent = [n for n in sorted(sending) if rng.random() < 0.3]
-        return {"X": sent, "V": received, "B": self.draw_invalid(loading)}
+        invalid = self.draw_invalid(loading)
+        lost = []
+        if not IS_0_20 and loading and rng.random() < self.setup.losses:
+            lost = [number_of(rng.choice(loading).request_id)]
+        return {"X": sent, "V": received, "B": invalid, "E": lost}
 
     def update(self):
         step, output, samples = self.flight.pop(0)

@@ -359,6 +359,8 @@ class SchedCase:
                 finished_sending=[by_number[n] for n in transfers["X"]],
                 finished_recving=[by_number[n] for n in transfers["V"]],
                 invalid_block_ids=set(transfers["B"]))
+            if transfers["E"]:
+                runner.kv_connector_output.failed_recving = [by_number[n] for n in transfers["E"]]
             if self.connector is not None:
                 self.connector.sending.difference_update(transfers["X"])
         self.operation(line, lambda: self.outputs_text(

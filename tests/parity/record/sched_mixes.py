@@ -149,6 +149,8 @@ if not IS_0_20:
         "pooling-model": {"pooling_model": True, "pooling": 1.0, "sessions": 0.0, "spec": (0, 0)},
         "watermark": {**TIGHT, "watermark": True},
         "watermark-loads": {**FULL, **LATER, **TIGHT, "watermark": True},
+        "losses-hybrid": {**HYBRID, **LATER, "losses": 0.3},
+        "losses-async": {**LATER, **ASYNC, "losses": 0.3},
         "fences": {**FULL, **LATER, **ASYNC, **TIGHT, "fences": True},
         "fences-hybrid": {**HYBRID, **LATER, **DEEP, **TIGHT, "sends": 0.4, "fences": True},
         "delivery": {**FULL, **LATER, **DEEP, **TIGHT, "sends": 0.4, "delivers": True},
@@ -188,6 +190,7 @@ class Setup:
         if self.choose("watermark", 0.1):
             self.watermark = rng.choice([1, 5, 20, 50])  # per cent
         self.delivers = self.connector and self.choose("delivers", 0.2)
+        self.losses = self.given.get("losses", rng.choice([0.0, 0.0, 0.1]))
         self.fences = self.connector and self.depth > 1 and self.choose("fences", 0.5)
         self.retention = rng.choice([None, 0, 0])
         if rng.random() < 0.2 and any(g.kind in "WVS" for g in self.groups):
