@@ -123,6 +123,9 @@ PyObject *vllm_core_fail(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "K", &number))
         return NULL;
     uint32_t index = qr_sched_index_of(s, number);
+    int has_room = s->results.num_other_sizes < s->settings.max_requests;
+    if (!vllm_is_0_32((vllm_core *)self) || !has_room)
+        return vllm_raise(QUIRE_E_ARGUMENT, "fail");
     if (index != QR_NIL && !s->table.requests[index].has_other_size) {
         s->results.other_sizes[s->results.num_other_sizes++] = number;
         s->table.requests[index].has_other_size = true;
