@@ -67,7 +67,7 @@ class Pair:
         if self.has_images and rng.random() < 0.4 and not (is_0_32() and self.is_encoder_decoder):
             self.set_encoder_connector(seed)
         self.set_budget()
-        self.retained = None
+        self.retained, self.block_size = None, BLOCK_SIZE
         if is_0_32():
             groups = self.set_0_32(groups)
         self.both = [self.make(kind, groups, KVCacheConfig) for kind in kinds]
@@ -142,13 +142,26 @@ class Pair:
                     group.kv_cache_spec = dataclasses.replace(
                         group.kv_cache_spec,
                         extra_retained_tokens=config.num_prefill_lookahead_tokens - 1)
+        if len(groups) == 2 and not self.is_encoder_decoder:
+            self.set_unlike(groups)
         return groups
+
+    def set_unlike(self, groups: list):
+        """Two groups with blocks of two sizes, or with numbers of two precisions: new blocks are
+        zeroed then."""
+        import torch
+
+        for name, value in (("block_size", 2 * BLOCK_SIZE), ("dtype", torch.float32)):
+            if self.rng.random() < 0.4:
+                group = self.rng.choice(groups)
+                group.kv_cache_spec = dataclasses.replace(group.kv_cache_spec, **{name: value})
+        self.block_size = max(group.kv_cache_spec.block_size for group in groups)
 
     def make(self, kind, groups, config_class):
         num_blocks = self.config.cache_config.num_gpu_blocks
         more = {"prefix_cache_retention_interval": self.retained} if is_0_32() else {}
         return kind(self.config, config_class(num_blocks, [], groups, **more),
-                    Grammars(), BLOCK_SIZE, BLOCK_SIZE,
+                    Grammars(), self.block_size, BLOCK_SIZE,
                     SimpleNamespace(supports_multimodal_inputs=lambda _config: self.has_images),
                     include_finished_set=self.with_finished, log_stats=self.log_stats)
 
@@ -286,10 +299,7 @@ class Pair:
         from vllm.v1.request import RequestStatus
 
         known = list(self.both[0].requests)
-        if self.both[0].connector is not None:
-            loading = {r.request_id for r in self.loading()}
-            for scheduler in self.both:
-                scheduler.connector.loading = loading
+        self.tell_loading()
         names = self.rng.sample(known, min(len(known), self.rng.randint(1, 3))) + ["nobody"]
         if self.rng.random() < 0.1:
             names = None
@@ -321,6 +331,13 @@ class Pair:
         return [r for r in getattr(theirs, HOLDERS[is_0_32()])
                 if r.status == RequestStatus.WAITING_FOR_REMOTE_KVS
                 and r.request_id not in theirs.finished_recving_kv_req_ids]
+
+    def tell_loading(self):
+        """A connector sends nothing of requests that end while they load."""
+        if self.both[0].connector is not None:
+            loading = {r.request_id for r in self.loading()}
+            for scheduler in self.both:
+                scheduler.connector.loading = loading
 
     def report(self):
         from vllm.v1.outputs import KVConnectorOutput
@@ -376,6 +393,8 @@ class Pair:
         pooled = [f"pooled {name}" if pooling and samples[name] else None
                   for name, pooling in zip(names, is_pooling)]
         report = self.report()
+        if is_0_32():  # where loads may end requests
+            self.tell_loading()
         outputs = []
         for scheduler, step in zip(self.both, made):
             given = ModelRunnerOutput(

@@ -81,6 +81,8 @@ static PyObject *hasher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         return PyErr_Format(PyExc_TypeError, "BlockHasher takes no keyword arguments");
     if (!PyArg_ParseTuple(args, "sIOO|I", &name, &block_size, &module, &fallback, &profile))
         return NULL;
+    if (profile != QUIRE_PROFILE_VLLM_0_20 && profile != QUIRE_PROFILE_VLLM_0_32)
+        return PyErr_Format(PyExc_ValueError, "invalid profile %u", profile);
     quire_hash_algo algo;
     int status = quire_hash_algo_by_name(name, &algo);
     if (status != QUIRE_OK)

@@ -123,6 +123,8 @@ PyObject *vllm_core_fail(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "K", &number))
         return NULL;
     uint32_t index = qr_sched_index_of(s, number);
+    if (!vllm_is_0_32((vllm_core *)self))
+        return vllm_raise(QUIRE_E_ARGUMENT, "fail");
     if (index != QR_NIL)
         qr_doom(&s->results.bad_grammars, &s->table.requests[index], number);
     Py_RETURN_NONE;

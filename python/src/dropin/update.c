@@ -81,8 +81,8 @@ static int read_rejected(vllm_core *core, const update_input *input, uint32_t ro
         slot->num_computed -= num_drafts - (core->num_sampled[row] - 1);
     if (invalid != NULL)
         core->num_invalid[row] = (uint32_t)PyLong_AsUnsignedLong(invalid);
-    slot->num_drafted =
-        num_drafts > core->num_invalid[row] ? num_drafts - core->num_invalid[row] : 0;
+    uint32_t most = num_drafts < core->num_spec_tokens ? num_drafts : core->num_spec_tokens;
+    slot->num_drafted = most > core->num_invalid[row] ? most - core->num_invalid[row] : 0;
     return PyErr_Occurred() ? -1 : 0;
 }
 

@@ -230,6 +230,7 @@ extern int vllm_slot_cut(vllm_core *core, vllm_slot *slot);
 
 /* blocks.c */
 extern PyObject *vllm_core_block(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_cached_block(PyObject *self, PyObject *args);
 extern PyObject *vllm_core_next_free(PyObject *self, PyObject *args);
 extern PyObject *vllm_core_num_free(PyObject *self, PyObject *unused);
 extern PyObject *vllm_core_touch(PyObject *self, PyObject *args);

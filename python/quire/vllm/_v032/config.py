@@ -4,6 +4,7 @@ from typing import Any
 from vllm.v1.kv_cache_interface import KVCacheGroupRole
 
 from ..config import ON, add_images, common_numbers, refuse_all, switch
+from ..layers import kind_of
 
 RETAIN_ALL = 0xFFFFFFFF  # quire/cache.h
 
@@ -46,9 +47,11 @@ def refuse(vllm_config) -> None:
 
 
 def refuse_groups(kv_cache_config, dcp_world_size: int) -> None:
-    """What is not done of the cache's groups; unknown kinds of layers are refused by kind_of."""
+    """What is not done of the cache's groups: layers of other kinds first."""
     groups = kv_cache_config.kv_cache_groups
     specs = [group.kv_cache_spec for group in groups]
+    for spec in specs:
+        kind_of(spec)
     refuse_all({
         "bounded replay (DeepSeek V4.1)": any(spec.prefix_replay_tokens > 0 for spec in specs),
         "layers that cannot be found in the prefix cache":
@@ -62,10 +65,8 @@ def refuse_groups(kv_cache_config, dcp_world_size: int) -> None:
 
 def numbers_of(vllm_config, kv_cache_config, hash_block_size: int, mm_registry, log_stats: bool,
                is_async: bool) -> dict[str, Any]:
-    """The config of a Core."""
-    refuse(vllm_config)
+    """The config of a Core; what is not done was refused before."""
     sched, spec = vllm_config.scheduler_config, vllm_config.speculative_config
-    refuse_groups(kv_cache_config, vllm_config.parallel_config.decode_context_parallel_size)
     made = common_numbers(vllm_config, kv_cache_config, hash_block_size, log_stats, is_async)
     retained = kv_cache_config.prefix_cache_retention_interval
     ahead = vllm_config.num_prefill_lookahead_tokens

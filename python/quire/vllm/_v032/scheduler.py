@@ -25,9 +25,17 @@ class Scheduler(BaseScheduler):
 
     def _make_connectors(self) -> None:
         config.refuse(self.vllm_config)
+        config.refuse_groups(self.kv_cache_config,
+                             self.parallel_config.decode_context_parallel_size)
         self._make_kv_connector()
         self._make_ec_connector()
-        connector.refuse(self.connector, self.ec_connector)
+        try:
+            connector.refuse(self.connector, self.ec_connector)
+        except NotImplementedError:  # vLLM's scheduler may make them again
+            for each in (self.connector, self.ec_connector):
+                if each is not None:
+                    each.shutdown()
+            raise
         self._fetches, self._hits = connector.Fetches(), PrefixCacheStats()
         self._failed_grammars: set[str] = set()
 
