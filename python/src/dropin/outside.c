@@ -11,6 +11,8 @@
 
 #include "sched/sched.h"
 
+#include <string.h>
+
 /* ---- drafts -------------------------------------------------------------- */
 
 /* drafts(number): those of its next step */
@@ -77,22 +79,39 @@ int vllm_keep_row(vllm_core *core, vllm_slot *slot)
     return 0;
 }
 
-/* Tokens up to the end of the last block that has a key. A key inside a block is that of the
- * prompt's last hash. */
-static uint32_t keyed_in_group(const vllm_core *core, const vllm_slot *slot, uint32_t group,
+/* Whether a key is the hash of the request's first so many hash blocks. */
+static int is_hash_of(const vllm_slot *slot, quire_bytes key, uint32_t num_hashes)
+{
+    PyObject *dict = PyObject_GenericGetDict(slot->request, NULL);
+    PyObject *hashes = dict == NULL ? NULL : PyDict_GetItemString(dict, "block_hashes");
+    int is_same = 0;
+    if (num_hashes > 0 && hashes != NULL && PyList_Check(hashes) &&
+        PyList_Size(hashes) >= (Py_ssize_t)num_hashes) {
+        PyObject *hash = PyList_GetItem(hashes, (Py_ssize_t)num_hashes - 1);
+        is_same = PyBytes_Check(hash) && (size_t)PyBytes_Size(hash) == key.len &&
+                  memcmp(PyBytes_AsString(hash), key.data, key.len) == 0;
+    }
+    Py_XDECREF(dict);
+    PyErr_Clear();
+    return is_same;
+}
+
+/* Tokens up to the end of the last key. The prompt's last hash may be a key inside a block: of the
+ * whole prompt with EAGLE, else of all but its last token. */
+static uint32_t keyed_in_group(const vllm_core *core, const vllm_slot *slot, const qr_group *group,
                                const uint32_t *ids, uint32_t count)
 {
     const quire_sched *s = core->sched;
-    uint32_t size = s->cache->groups[group].block_size;
-    uint32_t num_tokens = (uint32_t)PyList_Size(slot->all_tokens);
+    uint32_t unit = s->settings.hash_block_size;
+    uint32_t num_hashes = (slot->num_prompt - !group->is_eagle) / unit;
     for (uint32_t i = count; i-- > 0;) {
         quire_block_info info;
         if (ids[i] == QUIRE_NULL_BLOCK ||
             quire_pool_get_block(s->cache->pool, ids[i], &info) != QUIRE_OK ||
             info.hash.data == NULL)
             continue;
-        uint32_t unit = s->settings.hash_block_size;
-        return (i + 1) * size <= num_tokens ? (i + 1) * size : (slot->num_prompt - 1) / unit * unit;
+        int is_tail = group->block_size != unit && is_hash_of(slot, info.hash, num_hashes);
+        return is_tail ? num_hashes * unit : (i + 1) * group->block_size;
     }
     return 0;
 }
@@ -105,9 +124,10 @@ uint32_t vllm_keyed_tokens(const vllm_core *core, vllm_slot *slot)
         return 0;
     const uint32_t *ids = counts + core->num_groups;
     for (uint32_t g = 0; g < core->num_groups; g++) {
-        uint32_t keyed = keyed_in_group(core, slot, g, ids, counts[g]);
+        const qr_group *group = &core->sched->cache->groups[g];
+        uint32_t keyed = keyed_in_group(core, slot, group, ids, counts[g]);
         ids += counts[g];
-        if (core->sched->cache->groups[g].spec.kind != QUIRE_LAYER_CROSS && keyed < least)
+        if (group->spec.kind != QUIRE_LAYER_CROSS && keyed < least)
             least = keyed;
     }
     PyMem_Free(slot->row_blocks);

@@ -10,6 +10,7 @@ from vllm.v1.metrics.stats import PrefixCacheStats
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output.utils import strip_speculative_padding
 
+from .. import scheduler as common
 from ..connector import image_calls_of
 from ..scheduler import SKIPPED, BaseScheduler
 from . import config, connector, request
@@ -37,7 +38,7 @@ class Scheduler(BaseScheduler):
                     each.shutdown()
             raise
         self._fetches, self._hits = connector.Fetches(), PrefixCacheStats()
-        self._failed_grammars: set[str] = set()
+        self._failed_grammars: set[str] = common.as_set()
 
     def _make_events(self):
         return super()._make_events(stored=maker_of(self.kv_cache_config))
@@ -154,9 +155,9 @@ class Scheduler(BaseScheduler):
 
     def _end_failed(self) -> None:
         """Requests whose grammar or encoder inputs will never come end in this update."""
-        names, self._failed_grammars = self._failed_grammars, set()
+        names, self._failed_grammars = self._failed_grammars, common.as_set()
         if self.ec_connector is not None:
-            names = names | self.ec_connector.take_unavailable_requests()
+            names.update(self.ec_connector.take_unavailable_requests())
         for name in names:
             if name in self.requests:
                 self._core.fail(self.requests[name]._quire[1])
