@@ -106,7 +106,10 @@ def calls_of(scheduler) -> dict:
             resolve_block_ids=scheduler.kv_cache_manager.get_block_ids, boundary_state_offloads={})
         output.kv_connector_metadata = scheduler.connector.build_connector_meta(output)
 
-    calls.update(match=match, alloc=alloc, meta=meta, finished=finished)
+    def reset():
+        return False if scheduler._is_reset_refused() else scheduler.connector.reset_cache()
+
+    calls.update(reset=reset, match=match, alloc=alloc, meta=meta, finished=finished)
     return calls
 
 

@@ -37,6 +37,7 @@ class Scheduler(BaseScheduler):
                 if each is not None:
                     each.shutdown()
             raise
+        self._resets_running = False
         self._fetches, self._hits = connector.Fetches(), PrefixCacheStats()
         self._failed_grammars: set[str] = common.as_set()
 
@@ -226,12 +227,18 @@ class Scheduler(BaseScheduler):
     def reset_prefix_cache(self, reset_running_requests: bool = False,
                            reset_connector: bool = False) -> bool:
         with_connector = reset_connector and self.connector is not None
+        self._resets_running = reset_running_requests
         done = self._core.reset_prefix_cache(int(reset_running_requests), int(with_connector))
-        pool = self.kv_cache_manager.block_pool
-        if reset_running_requests and not done and pool.num_free_blocks < pool.num_gpu_blocks - 1:
+        if self._is_reset_refused():
             raise RuntimeError("the KV cache cannot be reset: although all running requests were "
                                "preempted, blocks are in use, probably by a transfer")
         return done
+
+    def _is_reset_refused(self) -> bool:
+        """Whether blocks are in use although the requests that ran were preempted: vLLM raises then,
+        and does not come to the connector."""
+        pool = self.kv_cache_manager.block_pool
+        return self._resets_running and pool.num_free_blocks < pool.num_gpu_blocks - 1
 
     def shutdown(self) -> None:
         super().shutdown()
