@@ -66,7 +66,8 @@ typedef struct quire_connector {
      * count once the request is preempted. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
     int requires_kv_delivery;
     /* 1: the connector loads. With several steps in flight the blocks of a request that ends or is
-     * preempted become free when these steps were updated. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
+     * preempted become free when these steps were updated. Used in QUIRE_PROFILE_VLLM_0_32
+     * alone. */
     int is_kv_consumer;
     /* 1: blocks will become free without a preemption; asked when a running request finds no room,
      * which then waits. NULL: never. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
@@ -101,8 +102,8 @@ typedef struct quire_encoder_connector {
 typedef struct quire_grammar {
     size_t size;
     void *user;
-    /* 1: compiled, may be scheduled; 0: not yet; negative: it cannot be compiled, and the next update
-     * ends the request with an error. */
+    /* 1: compiled, may be scheduled; 0: not yet; negative: it cannot be compiled, and the next
+     * update ends the request with an error. */
     int (*is_ready)(void *user, quire_req req);
     int (*should_advance)(void *user, quire_req req); /* 1: past the reasoning */
     int (*accept_tokens)(void *user, quire_req req, const quire_token *tokens, uint32_t n);

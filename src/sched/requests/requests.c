@@ -416,7 +416,8 @@ void qr_sched_dequeue(quire_sched *s, uint32_t index)
 
 /* ---- the end --------------------------------------------------------------- */
 
-/* Of the request's blocks in room.spans, those of computed tokens; states have no place in a text. */
+/* Of the request's blocks in room.spans, those of computed tokens; states have no place in a
+ * text. */
 static void cut_to_computed(quire_sched *s, const qr_request *r)
 {
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {

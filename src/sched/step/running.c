@@ -31,8 +31,8 @@ static uint32_t wanted_tokens(const quire_sched *s, const qr_request *r)
     return smaller(n, last > r->kv.num_computed_tokens ? last - r->kv.num_computed_tokens : 0);
 }
 
-/* The last state of num_tokens tokens that a later request can resume at: EAGLE drops the last block
- * of a hit; without it one token must be left to compute. */
+/* The last state of num_tokens tokens that a later request can resume at: EAGLE drops the last
+ * block of a hit; without it one token must be left to compute. */
 static uint32_t last_kept_state(const quire_sched *s, uint32_t num_tokens)
 {
     uint32_t size = s->settings.mamba_block_size;
@@ -51,8 +51,8 @@ static bool fits_block(const quire_sched *s, uint32_t size)
 }
 
 /* The end of a chunk: at a block's end, if it is not the prompt's last, and at the first place
- * before it where a state must be kept: the end of a block that the chunk begins inside of, the last
- * state of the request, the end of what other requests have in common with it. */
+ * before it where a state must be kept: the end of a block that the chunk begins inside of, the
+ * last state of the request, the end of what other requests have in common with it. */
 static uint32_t align_to_stops(const quire_sched *s, const qr_request *r, uint32_t start,
                                uint32_t num_new, uint32_t prefill_end)
 {
