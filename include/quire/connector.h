@@ -92,6 +92,18 @@ typedef struct quire_encoder_connector {
     /* Called at the end of schedule, after build_meta of the quire_connector:
      * quire_step.encoder_connector_meta. */
     void *(*build_meta)(void *user, const struct quire_step *step);
+    /* The request ends; its encoder outputs are still in the encoder cache. Returns 1 if the
+     * request's blocks must be kept: the scheduler then frees them when finished_sending lists the
+     * request. Returns 0 otherwise. Called after request_finished of the quire_connector. */
+    int (*request_finished)(void *user, quire_req req);
+    /* Returns 0 if an encoder output that the request needs after its first num_computed tokens is
+     * still on its way: the step passes over the request. Called for requests with mm_inputs: for a
+     * running request before its tokens are counted, for a waiting request once its cached tokens
+     * are known. */
+    int (*ensure_cache_available)(void *user, quire_req req, uint32_t num_computed);
+    /* The request has computed all tokens of this input and no longer uses its place in the encoder
+     * cache. Not called when the request ends or is preempted. */
+    void (*update_state_after_free)(void *user, quire_req req, uint32_t input);
 } quire_encoder_connector;
 
 #define QUIRE_ENCODER_CONNECTOR_INIT QUIRE_SIZED_INIT(quire_encoder_connector)

@@ -103,6 +103,11 @@ typedef struct quire_req_info {
     quire_location location;
     uint32_t is_offloaded; /* 1: it waits for quire_sched_resume */
     void *user;            /* of its params */
+    /* QUIRE_PROFILE_VLLM_0_32, otherwise 0: tokens of steps that were not updated yet; of these,
+     * the tokens of steps before the last preemption; 1: outputs of these steps are dropped. */
+    uint32_t num_in_flight_tokens;
+    uint32_t num_stale_tokens;
+    uint32_t drops_stale;
 } quire_req_info;
 
 #define QUIRE_REQ_INFO_INIT QUIRE_SIZED_INIT(quire_req_info)

@@ -247,6 +247,17 @@ typedef struct quire_sched_config {
     /* Tokens behind a chunk of a prompt that the draft model reads. 0: 1 with EAGLE, else none. */
     uint32_t num_prefill_lookahead_tokens;
     quire_switch is_pooling_model; /* on: no token is sampled, a prompt may have max_model_len */
+
+    /* ---- QUIRE_E_CONFIG in profiles other than QUIRE_PROFILE_VLLM_0_32 unless 0 ---- */
+
+    /* With async_scheduling: a request that decodes in step n decodes again in step n +
+     * decode_interval at the earliest. vLLM: the stages of the pipeline. 0 = 1. */
+    uint32_t decode_interval;
+    /* Copied. Element n - 1 is the number of drafts that each request gets after a step of n
+     * requests, at most num_spec_tokens; the last element counts for larger steps too. NULL:
+     * num_spec_tokens. */
+    const uint32_t *num_spec_tokens_by_batch;
+    uint32_t num_batch_sizes;
 } quire_sched_config;
 
 #define QUIRE_SCHED_CONFIG_INIT QUIRE_SIZED_INIT(quire_sched_config)
@@ -473,6 +484,15 @@ QUIRE_API int quire_sched_learn(quire_sched *sched, quire_cost_kind kind, uint32
 /* Pauses the scheduler from the next schedule on. QUIRE_E_ARGUMENT if pause is invalid. */
 QUIRE_API int quire_sched_set_pause(quire_sched *sched, quire_pause pause);
 
+/* From the next schedule on: if throttle_prefills is not 0 and a request decodes, steps compute no
+ * prompts, unless the last step that did left requests waiting. For engines that compute prompts in
+ * the same steps. QUIRE_E_DISABLED except in QUIRE_PROFILE_VLLM_0_32. */
+QUIRE_API int quire_sched_set_throttle(quire_sched *sched, uint32_t throttle_prefills);
+
+/* The stats since the last update or the last call of this function, without drafts; as
+ * quire_outputs.stats, which they replace. QUIRE_E_DISABLED without log_stats. */
+QUIRE_API int quire_sched_take_stats(quire_sched *sched, const quire_sched_stats **stats);
+
 /* Like quire_cache_reset_prefix_cache. Ends pins, lookahead and state in host slots. With
  * reset_running, preempts all running requests; with reset_connector, resets the connector's cache
  * too.
@@ -499,7 +519,9 @@ typedef struct quire_sched_counts { /* final */
 /* All 0 if sched is NULL. */
 QUIRE_API quire_sched_counts quire_sched_get_counts(const quire_sched *sched);
 /* Writes the requests of a queue, at most capacity, in the order in which they will be served.
- * Returns the number of requests in the queue. which: 0 running, 1 waiting, 2 skipped. */
+ * Returns the number of requests in the queue. which: 0 running, 1 waiting, 2 skipped; 3: of
+ * both waiting queues, the requests that a step has skipped, as the stats count them
+ * (QUIRE_PROFILE_VLLM_0_32). */
 QUIRE_API uint32_t quire_sched_get_queue(const quire_sched *sched, uint32_t which, quire_req *reqs,
                                          uint32_t capacity);
 

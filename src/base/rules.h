@@ -50,6 +50,10 @@ typedef struct qr_rules {
     bool fences_blocks;
     /* A connector gets the blocks of computed tokens alone (vLLM #46694). */
     bool cuts_sent_blocks;
+    /* The first output of a request says how many of its tokens got keys (vLLM #48535). */
+    bool counts_created;
+    /* Steps may leave prompts out while requests decode (vLLM #44558). */
+    bool throttles_prefills;
     /* The grammar decides by itself whether tokens are its own. */
     bool grammar_decides;
     /* Extra keys are tuples that begin with a tag; LoRA's has the path (vLLM #51899, #59335). */

@@ -215,12 +215,21 @@ static void take_drafts(quire_sched *s, qr_request *r, uint32_t num_tokens)
     r->num_drafts = 0; /* new ones come before the next step */
 }
 
+/* A request that is not to compute anything in this step, whatever it has left to do. */
+static inline bool is_passed_over(const quire_sched *s, const qr_request *r)
+{
+    if (is_done_ahead(r) || (QR_UNLIKELY(s->pace.is_on) && qr_pace_passes_over(s, r)))
+        return true;
+    return QR_UNLIKELY(r->num_features > 0) &&
+           !qr_sched_has_encoder_inputs(s, r, qr_request_certain_tokens(r));
+}
+
 /* Schedules running[*cursor], or passes over it; false ends the running ones of this step. */
 static bool run_one(quire_sched *s, uint32_t *cursor)
 {
     uint32_t index = s->queues.running[*cursor];
     qr_request *r = &s->table.requests[index];
-    uint32_t n = is_done_ahead(r) ? 0 : wanted_tokens(s, r);
+    uint32_t n = is_passed_over(s, r) ? 0 : wanted_tokens(s, r);
     bool aligns = s->settings.mamba_block_size > 0;
     bool aligns_first = s->settings.rules.aligns_to_stops;
     if (aligns && aligns_first && n > 0)
