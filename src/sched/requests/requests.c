@@ -126,7 +126,7 @@ int qr_request_copy_flags(quire_sched *s, const quire_request_params *p, qr_feat
         f->has_flags = p->mm_inputs[i].is_embed != NULL;
         if (!f->has_flags)
             continue;
-        f->first_flag = at;
+        f->first_flag = at & INT32_MAX;
         qr_flags_write(&s->flags, chain, at, p->mm_inputs[i].is_embed, f->length);
         at += f->length;
     }
