@@ -154,6 +154,14 @@ if not IS_0_20:
         "fences": {**FULL, **LATER, **ASYNC, **TIGHT, "fences": True},
         "fences-hybrid": {**HYBRID, **LATER, **DEEP, **TIGHT, "sends": 0.4, "fences": True},
         "delivery": {**FULL, **LATER, **DEEP, **TIGHT, "sends": 0.4, "delivers": True},
+        "dynamic": {**NGRAM, "is_async": False, "dynamic": True},
+        "dynamic-async": {**ASYNC, **NGRAM, "dynamic": True},
+        "dynamic-eagle": {**FULL, **DEEP, **EAGLE, **TIGHT, "dynamic": True},
+        "stagger": {**DEEP, "stagger": True},
+        "stagger-eagle": {**FULL, **ASYNC, **EAGLE, **TIGHT, "stagger": True},
+        "throttle": {"throttles": 0.7},
+        "throttle-async": {**ASYNC, **TIGHT, "throttles": 0.5},
+        "throttle-loads": {**FULL, **LATER, "throttles": 0.7},
     })
 
 
@@ -175,7 +183,8 @@ class Setup:
         rng = self.rng
         self.draft_slots = self.max_active = self.prefill_lookahead = 0
         self.adaptive = self.pooling_model = self.delivers = False
-        self.watermark = 0
+        self.watermark = self.throttles = 0
+        self.stagger, self.dynamic = 1, []
         if IS_0_20:
             return
         if self.choose("active", 0.05):
@@ -195,6 +204,11 @@ class Setup:
         self.retention = rng.choice([None, 0, 0])
         if rng.random() < 0.2 and any(g.kind in "WVS" for g in self.groups):
             self.retention = self.block_size * rng.randint(1, 4)
+        if self.num_spec and self.choose("dynamic", 0.1):  # drafts after a step of 1, 2, ...
+            self.dynamic = [rng.randint(0, self.num_spec) for _ in range(rng.randint(1, 6))]
+        if self.is_async and self.choose("stagger", 0.05):
+            self.stagger = rng.randint(2, 4)
+        self.throttles = self.rate("throttles", 0.05, 0.5)
 
     def choose(self, name, chance):
         """A switch that the mix fixes, or that is on with this chance."""
@@ -328,7 +342,10 @@ class Setup:
             numbers += [self.max_active, self.adaptive, self.draft_slots, self.prefill_lookahead,
                         self.pooling_model, self.watermark, self.delivers,
                         -1 if self.retention is None else self.retention, self.fences]
-        return " ".join(["sched", self.name, *(str(int(n)) for n in numbers),
+        options = [] if IS_0_20 else ["x1"]
+        options += [f"k{'.'.join(map(str, self.dynamic))}"] if self.dynamic else []
+        options += [f"g{self.stagger}"] if self.stagger > 1 else []
+        return " ".join(["sched", self.name, *(str(int(n)) for n in numbers), *options,
                          *(g.text() for g in self.groups)])
 
     def vllm_config(self):
@@ -373,7 +390,8 @@ class Setup:
         model.runner_type = "pooling" if self.pooling_model else "generate"
         model.return_sampling_mask = False
         if config.speculative_config is not None:
-            config.speculative_config.num_speculative_tokens_per_batch_size = None
+            config.speculative_config.num_speculative_tokens_per_batch_size = [
+                (size, size, drafts) for size, drafts in enumerate(self.dynamic, 1)] or None
             config.speculative_config.use_eagle_block_drop = lambda: self.eagle
             config.speculative_config.max_num_new_slots_for_drafting = self.draft_slots
         config.is_mm_encoder_only = False
@@ -409,4 +427,18 @@ class Setup:
         made.max_num_encoder_input_tokens = self.encoder_budget
         kind = EncoderDecoderCacheManager if self.encoder_decoder else EncoderCacheManager
         made.encoder_cache_manager = kind(cache_size=self.encoder_size)
+        if self.stagger > 1:
+            self.let_stagger(made)
         return made
+
+    def let_stagger(self, made):
+        """As with a pipeline of the V2 model runner, whose outputs have another form."""
+        made.decode_stagger = self.stagger
+        advance = made._update_after_schedule
+
+        def advance_v2(output):
+            made.use_v2_model_runner = True
+            advance(output)
+            made.use_v2_model_runner = False
+
+        made._update_after_schedule = advance_v2
