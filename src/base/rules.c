@@ -41,7 +41,8 @@ static const qr_rules RULES[] = {
                                  .shards_attention_only = true,
                                  .counts_no_common = true,
                                  .resets_groups_only = true,
-                                 .has_no_old_kinds = true},
+                                 .has_no_old_kinds = true,
+                                 .has_new_kinds = true},
 };
 
 const qr_rules *qr_rules_of(quire_profile profile)
