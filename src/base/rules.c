@@ -30,6 +30,7 @@ static const qr_rules RULES[] = {
                                  .caches_to_alignment = true,
                                  .retains_boundaries = true,
                                  .probes_last_block = true,
+                                 .diverges_for_connector = true,
                                  .takes_equal_groups = true,
                                  .checks_whole_sequence = true,
                                  .watermark_by_caller = true,

@@ -78,6 +78,8 @@ typedef struct qr_rules {
 
     /* EAGLE, several groups: the block that is looked up and dropped may be the prompt's last. */
     bool probes_last_block;
+    /* A connector that says so is told the hit of the full groups alone (#44243). */
+    bool diverges_for_connector;
     /* Several groups may all be equal. */
     bool takes_equal_groups;
 

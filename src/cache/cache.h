@@ -3,7 +3,7 @@
  *      cache.c     making it                     lookup.c   the longest hit: one group, or several
  *      slots.c     allocate_slots, free          fork.c     sharing a request's blocks, copies
  *      cache_check.c   the walker                event_log.c   events until they are taken
- *      host.c      requests in host memory
+ *      host.c      requests in host memory       diverge.c  hits for a connector
  *
  *      seq = generation << 32 | (row + 1)        a row that is freed gets a new generation
  *
@@ -186,6 +186,13 @@ uint32_t qr_cache_first_hash_after(const quire_cache *cache, const quire_block_s
 
 int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *request,
                                  quire_block_span *blocks, uint32_t *num_tokens);
+
+/* For a connector that brings the states of Mamba groups: the hit of the full groups, and for each
+ * group the blocks that it has of it. *has_diverged: a group has fewer. Without both kinds, and where
+ * another group has more than the full ones: as above. */
+int qr_cache_get_diverged_blocks(quire_cache *cache, const quire_cache_request *request,
+                                 quire_block_span *blocks, uint32_t *num_tokens,
+                                 bool *has_diverged);
 
 /* allocate_slots, without the way of qr_cache_allocates_nothing. */
 int qr_cache_allocate_more(quire_cache *cache, quire_cache_request *request,
