@@ -39,6 +39,7 @@ struct quire_cache {
     uint32_t hash_block_size;
     uint32_t lookup_alignment; /* tokens that a hit is a multiple of */
     uint32_t shared_prefix; /* of the last lookup: the longest hit of a group, where it is longer */
+    bool reports_hits;      /* of the next lookup: the blocks that it finds are told */
     uint32_t num_recomputed; /* computed tokens whose keys and values may still be written again */
     uint32_t num_sets;
     uint32_t num_seqs;

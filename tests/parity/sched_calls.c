@@ -183,7 +183,7 @@ static void add_hashes(sched_model *m, const quire_event *event)
 {
     bool is_first = true;
     for (uint32_t i = 0; i < event->num_blocks; i++) {
-        if (event->blocks[i] == QUIRE_NULL_BLOCK)
+        if (event->blocks[i] == QUIRE_NULL_BLOCK && event->kind != QUIRE_EVENT_REPORTED)
             continue;
         text_add(&m->events, "%s", is_first ? "" : ",");
         add_hash(m, (const unsigned char *)event->hashes + (size_t)i * event->hash_bytes,

@@ -231,7 +231,7 @@ static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r
                            &r->is_pooling,       &r->is_resumable,   &r->has_prefill_stats,
                            &r->ends_session,     &r->is_plain,       &r->awaits_sending,
                            &r->has_failed_load,  &r->has_promise,    &r->is_offloaded,
-                           &has_given_way};
+                           &has_given_way,       &r->reports_hits};
     uint32_t *const numbers[] = {
         &r->max_tokens,   &r->num_preemptions, &r->num_local_cached, &r->num_external_cached,
         &r->client_index, &r->lora_id,         &r->kv.was_preempted, &r->kv.skip_reading_prefix};

@@ -196,6 +196,7 @@ void qr_request_fill_numbers(const quire_sched *s, qr_request *r, const quire_re
     r->client_index = p->client_index;
     r->kv.user = p->user;
     r->kv.skip_reading_prefix = p->skip_reading_prefix;
+    r->reports_hits = p->kv_cache_report_full != 0;
 }
 
 static int fill_request(quire_sched *s, uint32_t index, const quire_request_params *p)

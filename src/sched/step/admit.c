@@ -126,10 +126,12 @@ static bool find_local(quire_sched *s, qr_admission *a)
     bool has_diverged = false;
     bool may_diverge = s->settings.rules.diverges_for_connector && s->partners.has_connector &&
                        s->partners.connector.supports_divergent_local_hybrid_hits != 0;
+    s->cache->reports_hits = r->reports_hits;
     int err = may_diverge ? qr_cache_get_diverged_blocks(s->cache, &r->kv, a->hits, &a->num_local,
                                                          &has_diverged)
                           : qr_cache_get_computed_blocks(s->cache, &r->kv, a->hits, &a->num_local);
     qr_assert(err == QUIRE_OK);
+    s->cache->reports_hits = false;
     r->shared_prefix = s->cache->shared_prefix;
     return has_diverged;
 }
@@ -137,8 +139,10 @@ static bool find_local(quire_sched *s, qr_admission *a)
 /* No load brings the states at the end of the hit: the hit of all groups counts. */
 static void agree_on_hit(quire_sched *s, qr_admission *a)
 {
+    s->cache->reports_hits = a->r->reports_hits;
     int err = qr_cache_get_computed_blocks(s->cache, &a->r->kv, a->hits, &a->num_local);
     qr_assert(err == QUIRE_OK);
+    s->cache->reports_hits = false;
     a->r->shared_prefix = s->cache->shared_prefix;
     a->connector_queries = a->r->kv.num_tokens - a->num_local;
 }

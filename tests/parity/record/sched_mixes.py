@@ -177,6 +177,10 @@ if not IS_0_20:
         "hidden": {"groups": lambda d: [d.full(), d.hidden(d.rng.choice([1, 2]))]},
         "kinds-priority": {"groups": lambda d: [d.rswa(), d.ring(), d.window()], "priority": True,
                            **TIGHT},
+        "reports": {**HYBRID, **TIGHT, "reports": 0.7},
+        "reports-sizes": {"groups": sizes, "reports": 0.7, "images": 0.3},
+        "reports-mamba": {"groups": lambda d: [d.mamba(0, spec=0), d.full(), d.ring()],
+                          **LATER, "diverges": True, "reports": 0.6},
         "diverge": {**STATES, **LATER, "diverges": True},
         "diverge-async": {**STATES, **LATER, **ASYNC, **TIGHT, "diverges": True, "losses": 0.1},
         "diverge-ring": {"groups": lambda d: [d.ring(), d.full(), d.mamba(0, spec=0), d.full(h=2)],
@@ -219,6 +223,9 @@ class Setup:
             self.watermark = rng.choice([1, 5, 20, 50])  # per cent
         self.delivers = self.connector and self.choose("delivers", 0.2)
         self.diverges = self.connector and self.choose("diverges", 0.3)
+        self.reports = self.rate("reports", 0.15, 0.3)
+        if self.dcp > 1:  # vLLM takes the block size of one rank, and fails with an assertion
+            self.reports = 0.0
         self.losses = self.given.get("losses", rng.choice([0.0, 0.0, 0.1]))
         self.fences = self.connector and self.depth > 1 and self.choose("fences", 0.5)
         self.retention = rng.choice([None, 0, 0])
