@@ -4,6 +4,7 @@
  *      slots.c     allocate_slots, free          fork.c     sharing a request's blocks, copies
  *      cache_check.c   the walker                event_log.c   events until they are taken
  *      host.c      requests in host memory       diverge.c  hits for a connector
+ *      report.c    events for hits
  *
  *      seq = generation << 32 | (row + 1)        a row that is freed gets a new generation
  *
@@ -188,6 +189,9 @@ uint32_t qr_cache_first_hash_after(const quire_cache *cache, const quire_block_s
 int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *request,
                                  quire_block_span *blocks, uint32_t *num_tokens);
 
+/* Tells of the hits of each group. */
+void qr_cache_report_hits(const quire_cache *cache, const quire_cache_request *request,
+                          const quire_block_span *blocks);
 /* For a connector that brings the states of Mamba groups: the hit of the full groups, and for each
  * group the blocks that it has of it. *has_diverged: a group has fewer. Without both kinds, and where
  * another group has more than the full ones: as above. */

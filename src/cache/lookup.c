@@ -109,15 +109,6 @@ void qr_cache_count_lookup(quire_cache *cache, const quire_cache_request *reques
                           num_hits);
 }
 
-/* Tells of the hits of each group, null blocks included. */
-static void report_hits(quire_cache *cache, const quire_cache_request *request,
-                        const quire_block_span *blocks)
-{
-    for (uint32_t g = 0; g < cache->num_groups; g++)
-        if (blocks[g].count > 0)
-            qr_group_report(&cache->groups[g], request, blocks[g]);
-}
-
 int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *request,
                                  quire_block_span *blocks, uint32_t *num_tokens)
 {
@@ -156,6 +147,6 @@ int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *
     if (cache->log_stats && (cache->quirks & QR_QUIRK(STATS_EVERY_LOOKUP)) != 0)
         qr_cache_count_lookup(cache, request, *num_tokens);
     if (QR_UNLIKELY(cache->reports_hits) && *num_tokens > 0)
-        report_hits(cache, request, blocks);
+        qr_cache_report_hits(cache, request, blocks);
     return QUIRE_OK;
 }

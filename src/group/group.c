@@ -293,7 +293,7 @@ static void forget_partial_keys(qr_group *group, const uint32_t *blocks, uint32_
 {
     for (uint32_t i = first; i < end; i++)
         if (qr_pool_is_partial(group->pool, blocks[i]))
-            qr_pool_evict_blocks(group->pool, &blocks[i], 1);
+            qr_pool_forget_keys(group->pool, blocks[i]);
 }
 
 /* Puts the keys of blocks from the one before `first` up to `end` one behind the other. */
@@ -356,25 +356,6 @@ void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *re
     }
     r->num_cached = num_full;
     r->is_settled = true;
-}
-
-void qr_group_report(qr_group *group, const quire_cache_request *request, quire_block_span hits)
-{
-    if (group->pool->on_event == NULL)
-        return;
-    quire_cache_full_params p = {.hashes = request->hashes};
-    if (group->key_stride != group->hash_len)
-        gather_keys(group, request, 0, &p, hits.count);
-    quire_event event = {.size = sizeof(quire_event),
-                         .kind = QUIRE_EVENT_REPORTED,
-                         .group_id = group->id,
-                         .blocks = hits.ids,
-                         .num_blocks = hits.count,
-                         .hashes = p.hashes,
-                         .hash_bytes = group->hash_len,
-                         .block_size = group->block_size,
-                         .request = request->user};
-    group->pool->on_event(group->pool->event_user, &event);
 }
 
 void qr_group_cache_tail(qr_group *group, uint32_t row, const quire_cache_request *request,

@@ -277,8 +277,6 @@ void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *re
  * tokens are cached. */
 void qr_group_cache_tail(qr_group *group, uint32_t row, const quire_cache_request *request,
                          uint32_t num_tokens);
-/* Tells that a lookup of the request has found these blocks, from its first one on. */
-void qr_group_report(qr_group *group, const quire_cache_request *request, quire_block_span hits);
 /* Which blocks of [first, end) of a row can be hits, in a group that has_mask: the row's blocks, or
  * `masked` with null blocks in place of the others. */
 const uint32_t *qr_group_mask(qr_group *group, uint32_t row, uint32_t first, uint32_t end);

@@ -119,34 +119,6 @@ static bool goes_on(const quire_sched *s, const qr_request *r)
     return r->kv.num_computed_tokens > 0 || keeps_blocks;
 }
 
-/* The hit in the prefix cache; true: it is one for a load alone. */
-static bool find_local(quire_sched *s, qr_admission *a)
-{
-    qr_request *r = a->r;
-    bool has_diverged = false;
-    bool may_diverge = s->settings.rules.diverges_for_connector && s->partners.has_connector &&
-                       s->partners.connector.supports_divergent_local_hybrid_hits != 0;
-    s->cache->reports_hits = r->reports_hits;
-    int err = may_diverge ? qr_cache_get_diverged_blocks(s->cache, &r->kv, a->hits, &a->num_local,
-                                                         &has_diverged)
-                          : qr_cache_get_computed_blocks(s->cache, &r->kv, a->hits, &a->num_local);
-    qr_assert(err == QUIRE_OK);
-    s->cache->reports_hits = false;
-    r->shared_prefix = s->cache->shared_prefix;
-    return has_diverged;
-}
-
-/* No load brings the states at the end of the hit: the hit of all groups counts. */
-static void agree_on_hit(quire_sched *s, qr_admission *a)
-{
-    s->cache->reports_hits = a->r->reports_hits;
-    int err = qr_cache_get_computed_blocks(s->cache, &a->r->kv, a->hits, &a->num_local);
-    qr_assert(err == QUIRE_OK);
-    s->cache->reports_hits = false;
-    a->r->shared_prefix = s->cache->shared_prefix;
-    a->connector_queries = a->r->kv.num_tokens - a->num_local;
-}
-
 /* Tokens whose keys and values need not be computed. */
 static qr_verdict find_computed(quire_sched *s, qr_admission *a)
 {
@@ -157,13 +129,15 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
     }
     a->hits = s->room.spans;
     qr_sched_show_all_hashes(s, a->index);
-    bool has_diverged = find_local(s, a);
+    bool has_diverged = qr_sched_find_hit(s, r, a->hits, &a->num_local);
     a->num_swapped = r->num_saved > a->num_local ? r->num_saved - a->num_local : 0;
     qr_verdict verdict = a->num_swapped > 0 ? QR_ADMITTED : ask_connector(s, a);
     if (verdict != QR_ADMITTED)
         return verdict;
-    if (has_diverged && a->num_external == 0)
-        agree_on_hit(s, a);
+    if (has_diverged && a->num_external == 0) {
+        qr_sched_agree_on_hit(s, r, a->hits, &a->num_local);
+        a->connector_queries = r->kv.num_tokens - a->num_local;
+    }
     a->num_computed = a->num_local + a->num_external + a->num_swapped;
     if (s->observer.on_decision != NULL)
         a->num_dropped = count_dropped(s, a);
