@@ -55,8 +55,8 @@ typedef enum quire_event_kind {
     QUIRE_EVENT_STORED = 1,  /* blocks got keys: one event for each cache_full_blocks call */
     QUIRE_EVENT_REMOVED = 2, /* one block lost its key: one event for each block */
     QUIRE_EVENT_CLEARED = 3, /* all blocks lost their keys */
-    /* A request found blocks that have their keys already: nothing changed. One event for each group
-     * and lookup of a request with kv_cache_report_full (quire/sched.h). */
+    /* A request found blocks that have their keys already: nothing changed. One event for each
+     * group and lookup of a request with kv_cache_report_full (quire/sched.h). */
     QUIRE_EVENT_REPORTED = 4
 } quire_event_kind;
 

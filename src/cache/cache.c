@@ -469,8 +469,8 @@ static void take_sinks(quire_cache *cache)
         cache->pool->num_reserved = taken;
 }
 
-/* Groups with equal specs form a set; sets of full kinds come first, else in order of groups. Groups
- * whose blocks get no keys are in none. */
+/* Groups with equal specs form a set; sets of full kinds come first, else in order of groups. A
+ * group whose blocks get no keys is in no set. */
 static void make_sets(quire_cache *cache)
 {
     uint32_t used = 0;

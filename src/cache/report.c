@@ -3,7 +3,7 @@
  *      hit of a window group   [ - ][ - ][ 7 ][ 3 ]      the event has four hashes: those of null
  *                                                        blocks count, though nothing is there
  *
- * vLLM emits them as blocks that were stored; here they have a kind of their own, since nothing was.
+ * vLLM emits them as blocks that were stored; here they have a separate kind, since nothing was.
  */
 #include "cache/cache.h"
 

@@ -29,7 +29,7 @@ static int check_plan_params(const quire_plan_params *p)
     for (uint32_t i = 0; i < p->num_layers && err == QUIRE_OK; i++) {
         err = qr_refuse_in(qr_spec_check(&p->layers[i]), "layers[%u]", i);
         if (err == QUIRE_OK && qr_spec_is_new(&p->layers[i]))
-            err = qr_refuse("layers[%u]: invalid kind %d (plans are those of vLLM 0.20, which has "
+            err = qr_refuse("layers[%u]: invalid kind %d (plans follow vLLM 0.20, which has "
                             "no layers of this kind)",
                             i, (int)p->layers[i].kind);
         if (err == QUIRE_OK && p->layers[i].kind == QUIRE_LAYER_CROSS && p->max_encoder_tokens == 0)

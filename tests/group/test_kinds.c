@@ -227,7 +227,7 @@ static void the_gap_is_given_back(void **state)
     }
 }
 
-/* Blocks of the gap count as free, as far as tokens are certain and the prompt does not reach them. */
+/* Blocks of the gap count as free if their tokens are certain, and not of the prompt. */
 static void the_gap_makes_room(void **state)
 {
     (void)state;
