@@ -332,4 +332,13 @@ def drawn_groups(rng: random.Random):
     window_spec = rng.choice([SlidingWindowSpec] * 3 + [SlidingWindowMLASpec])
     window = KVCacheGroupSpec(["window"], window_spec(
         block_size=BLOCK_SIZE, sliding_window=rng.randint(2, 24), **shape))
-    return rng.choice([[full], [full], [window], [full, window]])
+    drawn = rng.choice([[full], [full], [window], [full, window]])
+    if not is_0_32() or rng.random() < 0.7:
+        return drawn
+    from vllm.v1.kv_cache_interface import CircularBufferSpec, HiddenStateCacheSpec, RSWASpec
+
+    rswa = KVCacheGroupSpec(["rswa"], RSWASpec(block_size=BLOCK_SIZE, **shape,
+                                               rswa_window=rng.randint(1, 24)))
+    ring = KVCacheGroupSpec(["ring"], CircularBufferSpec(block_size=BLOCK_SIZE, **shape))
+    hidden = KVCacheGroupSpec(["hidden"], HiddenStateCacheSpec(block_size=BLOCK_SIZE, **shape))
+    return rng.choice([[rswa], [full, ring], [ring, full, window], [full, hidden], [rswa, hidden]])

@@ -183,6 +183,8 @@ class Pair:
             params.min_tokens = rng.randint(0, params.max_tokens)
         if rng.random() < 0.1:
             params.repetition_detection = RepetitionDetectionParams(3, 1, 2)
+        if is_0_32() and rng.random() < 0.1:
+            params.extra_args = {"kv_cache_report_mode": "full"}
         return params, None
 
     def drawn_features(self, length: int) -> list:

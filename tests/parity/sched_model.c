@@ -64,6 +64,12 @@ static quire_layer_kind layer_kind(sched_model *m, char letter)
         return QUIRE_LAYER_CHUNKED_LOCAL;
     case 'S':
         return QUIRE_LAYER_MAMBA;
+    case 'R':
+        return QUIRE_LAYER_RSWA;
+    case 'C':
+        return QUIRE_LAYER_CIRCULAR_BUFFER;
+    case 'H':
+        return QUIRE_LAYER_HIDDEN_STATE;
     default:
         recording_expect(&m->r, letter == 'X', "kind of group is known");
         return QUIRE_LAYER_CROSS;
@@ -92,6 +98,10 @@ static void read_group(sched_model *m, const char *word, quire_group_config *gro
             spec->sliding_window = value;
         else if (letter == 'c')
             spec->attention_chunk_size = value;
+        else if (letter == 'g')
+            spec->rswa_window = value;
+        else if (letter == 'h')
+            spec->num_kv_heads = value;
         else if (letter == 'm')
             spec->mamba_mode = (quire_mamba_mode)value;
         else if (letter == 'n')
@@ -149,6 +159,9 @@ static void read_new(sched_model *m, quire_sched_config *config)
     config->cache->prefix_cache_retention_interval =
         interval[0] == '-' ? QUIRE_RETAIN_ALL : (uint32_t)strtoul(interval, NULL, 10);
     m->is_kv_consumer = recording_u32(r) != 0;
+    m->diverges = r->cursor != NULL && strncmp(r->cursor, "+diverges ", 10) == 0;
+    if (m->diverges)
+        (void)recording_word(r);
 }
 
 /* x1 answers say more; k2.1 drafts after a step of 1, 2, ...; g3 decodes 3 steps apart. */

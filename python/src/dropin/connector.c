@@ -131,7 +131,8 @@ quire_connector vllm_connector(vllm_core *core)
                              .request_finished = connector_finished,
                              .reset_cache = connector_reset,
                              .update_output = connector_told,
-                             .requires_kv_delivery = (int)core->requires_kv_delivery};
+                             .requires_kv_delivery = (int)core->requires_kv_delivery,
+                             .supports_divergent_local_hybrid_hits = (int)core->diverges};
 }
 
 /* ---- encoder connectors -------------------------------------------------- */

@@ -127,7 +127,9 @@ uint32_t vllm_keyed_tokens(const vllm_core *core, vllm_slot *slot)
         const qr_group *group = &core->sched->cache->groups[g];
         uint32_t keyed = keyed_in_group(core, slot, group, ids, counts[g]);
         ids += counts[g];
-        if (group->spec.kind != QUIRE_LAYER_CROSS && keyed < least)
+        bool has_keys = group->spec.kind != QUIRE_LAYER_CROSS &&
+                        group->spec.kind != QUIRE_LAYER_CIRCULAR_BUFFER;
+        if (has_keys && keyed < least)
             least = keyed;
     }
     PyMem_Free(slot->row_blocks);

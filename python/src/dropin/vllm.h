@@ -122,6 +122,7 @@ typedef struct vllm_core {
     uint32_t digest_bytes;
     quire_profile profile;
     uint32_t requires_kv_delivery; /* of the connector */
+    uint32_t diverges;             /* it supports_divergent_local_hybrid_hits */
     int is_async_load;             /* what the connector answered last */
     int has_sync_loads;            /* in the step that is being made */
     vllm_lives *lives;             /* of sampled blocks; NULL: not followed */

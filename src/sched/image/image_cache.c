@@ -275,7 +275,7 @@ static void image_event_fields(qr_image *image, quire_event *event, uint64_t *pa
     uint32_t kind = (uint32_t)event->kind;
     uint64_t request = (uint64_t)(uintptr_t)event->request;
     *parent_len = event->parent.len;
-    qr_image_u32(image, &kind, QUIRE_EVENT_CLEARED);
+    qr_image_u32(image, &kind, QUIRE_EVENT_REPORTED);
     qr_image_u32(image, &event->group_id, QR_MAX_GROUP_ID);
     qr_image_u32(image, &event->num_blocks, UINT32_MAX);
     qr_image_u32(image, &event->first_block, UINT32_MAX);

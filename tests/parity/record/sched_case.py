@@ -113,6 +113,10 @@ class SchedCase:
                 first, last = given["num_cached_blocks"], given["num_full_blocks"]
                 self.stored.append((given["request"].request_id, first, last - first))
 
+        def watched_emit_cached(request, num_blocks, *given):
+            emit_cached(request, num_blocks, *given)
+            self.stored.append((request.request_id, 0, num_blocks))
+
         def watched_get_new(num_blocks):
             if num_blocks < 0:
                 raise Stop("negative-count")
@@ -144,6 +148,8 @@ class SchedCase:
         if not IS_0_20:
             cache_partial = self.pool.cache_partial_block
             self.pool.cache_partial_block = watched_cache_partial
+            emit_cached = self.pool.emit_cached_block_events
+            self.pool.emit_cached_block_events = watched_emit_cached
         self.pool.get_new_blocks = watched_get_new
         self.manager.allocate_slots = watched_allocate
 

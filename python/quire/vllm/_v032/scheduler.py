@@ -49,8 +49,9 @@ class Scheduler(BaseScheduler):
             self.connector.bind_kv_cache_manager(self.kv_cache_manager)
 
     def _make_core(self) -> None:
-        delivers = self.connector is not None and self.connector.requires_kv_delivery
-        self._numbers["requires_kv_delivery"] = int(delivers)
+        if self.connector is not None:
+            self._numbers["requires_kv_delivery"] = int(self.connector.requires_kv_delivery)
+            self._numbers["diverges"] = int(self.connector.supports_divergent_local_hybrid_hits)
         super()._make_core()
 
     def _calls(self) -> dict[str, Any]:
@@ -84,9 +85,6 @@ class Scheduler(BaseScheduler):
 
     def add_request(self, request: Request) -> None:
         is_new = request.request_id not in self.requests
-        if is_new and getattr(request, "kv_cache_report_mode", "") == "full" and self._events.is_on:
-            raise NotImplementedError("quire.vllm does not support kv_cache_report_mode \"full\"; use "
-                                      "\"incremental\"")
         super().add_request(request)
         if is_new and self.connector is not None:
             self.connector.on_new_request(request)
