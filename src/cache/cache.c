@@ -88,12 +88,6 @@ static int check_kind(const quire_cache_config *c, const quire_layer_spec *spec)
     if (is_mamba && spec->mamba_mode == QUIRE_MAMBA_MODE_ALL)
         return qr_refuse("invalid mamba_mode %d (vLLM 0.32 has no mode ALL)",
                          (int)spec->mamba_mode);
-    bool has_partial_hits = is_mamba && spec->mamba_mode == QUIRE_MAMBA_MODE_ALIGN &&
-                            c->hash_block_size > 0 && spec->block_size > c->hash_block_size;
-    if (has_partial_hits)
-        return qr_refuse("hash_block_size is %u, but hits inside a block of %u tokens of Mamba in "
-                         "align mode are not supported in QUIRE_PROFILE_VLLM_0_32",
-                         c->hash_block_size, spec->block_size);
     return QUIRE_OK;
 }
 
@@ -181,8 +175,10 @@ static bool caching_ok(const quire_cache_config *c)
         all_alike = all_alike && qr_spec_equal(&c->groups[g].spec, &c->groups[0].spec);
         if (c->groups[g].spec.kind != QUIRE_LAYER_CHUNKED_LOCAL)
             continue;
+        bool is_one = qr_cache_takes_parts(c); /* then its hits end at every block */
         for (uint32_t other = 0; other < c->num_groups; other++)
-            if (is_eagle_group(c, g) || block_size_of(c, g) % block_size_of(c, other) != 0)
+            if (is_eagle_group(c, g) ||
+                (!is_one && block_size_of(c, g) % block_size_of(c, other) != 0))
                 return false;
     }
     return !all_alike || qr_rules_of(c->profile)->takes_equal_groups;
@@ -260,6 +256,9 @@ int qr_cache_config_read(quire_cache_config *c, const quire_cache_config *caller
         return qr_refuse("prefix caching does not go with these groups: it needs a group and no "
                          "cross attention; several equal groups, and chunked attention with EAGLE "
                          "or with other block sizes, are not possible");
+    if (c->max_copies > 0 && qr_cache_copies_parts(c))
+        return qr_refuse("max_copies is %u, but there are no forks with Mamba in align mode",
+                         c->max_copies);
     err = check_retention(c);
     return err == QUIRE_OK ? check_hashing(c) : err;
 }
@@ -314,8 +313,10 @@ static quire_pool_config pool_config_of(const quire_cache_config *c, quire_cache
 
 static bool has_tails(const quire_cache_config *c, uint32_t g)
 {
+    const quire_layer_spec *spec = &c->groups[g].spec;
+    bool is_aligned = spec->kind == QUIRE_LAYER_MAMBA && spec->mamba_mode == QUIRE_MAMBA_MODE_ALIGN;
     return qr_rules_of(c->profile)->keys_prompt_tails && c->enable_caching == QUIRE_ON &&
-           qr_spec_is_full(&c->groups[g].spec) && hashes_joined_of(c, g) > 1;
+           (is_aligned || (qr_spec_is_full(spec) && hashes_joined_of(c, g) > 1));
 }
 
 /* Records for extra keys. A block cannot have more of them than hashes that end inside it. Few have
@@ -365,8 +366,9 @@ quire_cache *qr_cache_carve(qr_arena *arena, const quire_cache_config *c)
     parts.hits = qr_arena_take(arena, n, sizeof *parts.hits);
     parts.row_states = qr_arena_take(arena, c->max_requests, sizeof *parts.row_states);
     parts.free_rows = qr_arena_take(arena, c->max_requests, sizeof *parts.free_rows);
-    parts.copies = qr_arena_take(arena, c->max_copies, sizeof *parts.copies);
-    parts.copy_places = qr_arena_take(arena, c->max_copies, sizeof *parts.copy_places);
+    parts.copy_room = qr_cache_copies_parts(c) ? c->num_blocks : c->max_copies;
+    parts.copies = qr_arena_take(arena, parts.copy_room, sizeof *parts.copies);
+    parts.copy_places = qr_arena_take(arena, parts.copy_room, sizeof *parts.copy_places);
     qr_host_carve(&parts.host, arena, c);
     if (c->enable_caching == QUIRE_ON && has_kind(c, QUIRE_LAYER_MAMBA))
         parts.stamps = qr_arena_take(arena, c->num_blocks, sizeof *parts.stamps);
@@ -417,6 +419,9 @@ static void init_group(quire_cache *cache, const quire_cache_config *c, uint32_t
     group->enable_caching = cache->enable_caching;
     group->is_eagle = is_eagle_group(c, g);
     group->alignment = cache->lookup_alignment;
+    group->multiple = cache->block_multiple;
+    group->takes_parts = cache->takes_parts && group->block_size > c->hash_block_size;
+    group->drops_state = c->use_eagle == QUIRE_ON;
     group->retention = c->prefix_cache_retention_interval;
     bool is_window = qr_spec_is_window(spec);
     bool is_mamba = spec->kind == QUIRE_LAYER_MAMBA;
@@ -505,7 +510,10 @@ static void init_numbers(quire_cache *cache, const quire_cache_config *c)
     cache->max_encoder_tokens = c->max_encoder_tokens;
     cache->quirks = qr_quirks(c->profile);
     cache->rules = *qr_rules_of(c->profile);
-    cache->lookup_alignment = common_multiple(c);
+    cache->block_multiple = common_multiple(c);
+    cache->takes_parts = qr_cache_takes_parts(c);
+    cache->copies_parts = qr_cache_copies_parts(c);
+    cache->lookup_alignment = cache->takes_parts ? c->hash_block_size : cache->block_multiple;
     cache->num_recomputed = c->num_prefill_lookahead > 0 ? c->num_prefill_lookahead - 1 : 0;
     cache->caches_all_tokens =
         cache->num_recomputed == 0 && (c->num_groups < 2 || !cache->rules.caches_to_alignment);
@@ -539,6 +547,7 @@ int qr_cache_init(quire_cache *cache, const quire_cache_config *c)
                          c->max_copies == 0 && cache->caches_all_tokens;
     make_sets(cache);
     tell_groups(cache);
+    cache->caches_all_tokens = cache->caches_all_tokens && !cache->has_tails;
     take_sinks(cache);
     cache->magic = QR_CACHE_MAGIC;
     qr_assert_expensive(qr_cache_is_valid(cache));

@@ -3,7 +3,7 @@
  *      cache.c     making it                     lookup.c   the longest hit: one group, or several
  *      slots.c     allocate_slots, free          fork.c     sharing a request's blocks, copies
  *      cache_check.c   the walker                event_log.c   events until they are taken
- *      host.c      requests in host memory
+ *      host.c      requests in host memory   parts.c    hits that end inside a block
  *
  *      seq = generation << 32 | (row + 1)        a row that is freed gets a new generation
  *
@@ -38,6 +38,7 @@ struct quire_cache {
     uint32_t max_requests;
     uint32_t hash_block_size;
     uint32_t lookup_alignment; /* tokens that a hit is a multiple of */
+    uint32_t block_multiple;   /* tokens that are whole blocks in every group */
     uint32_t shared_prefix; /* of the last lookup: the longest hit of a group, where it is longer */
     uint32_t num_recomputed; /* computed tokens whose keys and values may still be written again */
     uint32_t num_sets;
@@ -47,6 +48,8 @@ struct quire_cache {
     uint64_t quirks;
     qr_rules rules;
     bool has_tails;         /* of a group */
+    bool takes_parts;       /* hits may end inside a block */
+    bool copies_parts;      /* blocks that a prefix ends inside of are copied, see parts.c */
     bool caches_all_tokens; /* blocks get keys as soon as they are full */
     bool enable_caching;
     bool log_stats;
@@ -70,7 +73,9 @@ struct quire_cache {
     quire_block_copy *copies;
     qr_copy_place *copy_places; /* the same number */
     uint32_t num_copies;
-    uint32_t max_copies;
+    uint32_t num_told;   /* of them, the first ones: they are being made */
+    uint32_t max_copies; /* 0: no forks */
+    uint32_t copy_room;
 
     quire_prefix_stats stats;
     qr_event_log events;
@@ -260,6 +265,19 @@ uint32_t qr_cache_content_of(const quire_cache *cache, uint32_t block);
 /* After a row was freed: forgets the copies whose targets no row lists. */
 void qr_cache_drop_copies(quire_cache *cache);
 uint32_t qr_cache_take_copies(quire_cache *cache);
+
+/* ---- parts.c --------------------------------------------------------------- */
+
+/* Whether hits may end inside a block; and whether there are blocks to be copied, for this or for the
+ * ends of prompts. */
+bool qr_cache_takes_parts(const quire_cache_config *config);
+bool qr_cache_copies_parts(const quire_cache_config *config);
+/* The row's partial block is copied; it is the row's until allocate has run. */
+void qr_cache_copy_part(quire_cache *cache, uint32_t group, uint32_t row);
+/* Of the copies, those that were not told before: the last ones; returns how many. */
+uint32_t qr_cache_tell_copies(quire_cache *cache);
+/* The first n copies, which were told, have been made. */
+void qr_cache_end_copies(quire_cache *cache, uint32_t n);
 
 bool qr_cache_is_valid(const quire_cache *cache);
 

@@ -50,6 +50,7 @@ static int read_want(const quire_cache *cache, const quire_cache_request *reques
         p->num_uncertain_tokens < total ? (uint32_t)total - p->num_uncertain_tokens : 0;
     want->num_kept = cache->rules.skips_by_computed ? want->total_computed : want->num_certain;
     want->num_external = p->num_external_computed_tokens;
+    want->num_local = cache->takes_parts ? (uint32_t)total - want->num_external : 0;
     want->num_encoder_tokens = p->num_encoder_tokens;
     want->unzeroed = p->skip_zeroing_group_ids;
     want->num_unzeroed = p->num_skip_zeroing_group_ids;
@@ -209,8 +210,8 @@ bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num
 /* Of a request whose first num_tokens tokens have their keys in every group. */
 static uint32_t first_hash_behind(const quire_cache *cache, uint64_t num_tokens)
 {
-    uint32_t step = cache->lookup_alignment; /* all groups' keys begin at its multiples */
-    if (cache->has_tails || num_tokens < 2 * (uint64_t)step || num_tokens == UINT64_MAX)
+    uint32_t step = cache->block_multiple; /* all groups' keys begin at its multiples */
+    if (num_tokens < 2 * (uint64_t)step || num_tokens == UINT64_MAX)
         return 0;
     return (uint32_t)(num_tokens / step - 1) * (step / cache->hash_block_size);
 }
@@ -222,7 +223,14 @@ uint32_t qr_cache_first_hash_after(const quire_cache *cache, const quire_block_s
         uint64_t cached = (uint64_t)hits[g].count * cache->groups[g].block_size;
         first = cached < first ? cached : first;
     }
-    return first_hash_behind(cache, first);
+    return cache->has_tails ? 0 : first_hash_behind(cache, first);
+}
+
+/* Tokens of the prompt behind which keys of its end may lie: those of its last three hashes. */
+static uint64_t tokens_before_tail(const quire_cache *cache, uint32_t row)
+{
+    uint32_t num_hashes = (cache->prompts[row].num_tokens - 1) / cache->hash_block_size;
+    return num_hashes > 2 ? (uint64_t)(num_hashes - 2) * cache->hash_block_size : 0;
 }
 
 uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq)
@@ -238,6 +246,10 @@ uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq)
         uint64_t cached = (uint64_t)group->rows[row].num_cached * group->block_size;
         first = cached < first ? cached : first;
     }
+    if (cache->has_tails && row != QR_NIL) {
+        uint64_t before = tokens_before_tail(cache, row);
+        first = before < first ? before : first;
+    }
     return first_hash_behind(cache, first);
 }
 
@@ -251,7 +263,7 @@ static uint32_t tokens_for_keys(const quire_cache *cache, const qr_group *group,
         return num_tokens;
     uint32_t again = cache->num_recomputed;
     uint32_t final = num_tokens > again ? num_tokens - again : 0;
-    uint32_t step = cache->lookup_alignment;
+    uint32_t step = cache->takes_parts ? 1 : cache->block_multiple;
     if (cache->num_groups == 1)
         return final;
     uint32_t aligned = num_tokens / step * step;
@@ -269,9 +281,7 @@ static QR_NOINLINE void cache_some(quire_cache *cache, const quire_cache_request
         uint32_t n = tokens_for_keys(cache, group, num_tokens);
         qr_group_cache(group, row, request, n);
         if (group->has_tails)
-            qr_group_cache_tail(group, row, request, n);
-        if (QR_UNLIKELY(group->ops->reached != NULL))
-            group->ops->reached(group, row, n);
+            group->ops->cache_tail(group, row, request, n);
     }
 }
 
@@ -391,6 +401,21 @@ static void note_prompt(quire_cache *cache, const quire_cache_request *request, 
         prompt->shared_boundary = p->shared_prefix_boundary;
 }
 
+/* As a group's allocate, with the copy of a block that the row shares. Such a block is new to the
+ * request, unless it keeps the block and others get the copy. */
+static uint32_t allocate_parts(quire_cache *cache, uint32_t g, const qr_want *want)
+{
+    qr_group *group = &cache->groups[g];
+    qr_row *row = &group->rows[want->row];
+    uint32_t partial = row->partial;
+    bool is_new = !row->has_state;
+    if (partial != QR_NIL)
+        qr_cache_copy_part(cache, g, want->row);
+    uint32_t n = group->ops->allocate(group, want);
+    row->partial = QR_NIL;
+    return partial != QR_NIL && is_new ? row->num_blocks - partial : n;
+}
+
 /* Apart, so that the quiet path does not pay for its stack. */
 static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_request *request,
                                              const quire_allocate_params *p,
@@ -422,7 +447,8 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
     }
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         qr_group *group = &cache->groups[g];
-        uint32_t n = group->ops->allocate(group, &want);
+        uint32_t n = QR_UNLIKELY(cache->copies_parts) ? allocate_parts(cache, g, &want)
+                                                      : group->ops->allocate(group, &want);
         const uint32_t *blocks = qr_group_row_blocks(group, want.row);
         if (new_blocks != NULL)
             new_blocks[g] = (quire_block_span){blocks + group->rows[want.row].num_blocks - n, n};
@@ -525,7 +551,7 @@ void qr_cache_free(quire_cache *cache, uint32_t row)
     for (uint32_t g = 0; g < cache->num_groups; g++)
         qr_group_free(&cache->groups[g], row);
     qr_cache_close_row(cache, row);
-    if (cache->num_copies > 0)
+    if (cache->num_copies > 0 && !cache->copies_parts)
         qr_cache_drop_copies(cache);
     qr_assert_expensive(qr_cache_is_valid(cache));
 }

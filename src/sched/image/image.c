@@ -61,7 +61,7 @@ static void mix_cache(unsigned char *fingerprint, const quire_cache *c, bool log
     uint64_t numbers[] = {
         c->num_groups,        c->max_model_len,      c->max_requests,     c->hash_block_size,
         c->num_sets,          c->lookup_alignment,   c->quirks,           c->watermark_blocks,
-        c->enable_caching,    c->max_encoder_tokens, log_stats,           c->max_copies,
+        c->enable_caching,    c->max_encoder_tokens, log_stats,           c->copy_room,
         c->events.size,       c->fresh.capacity,     c->pool->map.stride, c->pool->queue.num_blocks,
         c->pool->num_reserved};
     double parts[] = {c->admit_below, c->preempt_above};
@@ -516,7 +516,8 @@ int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *writ
     uint32_t with_blocks = 0;
     for (uint32_t i = 0; i < s->settings.max_requests; i++)
         with_blocks += s->table.requests[i].kv.seq != 0;
-    if (with_blocks != s->cache->num_seqs || s->pins.num_blocks != s->cache->pool->num_held)
+    if (with_blocks != s->cache->num_seqs || s->pins.num_blocks != s->cache->pool->num_held ||
+        s->cache->num_told > 0)
         return QUIRE_BUSY;
     qr_image_head head = {.version = QR_IMAGE_VERSION,
                           .byte_order = IMAGE_BYTE_ORDER,

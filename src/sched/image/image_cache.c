@@ -176,11 +176,15 @@ static void image_group_row(qr_image *image, qr_group *group, uint32_t row)
     qr_image_u32(image, &last_state, r->num_blocks);
     qr_image_bool(image, &r->is_settled);
     qr_image_bool(image, &r->has_state);
+    uint32_t partial = r->partial + 1; /* 0: QR_NIL */
+    if (group->has_tails)
+        qr_image_u32(image, &partial, r->num_blocks);
     qr_image_u32s(image, blocks, r->num_blocks, group->pool->queue.num_blocks - 1);
     qr_image_require(image, !r->has_state || r->num_blocks > group->spec.num_speculative_blocks);
     if (!image->is_reading || image->is_bad)
         return;
     r->last_state = last_state - 1;
+    r->partial = group->has_tails ? partial - 1 : QR_NIL;
     image_note_users(group->pool, blocks, r->num_blocks);
 }
 
@@ -322,7 +326,7 @@ static void image_fresh(qr_image *image, quire_cache *cache)
 static void image_copies(qr_image *image, quire_cache *cache)
 {
     uint32_t last_block = cache->pool->queue.num_blocks - 1;
-    qr_image_u32(image, &cache->num_copies, cache->max_copies);
+    qr_image_u32(image, &cache->num_copies, cache->copy_room);
     for (uint32_t i = 0; i < cache->num_copies && !image->is_bad; i++) {
         quire_block_copy *copy = &cache->copies[i];
         qr_image_u32(image, &copy->from, last_block);

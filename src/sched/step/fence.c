@@ -16,6 +16,12 @@ bool qr_fence_is_open(const quire_sched *s, const qr_request *r)
     return !s->fences.is_on || r->last_fence <= s->fences.processed;
 }
 
+static void put(qr_fences *f, qr_fenced_row row)
+{
+    qr_assert(f->num_rows < f->max_rows);
+    f->rows[(f->first + f->num_rows++) % f->max_rows] = row;
+}
+
 void qr_fence_drop(quire_sched *s, qr_request *r)
 {
     qr_fences *f = &s->fences;
@@ -23,10 +29,17 @@ void qr_fence_drop(quire_sched *s, qr_request *r)
         qr_cache_drop(s->cache, &r->kv);
         return;
     }
-    qr_assert(f->num_rows < f->max_rows);
-    f->rows[(f->first + f->num_rows++) % f->max_rows] =
-        (qr_fenced_row){.seq = r->kv.seq, .fence = f->scheduled};
+    put(f, (qr_fenced_row){.seq = r->kv.seq, .fence = f->scheduled});
     r->kv.seq = 0;
+}
+
+void qr_fence_copies(quire_sched *s, uint32_t num_copies)
+{
+    qr_fences *f = &s->fences;
+    if (f->is_on)
+        put(f, (qr_fenced_row){.num_copies = num_copies, .fence = f->scheduled + 1});
+    else
+        qr_cache_end_copies(s->cache, num_copies);
 }
 
 void qr_fence_processed(quire_sched *s)
@@ -34,7 +47,10 @@ void qr_fence_processed(quire_sched *s)
     qr_fences *f = &s->fences;
     f->processed++;
     while (f->num_rows > 0 && f->rows[f->first].fence <= f->processed) {
-        qr_cache_free_joined(s->cache, f->rows[f->first].seq);
+        if (f->rows[f->first].seq != 0)
+            qr_cache_free_joined(s->cache, f->rows[f->first].seq);
+        else
+            qr_cache_end_copies(s->cache, f->rows[f->first].num_copies);
         f->first = (f->first + 1) % f->max_rows;
         f->num_rows--;
     }

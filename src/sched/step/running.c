@@ -31,11 +31,10 @@ static uint32_t wanted_tokens(const quire_sched *s, const qr_request *r)
     return smaller(n, last > r->kv.num_computed_tokens ? last - r->kv.num_computed_tokens : 0);
 }
 
-/* The last state of num_tokens tokens that a later request can resume at: EAGLE drops the last block
- * of a hit; without it one token must be left to compute. */
-static uint32_t last_kept_state(const quire_sched *s, uint32_t num_tokens)
+/* The last state of num_tokens tokens that a later request can resume at, of those at multiples of
+ * `size`: EAGLE drops the last one of a hit; without it one token must be left to compute. */
+static uint32_t last_kept_state(const quire_sched *s, uint32_t num_tokens, uint32_t size)
 {
-    uint32_t size = s->settings.mamba_block_size;
     uint32_t last = (num_tokens - !s->settings.use_eagle) / size * size;
     if (s->settings.use_eagle)
         last = last > size ? last - size : 0;
@@ -52,7 +51,8 @@ static bool fits_block(const quire_sched *s, uint32_t size)
 
 /* The end of a chunk: at a block's end, if it is not the prompt's last, and at the first place
  * before it where a state must be kept: the end of a block that the chunk begins inside of, the last
- * state of the request, the end of what other requests have in common with it. */
+ * state of the request, the prompt's last hash, the end of what other requests have in common with
+ * it. */
 static uint32_t align_to_stops(const quire_sched *s, const qr_request *r, uint32_t start,
                                uint32_t num_new, uint32_t prefill_end)
 {
@@ -63,8 +63,12 @@ static uint32_t align_to_stops(const quire_sched *s, const qr_request *r, uint32
         end = aligned;
     bool is_inside = start % size != 0;
     bool has_junction = start < r->shared_prefix && r->shared_prefix < end;
-    uint32_t stops[] = {is_inside ? (start / size + 1) * size : 0,
-                        last_kept_state(s, r->kv.num_tokens),
+    uint32_t last = last_kept_state(s, r->kv.num_tokens, size);
+    uint32_t tail = 0;
+    if (s->settings.keeps_tails)
+        tail = last_kept_state(s, r->num_prompt_tokens, s->settings.hash_block_size);
+    bool has_tail = last < tail && tail < r->num_prompt_tokens;
+    uint32_t stops[] = {is_inside ? (start / size + 1) * size : 0, last, has_tail ? tail : 0,
                         has_junction ? start + (r->shared_prefix - start) / size * size : 0};
     for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
         if (start < stops[i] && stops[i] < end)

@@ -310,9 +310,9 @@ if not IS_0_20:  # groups may be equal; sinks do not start, and intervals must f
 class Model:
     """One configuration of a mix, drawn."""
 
-    def __init__(self, name, rng, refused=None):
+    def __init__(self, name, rng, mix=None):
         draw = Draw(rng)
-        make, given = refused or MIXES[name]
+        make, given = mix or MIXES[name]
         self.name, self.groups = name, make(draw)
         self.caching = given.get("caching", rng.random() < 0.93)
         self.eagle = given.get("eagle", rng.random() < (0.8 if "eagle" in name else 0.08))
@@ -329,6 +329,10 @@ class Model:
             if not given.get("pcp", True):
                 self.dcp, self.pcp = max(self.dcp, self.pcp), 1
         self.set_hash_block_size(rng)
+        self.has_parts = "unit" in given
+        if self.has_parts:
+            self.hash_block_size = given["unit"](rng, math.gcd(*map(self.size_of, self.groups)))
+            self.says_hash_block_size = True
         if "hash" in given:
             self.hash_block_size, self.says_hash_block_size = given["hash"], True
         self.set_limits(rng, draw.size, given)

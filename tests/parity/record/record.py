@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records what vLLM answers, for the replayers beside this file.
 
-    record.py KIND --seed N --count M --out FILE [--runs R] [--edges] [--explain]
+    record.py KIND --seed N --count M --out FILE [--runs R] [--mixes NAME] [--edges] [--explain]
 
 KIND is hash, queue, map, pool, table, cache, plan, sched, slots or offload. R runs with seeds N, N+1,
 ... are recorded into one file, each until it has M checks (cache: about M; sched and offload: about
@@ -25,6 +25,8 @@ def parse():
     parser.add_argument("--count", type=int, required=True, help="checks in each run, at least")
     parser.add_argument("--out", required=True, help="file to write")
     parser.add_argument("--runs", type=int, default=1, help="how many seeds to record")
+    parser.add_argument("--mixes", default="", choices=["", "parts"],
+                        help="cache and sched: other mixes than those that all releases have")
     parser.add_argument("--edges", action="store_true", help="hash: the large and odd cases too")
     parser.add_argument("--explain", action="store_true", help="write each answer in full")
     return parser.parse_args()
@@ -40,7 +42,7 @@ def main():
     from release import order_sets
     load_platform()
     order_sets()
-    writer = Writer(args.kind, args.seed, args.runs, args.explain)
+    writer = Writer(args.kind, args.seed, args.runs, args.explain, args.mixes)
     module = importlib.import_module(MODULES[args.kind])
     record = getattr(module, f"record_{args.kind}")
     for run in range(args.runs):
