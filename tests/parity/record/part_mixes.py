@@ -140,3 +140,62 @@ CACHE = {
 }
 
 
+
+
+# ---- schedulers ------------------------------------------------------------------
+
+
+def drafted(make):
+    """As many blocks for drafts in each state as the model has drafts."""
+    def groups(d):
+        made = make(d)
+        for group in made:
+            if group.kind == "S":
+                group.options["n"] = d.drafts
+        return made
+    return groups
+
+
+BASE = {**FINE, "mamba": True}
+PLAIN = {**BASE, "groups": drafted(plain)}
+ANY = {**BASE, "groups": drafted(anything)}
+ASYNC = {"is_async": True}
+DEEP = {"is_async": True, "depth": 3}
+EAGLE = {"spec": (1, 4), "eagle": True}
+NGRAM = {"spec": (1, 4), "eagle": False}
+TIGHT = {"room": [0.9, 1.1, 1.3]}
+LOADS = {"connector": True, "loads": 0.5, "loads_later": 0.0, "asks_again": 0.0}
+LATER = {"connector": True, "loads": 0.5, "loads_later": 0.8, "asks_again": 0.1}
+
+SCHED = {
+    "parts": {**PLAIN},
+    "parts-tight": {**PLAIN, **TIGHT},
+    "parts-mla": {**BASE, "groups": drafted(latent)},
+    "parts-2full": {**BASE, "groups": drafted(two_full)},
+    "parts-small-full": {**BASE, "groups": drafted(small_full), **ONE},
+    "parts-states": {**BASE, "groups": drafted(states)},
+    "parts-no-full": {**BASE, "groups": drafted(no_full)},
+    "parts-window": {**BASE, "groups": drafted(with_window), **ONE},
+    "parts-any": {**ANY},
+    "parts-priority": {**PLAIN, **TIGHT, "priority": True},
+    "parts-async": {**PLAIN, **ASYNC},
+    "parts-async-tight": {**ANY, **ASYNC, **TIGHT},
+    "parts-deep": {**PLAIN, **DEEP},
+    "parts-eagle": {**PLAIN, **EAGLE},
+    "parts-eagle-any": {**ANY, **EAGLE},
+    "parts-eagle-async": {**PLAIN, **EAGLE, **ASYNC, **TIGHT},
+    "parts-ngram": {**ANY, **NGRAM},
+    "parts-modules": {**PLAIN, "spec": (2, 4), "eagle": True, "modules": True},
+    "parts-ranks": {**PLAIN, "parallel": True},
+    "parts-resets": {**PLAIN, **ASYNC, "resets": 0.2, "aborts": 0.05},
+    "parts-sessions": {**PLAIN, "sessions": 0.5},
+    "parts-images": {**PLAIN, "images": 0.6},
+    "parts-loads": {**PLAIN, **LOADS},
+    "parts-later": {**PLAIN, **LATER},
+    "parts-later-any": {**ANY, **LATER, **ASYNC},
+    "parts-losses": {**PLAIN, **LATER, **ASYNC, "losses": 0.3},
+    "parts-fences": {**PLAIN, **LATER, **DEEP, **TIGHT, "sends": 0.4, "fences": True},
+    "parts-fences-eagle": {**PLAIN, **LATER, **ASYNC, **EAGLE, "fences": True},
+    "parts-whole": {**PLAIN, "chunked": False},
+    "parts-align": {**PLAIN, **ONE},
+}
