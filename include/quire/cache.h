@@ -150,6 +150,9 @@ typedef struct quire_cache_config {
     /* The most tokens of all steps that are scheduled and not yet updated: what a window's blocks
      * must hold besides the window. 0 = max_num_batched_tokens. */
     uint32_t max_in_flight_tokens;
+    /* QUIRE_PROFILE_VLLM_0_32, Mamba groups in mode ALIGN with EAGLE: the state at
+     * shared_prefix_boundary is kept too if that is inside a block. Default off. */
+    quire_switch mamba_shared_prefix_checkpoint;
 } quire_cache_config;
 
 /* For prefix_cache_retention_interval: vLLM's None. */

@@ -496,6 +496,8 @@ void qr_pool_cache_partial(quire_pool *pool, const qr_partial_key *p)
     qr_extra_head none = {0};
     qr_extra_head *head = has_extras ? &pool->extras.heads[p->block] : &none;
     qr_assert(is_usable(pool, p->block) && b->ref_cnt > 0 && (has_extras || p->is_whole));
+    if (p->replaces && qr_block_has_key(b))
+        forget_key(pool, p->block);
     bool has_key = qr_block_has_key(b);
     if (has_key && (!has_extras || qr_extras_has_key(&pool->extras, &pool->map, p->block, p->key)))
         return;

@@ -93,7 +93,8 @@ typedef struct qr_partial_key {
     quire_bytes parent; /* hash before it, if there is one */
     uint32_t num_tokens;
     uint32_t hash_block_size;
-    bool is_whole; /* they end where the block does: the key is that of a full block */
+    bool is_whole; /* they end where a block does: the key is that of a full block */
+    bool replaces; /* all keys that the block has are forgotten */
     void *request;
 } qr_partial_key;
 

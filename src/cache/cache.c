@@ -60,6 +60,7 @@ static void fill_defaults(quire_cache_config *c)
     qr_default_switch(&c->enable_caching, c->num_groups > 0);
     qr_default_switch(&c->use_eagle, false);
     qr_default_switch(&c->log_stats, false);
+    qr_default_switch(&c->mamba_shared_prefix_checkpoint, false);
     qr_default_switch(&c->track_new_blocks, has_kind(c, QUIRE_LAYER_MAMBA));
 }
 
@@ -78,6 +79,13 @@ static uint32_t num_sinks_of(const quire_cache_config *c, uint32_t g)
 /* What a release of vLLM cannot run, and what the profile does not have yet. */
 static int check_kind(const quire_cache_config *c, const quire_layer_spec *spec)
 {
+    uint32_t num_checkpoints = spec->num_prefill_checkpoint_blocks;
+    bool has_checkpoints = spec->mamba_mode == QUIRE_MAMBA_MODE_ALIGN &&
+                           qr_rules_of(c->profile)->takes_parts && num_checkpoints == 1;
+    if (num_checkpoints > 0 && !has_checkpoints)
+        return qr_refuse("invalid num_prefill_checkpoint_blocks %u (expected 0, or 1 in mode ALIGN "
+                         "of QUIRE_PROFILE_VLLM_0_32)",
+                         num_checkpoints);
     if (!qr_rules_of(c->profile)->has_no_old_kinds)
         return QUIRE_OK;
     if (spec->kind == QUIRE_LAYER_TQ_FULL || spec->kind == QUIRE_LAYER_SINK_FULL)
@@ -376,16 +384,19 @@ quire_cache *qr_cache_carve(qr_arena *arena, const quire_cache_config *c)
         qr_fresh_carve(&parts.fresh, arena, c->num_blocks);
     qr_event_log_carve(&parts.events, arena, c->event_log_bytes);
     carve_key_rows(&parts, arena, c);
+    bool has_parts = qr_cache_copies_parts(c) || qr_cache_has_checkpoints(c);
     for (uint32_t g = 0; g < n; g++) {
         uint32_t max_row = max_row_of(c, g);
         qr_row *rows = qr_arena_take(arena, c->max_requests, sizeof *rows);
         uint32_t *blocks = qr_arena_take(arena, c->max_requests, (size_t)max_row * sizeof *blocks);
         uint32_t *hits = qr_arena_take(arena, max_row, sizeof *hits);
+        qr_part *of_rows = qr_arena_take(arena, has_parts ? c->max_requests : 0, sizeof *of_rows);
         uint32_t num_sinks = num_sinks_of(c, g);
         uint32_t *sinks = qr_arena_take(arena, num_sinks, sizeof *sinks);
         if (cache == NULL)
             continue;
         parts.groups[g] = (qr_group){.rows = rows,
+                                     .parts = has_parts ? of_rows : NULL,
                                      .blocks = blocks,
                                      .max_row = max_row,
                                      .sinks = sinks,
@@ -422,6 +433,8 @@ static void init_group(quire_cache *cache, const quire_cache_config *c, uint32_t
     group->multiple = cache->block_multiple;
     group->takes_parts = cache->takes_parts && group->block_size > c->hash_block_size;
     group->drops_state = c->use_eagle == QUIRE_ON;
+    group->has_junctions = c->mamba_shared_prefix_checkpoint == QUIRE_ON && cache->takes_parts &&
+                           cache->num_recomputed == 0;
     group->retention = c->prefix_cache_retention_interval;
     bool is_window = qr_spec_is_window(spec);
     bool is_mamba = spec->kind == QUIRE_LAYER_MAMBA;
@@ -496,8 +509,10 @@ static void tell_groups(quire_cache *cache)
         any_eagle = any_eagle || cache->groups[g].is_eagle;
         cache->has_tails = cache->has_tails || cache->groups[g].has_tails;
     }
-    for (uint32_t g = 0; g < cache->num_groups; g++)
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
         cache->groups[g].cache_eagles = any_eagle;
+        cache->groups[g].has_junctions = cache->groups[g].has_junctions && any_eagle;
+    }
 }
 
 static void init_numbers(quire_cache *cache, const quire_cache_config *c)
@@ -513,6 +528,7 @@ static void init_numbers(quire_cache *cache, const quire_cache_config *c)
     cache->block_multiple = common_multiple(c);
     cache->takes_parts = qr_cache_takes_parts(c);
     cache->copies_parts = qr_cache_copies_parts(c);
+    cache->has_checkpoints = qr_cache_has_checkpoints(c);
     cache->lookup_alignment = cache->takes_parts ? c->hash_block_size : cache->block_multiple;
     cache->num_recomputed = c->num_prefill_lookahead > 0 ? c->num_prefill_lookahead - 1 : 0;
     cache->caches_all_tokens =

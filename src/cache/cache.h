@@ -49,6 +49,7 @@ struct quire_cache {
     qr_rules rules;
     bool has_tails;         /* of a group */
     bool takes_parts;       /* hits may end inside a block */
+    bool has_checkpoints;   /* states inside a chunk may be kept, see group/checkpoint.h */
     bool copies_parts;      /* blocks that a prefix ends inside of are copied, see parts.c */
     bool caches_all_tokens; /* blocks get keys as soon as they are full */
     bool enable_caching;
@@ -272,8 +273,15 @@ uint32_t qr_cache_take_copies(quire_cache *cache);
  * ends of prompts. */
 bool qr_cache_takes_parts(const quire_cache_config *config);
 bool qr_cache_copies_parts(const quire_cache_config *config);
-/* The row's partial block is copied; it is the row's until allocate has run. */
-void qr_cache_copy_part(quire_cache *cache, uint32_t group, uint32_t row);
+/* Whether Mamba layers can write states of tokens inside a chunk. */
+bool qr_cache_has_checkpoints(const quire_cache_config *config);
+/* As a group's allocate, with the copy of a block that the row shares. Such a block is new to the
+ * request, unless it keeps the block and others get the copy. */
+uint32_t qr_cache_allocate_parts(quire_cache *cache, uint32_t group, const qr_want *want);
+/* Which states inside the chunk are kept: from the row as it is before its hits; */
+void qr_cache_plan_checkpoints(quire_cache *cache, const qr_want *want);
+/* the row, which there is by now, gets to know it. */
+void qr_cache_note_checkpoints(quire_cache *cache, const qr_want *want);
 /* Of the copies, those that were not told before: the last ones; returns how many. */
 uint32_t qr_cache_tell_copies(quire_cache *cache);
 /* The first n copies, which were told, have been made. */

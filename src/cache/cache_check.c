@@ -23,14 +23,16 @@ static bool rows_are_valid(const quire_cache *cache)
 static bool row_is_valid(const qr_group *group, uint32_t row, bool in_use, qr_tally *users)
 {
     const qr_row *r = &group->rows[row];
+    qr_part part = qr_group_part(group, row);
     if (!in_use)
         return r->num_blocks == 0 && r->num_cached == 0 && r->last_state == QR_NIL &&
-               r->partial == QR_NIL && r->num_retired == 0 && !r->is_settled && !r->has_state;
+               part.partial == QR_NIL && part.checkpoint == QR_NIL && r->num_retired == 0 &&
+               !r->is_settled && !r->has_state;
     if (r->num_blocks > group->max_row || r->num_cached > r->num_blocks)
         return false;
     if (r->last_state != QR_NIL && r->last_state >= r->num_blocks)
         return false;
-    if (r->partial != QR_NIL && r->partial >= r->num_blocks)
+    if (part.partial != QR_NIL && part.partial >= r->num_blocks)
         return false;
     const uint32_t *blocks = qr_group_row_blocks(group, row);
     for (uint32_t i = 0; i < r->num_blocks; i++) {

@@ -63,9 +63,18 @@ bool qr_cache_copies_parts(const quire_cache_config *c)
 {
     bool copies = qr_cache_takes_parts(c);
     for (uint32_t g = 0; g < c->num_groups && has_parts_rule(c); g++)
-        copies = copies ||
-                 (part_is_aligned(&c->groups[g].spec) && c->groups[g].spec.block_size > part_hash_size(c));
+        copies = copies || (part_is_aligned(&c->groups[g].spec) &&
+                            c->groups[g].spec.block_size > part_hash_size(c));
     return copies;
+}
+
+bool qr_cache_has_checkpoints(const quire_cache_config *c)
+{
+    bool has_some = false;
+    for (uint32_t g = 0; g < c->num_groups; g++)
+        has_some = has_some || (part_is_aligned(&c->groups[g].spec) &&
+                                c->groups[g].spec.num_prefill_checkpoint_blocks > 0);
+    return has_some;
 }
 
 /* ---- copies ------------------------------------------------------------------ */
@@ -83,12 +92,13 @@ static void add_copy(quire_cache *cache, quire_block_copy copy, qr_copy_place pl
     cache->copy_places[at] = place;
 }
 
-void qr_cache_copy_part(quire_cache *cache, uint32_t g, uint32_t row)
+static void copy_part(quire_cache *cache, uint32_t g, uint32_t row)
 {
     qr_group *group = &cache->groups[g];
     qr_row *r = &group->rows[row];
     qr_block *records = cache->pool->queue.blocks;
-    uint32_t *place = qr_group_row_blocks(group, row) + r->partial;
+    uint32_t partial = group->parts[row].partial;
+    uint32_t *place = qr_group_row_blocks(group, row) + partial;
     quire_block_copy copy = {.from = *place, .group = g};
     int err = qr_pool_get_new_blocks(cache->pool, 1, &copy.to);
     qr_assert(err == QUIRE_OK && copy.from != QUIRE_NULL_BLOCK);
@@ -101,10 +111,23 @@ void qr_cache_copy_part(quire_cache *cache, uint32_t g, uint32_t row)
         *place = copy.to;
         records[copy.to].ref_cnt++;
     }
-    add_copy(cache, copy, (qr_copy_place){row, r->partial});
+    add_copy(cache, copy, (qr_copy_place){row, partial});
     bool is_aligned = group->spec.mamba_mode == QUIRE_MAMBA_MODE_ALIGN;
     if (!is_aligned && cache->fresh.capacity > 0)
         qr_fresh_add(&cache->fresh, cache->pool, g, &copy.to, 1);
+}
+
+uint32_t qr_cache_allocate_parts(quire_cache *cache, uint32_t g, const qr_want *want)
+{
+    qr_group *group = &cache->groups[g];
+    qr_row *row = &group->rows[want->row];
+    uint32_t partial = group->parts[want->row].partial;
+    bool is_new = !row->has_state;
+    if (partial != QR_NIL)
+        copy_part(cache, g, want->row);
+    uint32_t n = group->ops->allocate(group, want);
+    group->parts[want->row].partial = QR_NIL;
+    return partial != QR_NIL && is_new ? row->num_blocks - partial : n;
 }
 
 uint32_t qr_cache_tell_copies(quire_cache *cache)
@@ -130,4 +153,24 @@ void qr_cache_end_copies(quire_cache *cache, uint32_t n)
     cache->num_copies = left;
     cache->num_told -= n;
     qr_assert_expensive(qr_cache_is_valid(cache));
+}
+
+/* ---- checkpoints ------------------------------------------------------------ */
+
+void qr_cache_plan_checkpoints(quire_cache *cache, const qr_want *want)
+{
+    for (uint32_t g = 0; g < cache->num_groups; g++)
+        cache->groups[g].next_checkpoint = qr_mamba_plan_checkpoint(&cache->groups[g], want);
+}
+
+void qr_cache_note_checkpoints(quire_cache *cache, const qr_want *want)
+{
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        const qr_group *group = &cache->groups[g];
+        qr_part *part = &group->parts[want->row];
+        part->checkpoint_end = group->next_checkpoint;
+        part->checkpoint = QR_NIL;
+        if (part->checkpoint_end > 0)
+            part->checkpoint = qr_ceil_div(want->num_main, group->block_size) - 2;
+    }
 }

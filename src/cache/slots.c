@@ -31,6 +31,19 @@ static int check_hits(const quire_cache *cache, const quire_block_span *hits, bo
     return QUIRE_OK;
 }
 
+/* Where the request's prompt ends, and what it had computed before a preemption. If all boundaries
+ * have states, each chunk may end the prompt of another request. */
+static uint32_t prefill_end_of(const quire_cache *cache, const quire_cache_request *request,
+                               const quire_allocate_params *p, uint32_t row)
+{
+    uint32_t num_prompt = p->num_prompt_tokens;
+    if (cache->groups[0].retention != 0)
+        return 0;
+    if (num_prompt == 0)
+        num_prompt = row == QR_NIL ? request->num_tokens : cache->prompts[row].num_tokens;
+    return num_prompt > request->num_tokens - 1 ? num_prompt : request->num_tokens - 1;
+}
+
 /* The parts of a want that allocate_slots and can_fit share. */
 static int read_want(const quire_cache *cache, const quire_cache_request *request,
                      const quire_allocate_params *p, qr_want *want)
@@ -51,6 +64,8 @@ static int read_want(const quire_cache *cache, const quire_cache_request *reques
     want->num_kept = cache->rules.skips_by_computed ? want->total_computed : want->num_certain;
     want->num_external = p->num_external_computed_tokens;
     want->num_local = cache->takes_parts ? (uint32_t)total - want->num_external : 0;
+    if (QR_UNLIKELY(cache->has_checkpoints))
+        want->prefill_end = prefill_end_of(cache, request, p, want->row);
     want->num_encoder_tokens = p->num_encoder_tokens;
     want->unzeroed = p->skip_zeroing_group_ids;
     want->num_unzeroed = p->num_skip_zeroing_group_ids;
@@ -167,7 +182,7 @@ static uint64_t blocks_alone(const qr_group *group, uint32_t num_tokens, uint32_
         return blocks < group->admission_cap ? blocks : group->admission_cap;
     if (group->spec.mamba_mode == QUIRE_MAMBA_MODE_ALIGN)
         blocks = blocks < 2 ? blocks : 2; /* the state, and the one before it */
-    return blocks + group->spec.num_speculative_blocks;
+    return blocks + group->spec.num_speculative_blocks + group->spec.num_prefill_checkpoint_blocks;
 }
 
 uint64_t qr_cache_blocks_alone(const quire_cache *cache, uint32_t num_tokens,
@@ -401,21 +416,6 @@ static void note_prompt(quire_cache *cache, const quire_cache_request *request, 
         prompt->shared_boundary = p->shared_prefix_boundary;
 }
 
-/* As a group's allocate, with the copy of a block that the row shares. Such a block is new to the
- * request, unless it keeps the block and others get the copy. */
-static uint32_t allocate_parts(quire_cache *cache, uint32_t g, const qr_want *want)
-{
-    qr_group *group = &cache->groups[g];
-    qr_row *row = &group->rows[want->row];
-    uint32_t partial = row->partial;
-    bool is_new = !row->has_state;
-    if (partial != QR_NIL)
-        qr_cache_copy_part(cache, g, want->row);
-    uint32_t n = group->ops->allocate(group, want);
-    row->partial = QR_NIL;
-    return partial != QR_NIL && is_new ? row->num_blocks - partial : n;
-}
-
 /* Apart, so that the quiet path does not pay for its stack. */
 static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_request *request,
                                              const quire_allocate_params *p,
@@ -432,12 +432,19 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
         err = check_allocation(cache, request, p, &want);
     if (QR_UNLIKELY(err != QUIRE_OK)) {
         bool trims = err == QUIRE_NO_SPACE && (cache->quirks & QR_QUIRK(TRIM_ON_FAILURE)) != 0;
-        if (trims && want.row != QR_NIL)
+        bool has_row = want.row != QR_NIL;
+        if (trims && has_row && cache->has_checkpoints)
+            qr_cache_plan_checkpoints(cache, &want);
+        if (trims && has_row)
             qr_cache_remove_skipped(cache, want.row, want.num_certain);
+        if (trims && has_row && cache->has_checkpoints)
+            qr_cache_note_checkpoints(cache, &want);
         return err;
     }
 
     bool is_new = want.row == QR_NIL;
+    if (QR_UNLIKELY(cache->has_checkpoints))
+        qr_cache_plan_checkpoints(cache, &want);
     if (is_new) {
         begin_request(cache, request, &want, p);
     } else {
@@ -445,9 +452,11 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
         if (cache->max_copies > 0)
             qr_cache_copy_shared(cache, want.row, want.total_computed, want.num_tokens);
     }
+    if (QR_UNLIKELY(cache->has_checkpoints))
+        qr_cache_note_checkpoints(cache, &want);
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         qr_group *group = &cache->groups[g];
-        uint32_t n = QR_UNLIKELY(cache->copies_parts) ? allocate_parts(cache, g, &want)
+        uint32_t n = QR_UNLIKELY(cache->copies_parts) ? qr_cache_allocate_parts(cache, g, &want)
                                                       : group->ops->allocate(group, &want);
         const uint32_t *blocks = qr_group_row_blocks(group, want.row);
         if (new_blocks != NULL)
@@ -522,7 +531,10 @@ int qr_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         const qr_group *group = &cache->groups[g];
         uint32_t n = tokens_for_keys(cache, group, num_tokens);
-        if (n / group->block_size > group->rows[row].num_blocks)
+        uint32_t num_blocks = group->rows[row].num_blocks;
+        qr_part part = qr_group_part(group, row); /* of an allocation that found no room, perhaps */
+        if (n / group->block_size > num_blocks ||
+            (part.checkpoint != QR_NIL && part.checkpoint >= num_blocks))
             return QUIRE_E_RANGE;
     }
     cache_full(cache, request, row, num_tokens);

@@ -178,7 +178,9 @@ uint32_t qr_group_count_to(const qr_group *group, uint32_t row, uint32_t compute
 
 void qr_group_init_row(qr_group *group, uint32_t row)
 {
-    group->rows[row] = (qr_row){.last_state = QR_NIL, .partial = QR_NIL};
+    group->rows[row] = (qr_row){.last_state = QR_NIL};
+    if (group->parts != NULL)
+        group->parts[row] = QR_NO_PART;
 }
 
 /* n blocks, of which the first num_loaded need not be zeroed. */
@@ -236,7 +238,7 @@ void qr_group_keep_hits(qr_group *group, const qr_want *want)
     row->num_cached = end;
     row->is_settled = true;
     if (QR_UNLIKELY(k.num_kept > 0 && qr_want_ends_inside(group, want))) {
-        row->partial = end - 1;
+        group->parts[want->row].partial = end - 1;
         row->num_cached = end - 1; /* the copy gets its key when it is full */
     }
 }

@@ -19,7 +19,7 @@
  * Once `need` is not larger than what is free, the other steps cannot fail.
  *
  *      blocks[num_blocks..max_row) of a row mean nothing;  num_cached <= num_blocks
- *      a row that is not in use is all zero but for last_state and partial, QR_NIL
+ *      a row that is not in use is all zero but for last_state, QR_NIL; its part is QR_NO_PART
  */
 #ifndef QR_GROUP_GROUP_H
 #define QR_GROUP_GROUP_H
@@ -36,11 +36,19 @@ typedef struct qr_row {
     uint32_t num_cached;  /* of them, from the start: those that have keys or need none */
     uint32_t last_state;  /* Mamba, align mode: place of the state before the newest, or QR_NIL */
     uint32_t num_retired; /* Mamba, align mode: states before it were given back, by the rule */
-    uint32_t partial;     /* place of a block that others find, and that is copied before the next
-                             tokens are written to it (cache/parts.c); or QR_NIL */
     bool is_settled; /* had hits or keys: further hits cannot come (vLLM: in num_cached_block) */
     bool has_state;  /* Mamba, align mode: allocate has run */
 } qr_row;
+
+/* Blocks of a row that hold a prefix which ends inside them, or elsewhere. */
+typedef struct qr_part {
+    uint32_t partial;    /* place of a block that others find, and that is copied before the next
+                                tokens are written to it (cache/parts.c); or QR_NIL */
+    uint32_t checkpoint; /* Mamba: place of the block for the state of a token inside the chunk */
+    uint32_t checkpoint_end; /* and the tokens up to there; QR_NIL and 0: there is none */
+} qr_part;
+
+#define QR_NO_PART ((qr_part){.partial = QR_NIL, .checkpoint = QR_NIL})
 
 /* What a request's own text says about the blocks that are worth a key. */
 typedef struct qr_prompt {
@@ -57,7 +65,8 @@ typedef struct qr_want {
     uint32_t num_certain;    /* of them, those that will not be taken back */
     uint32_t num_kept; /* of them, those whose hits are kept as far as the window needs them */
     uint32_t num_external;
-    uint32_t num_local; /* the others of total_computed; 0 where no hit ends inside a block */
+    uint32_t num_local;   /* the others of total_computed; 0 where no hit ends inside a block */
+    uint32_t prefill_end; /* Mamba: a chunk that reaches it may have a checkpoint; 0: each chunk */
     uint32_t num_encoder_tokens;
     const quire_block_span *hits; /* of all groups, or NULL */
     bool keeps_hits;              /* keep_hits will run: hits or external tokens */
@@ -138,19 +147,22 @@ struct qr_group {
     uint64_t quirks;
     bool enable_caching;
     bool is_eagle;
-    bool drops_eagle;  /* lookups drop the last block: it, or a group of its set, is_eagle */
-    bool drops_state;  /* Mamba: with EAGLE a prompt is resumed one hash before its last */
-    bool takes_parts;  /* a hit may end inside a block */
-    bool has_tails;    /* blocks where a prompt ends get an extra key */
-    bool has_mask;     /* not all full blocks get keys */
-    bool has_own_keys; /* one of these, or keys that do not lie side by side */
+    bool drops_eagle;   /* lookups drop the last block: it, or a group of its set, is_eagle */
+    bool drops_state;   /* Mamba: with EAGLE a prompt is resumed one hash before its last */
+    bool takes_parts;   /* a hit may end inside a block */
+    bool has_junctions; /* Mamba: a prefix that others have too ends inside a block with a key */
+    bool has_tails;     /* blocks where a prompt ends get an extra key */
+    bool has_mask;      /* not all full blocks get keys */
+    bool has_own_keys;  /* one of these, or keys that do not lie side by side */
     bool tracks_new;
     qr_row *rows;
+    qr_part *parts; /* of each row; NULL: there are none */
     uint32_t *blocks;
-    qr_fresh *fresh;  /* blocks to be zeroed; shared by all groups */
-    uint32_t *stamps; /* Mamba: for each block the step in which its key was given */
-    uint32_t step;    /* Mamba: the current one, from 1 on */
-    uint32_t *sinks;  /* SINK_FULL: the blocks that all requests share */
+    qr_fresh *fresh;          /* blocks to be zeroed; shared by all groups */
+    uint32_t *stamps;         /* Mamba: for each block the step in which its key was given */
+    uint32_t step;            /* Mamba: the current one, from 1 on */
+    uint32_t next_checkpoint; /* Mamba: of the allocation that is being made; 0: none */
+    uint32_t *sinks;          /* SINK_FULL: the blocks that all requests share */
     uint32_t num_sinks;
     qr_rules rules;
     uint32_t alignment;    /* tokens that a hit is a multiple of */
@@ -165,6 +177,11 @@ struct qr_group {
 };
 
 const qr_group_ops *qr_group_ops_of(quire_layer_kind kind);
+
+static inline qr_part qr_group_part(const qr_group *group, uint32_t row)
+{
+    return group->parts == NULL || row == QR_NIL ? QR_NO_PART : group->parts[row];
+}
 
 static inline uint32_t qr_ceil_div(uint32_t a, uint32_t b)
 {
@@ -300,6 +317,8 @@ extern const qr_group_ops qr_cross_ops;
 
 /* States cached from here on count as of a new step. */
 void qr_mamba_new_step(qr_group *group);
+/* The tokens up to the state inside the want's chunk that is kept, or 0. */
+uint32_t qr_mamba_plan_checkpoint(const qr_group *group, const qr_want *want);
 /* The state that has the block's key is written in this step. */
 void qr_mamba_stamp(qr_group *group, uint32_t block);
 

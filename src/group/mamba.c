@@ -16,6 +16,7 @@
  * hit in the same step: stamps tell in which step a block got its key. All blocks of one key have
  * the same stamp, the newest one.
  */
+#include "group/checkpoint.h"
 #include "group/group.h"
 
 static bool is_align(const qr_group *group)
@@ -57,19 +58,22 @@ typedef struct qr_align_step {
     uint32_t num_new;   /* without a copy */
 } qr_align_step;
 
+/* With a checkpoint the block before the last one is no null block. */
 static qr_align_step plan_align_step(const qr_group *group, uint32_t have, bool has_state,
-                                     uint32_t num_main)
+                                     uint32_t num_main, bool checkpoint)
 {
     uint32_t spec = group->spec.num_speculative_blocks;
     qr_align_step s = {.required = qr_ceil_div(num_main, group->block_size) + spec};
-    if (s.required <= have)
+    if (s.required <= have && !checkpoint)
         return s;
     s.null_end = s.required - spec > 0 ? s.required - spec - 1 : 0;
+    if (checkpoint)
+        s.null_end--; /* the chunk has two blocks at least */
     uint32_t filled = have > s.null_end ? have : s.null_end;
     uint32_t first_draft = have - (has_state ? spec : 0);
     if (has_state && s.null_end > first_draft)
         s.num_moved = s.null_end - first_draft < spec ? s.null_end - first_draft : spec;
-    s.num_new = s.required - filled - s.num_moved;
+    s.num_new = s.required > filled + s.num_moved ? s.required - filled - s.num_moved : 0;
     return s;
 }
 
@@ -87,19 +91,59 @@ static uint32_t end_of_retired(const qr_group *group, uint32_t row, uint32_t cer
     return end < group->rows[row].num_blocks ? end : group->rows[row].num_blocks;
 }
 
+/* Align mode: the place of a state whose successor is computed, or QR_NIL. */
+static uint32_t stale_state(const qr_group *group, uint32_t row, uint32_t certain)
+{
+    uint32_t last = group->rows[row].last_state;
+    uint32_t end = qr_ceil_div(certain, group->block_size);
+    if (!is_align(group) || last == QR_NIL || end == 0 || last >= end - 1)
+        return QR_NIL;
+    return qr_group_row_blocks(group, row)[last] == QUIRE_NULL_BLOCK ? QR_NIL : last;
+}
+
+/* Whether the row's block is a null block, or will be once remove_skipped has run. */
+static bool is_gone(const qr_group *group, const qr_want *want, uint32_t place)
+{
+    uint32_t certain = certain_tokens(group, want->num_certain);
+    return qr_group_row_blocks(group, want->row)[place] == QUIRE_NULL_BLOCK ||
+           place < end_of_retired(group, want->row, certain) ||
+           place == stale_state(group, want->row, certain);
+}
+
+uint32_t qr_mamba_plan_checkpoint(const qr_group *group, const qr_want *want)
+{
+    uint32_t spec = group->spec.num_speculative_blocks;
+    if (!is_align(group) || group->spec.num_prefill_checkpoint_blocks == 0 ||
+        want->num_main < want->prefill_end)
+        return 0;
+    qr_checkpoint_chunk chunk = {.start = want->total_computed,
+                                 .end = want->num_main,
+                                 .hash_size = group->block_size / group->hashes_joined,
+                                 .block_size = group->block_size,
+                                 .alignment = group->spec.prefill_checkpoint_alignment};
+    uint32_t end = qr_checkpoint_end(want->num_main, group->alignment, group->drops_state);
+    if (!qr_checkpoint_is_possible(&chunk, end))
+        return 0;
+    uint32_t place = qr_ceil_div(want->num_main, group->block_size) - 2;
+    const qr_row *row = want->row == QR_NIL ? NULL : &group->rows[want->row];
+    bool is_free = row == NULL || place >= row->num_blocks || is_gone(group, want, place) ||
+                   (row->has_state && place + spec >= row->num_blocks);
+    return is_free ? end : 0;
+}
+
 /* Whether a block that the step uses again, for drafts or because it is to be copied, is no longer
  * the row's alone, or is given back before. */
 static bool has_lost_blocks(const qr_group *group, const qr_want *want, const qr_align_step *step)
 {
     const qr_row *row = &group->rows[want->row];
     const uint32_t *blocks = qr_group_row_blocks(group, want->row);
-    uint32_t gone = end_of_retired(group, want->row, certain_tokens(group, want->num_certain));
-    uint32_t at = row->num_blocks - group->spec.num_speculative_blocks;
-    if (row->partial != QR_NIL && (row->partial < gone || blocks[row->partial] == QUIRE_NULL_BLOCK))
+    uint32_t partial = qr_group_part(group, want->row).partial;
+    if (partial != QR_NIL && is_gone(group, want, partial))
         return true;
+    uint32_t at = row->num_blocks - group->spec.num_speculative_blocks;
     for (uint32_t end = at + step->num_moved; at < end; at++) {
         const qr_block *b = &group->pool->queue.blocks[blocks[at]];
-        if (at < gone || blocks[at] == QUIRE_NULL_BLOCK || b->ref_cnt != 1 || qr_block_has_key(b))
+        if (is_gone(group, want, at) || b->ref_cnt != 1 || qr_block_has_key(b))
             return true;
     }
     return false;
@@ -121,8 +165,9 @@ static qr_need need_aligned(const qr_group *group, const qr_want *want)
     if (keeps_now)
         k = qr_group_kept_hits(group, want);
     uint32_t start = keeps_now ? k.skipped + k.num_kept + k.num_external : have;
-    qr_align_step step = plan_align_step(group, start, has_state, want->num_main);
-    bool copies = row != NULL && row->partial != QR_NIL;
+    bool checkpoint = qr_mamba_plan_checkpoint(group, want) > 0;
+    qr_align_step step = plan_align_step(group, start, has_state, want->num_main, checkpoint);
+    bool copies = qr_group_part(group, want->row).partial != QR_NIL;
     bool ends_inside = qr_want_ends_inside(group, want);
     if (ends_inside && need.status == QUIRE_OK)
         need.status = qr_want_check_inside(group, want);
@@ -143,7 +188,7 @@ static qr_need need_aligned(const qr_group *group, const qr_want *want)
     need.predicted = (int64_t)step.required - hits.count - have;
     if (copies)
         need.predicted = need.predicted > 0 ? need.predicted + 1 : 1;
-    int64_t most = (has_state ? 1 : 1 + (int64_t)spec) + copies;
+    int64_t most = (has_state ? 1 : 1 + (int64_t)spec) + copies + checkpoint;
     if (need.predicted > (may_be_less ? most : 0))
         need.predicted = most;
     need.predicted += qr_group_count_evictable(group, hits.ids, hits.count, &need.status);
@@ -173,8 +218,10 @@ static uint32_t allocate_aligned(qr_group *group, const qr_want *want)
     uint32_t *blocks = qr_group_row_blocks(group, want->row);
     uint32_t before = row->num_blocks;
     uint32_t spec = group->spec.num_speculative_blocks;
-    qr_align_step step = plan_align_step(group, before, row->has_state, want->num_main);
-    if (step.required <= before && row->partial == QR_NIL) {
+    qr_part part = qr_group_part(group, want->row);
+    bool checkpoint = part.checkpoint != QR_NIL;
+    qr_align_step step = plan_align_step(group, before, row->has_state, want->num_main, checkpoint);
+    if (step.required <= before && part.partial == QR_NIL && !checkpoint) {
         row->has_state = row->has_state || group->rules.retires_past_gaps;
         return 0;
     }
@@ -202,16 +249,6 @@ static uint32_t mamba_allocate(qr_group *group, const qr_want *want)
 }
 
 /* ---- skipped states -------------------------------------------------------- */
-
-/* Align mode: the place of a state whose successor is computed, or QR_NIL. */
-static uint32_t stale_state(const qr_group *group, uint32_t row, uint32_t certain)
-{
-    uint32_t last = group->rows[row].last_state;
-    uint32_t end = qr_ceil_div(certain, group->block_size);
-    if (!is_align(group) || last == QR_NIL || end == 0 || last >= end - 1)
-        return QR_NIL;
-    return qr_group_row_blocks(group, row)[last] == QUIRE_NULL_BLOCK ? QR_NIL : last;
-}
 
 static void retire(qr_group *group, uint32_t row, uint32_t certain)
 {
@@ -299,15 +336,51 @@ static void mamba_cached(qr_group *group, uint32_t row, uint32_t first, uint32_t
             qr_mamba_stamp(group, blocks[i]);
 }
 
-/* The last state of a prompt that others can resume at: one token must be left to compute; EAGLE
- * drops the tokens of the last hash. */
-static uint32_t last_state_of(const qr_group *group, uint32_t num_prompt)
+/* Whether the prompt itself, a boundary or another request asks for the state at a checkpoint. */
+static bool is_kept_checkpoint(const qr_group *group, uint32_t row, uint32_t end)
 {
+    const qr_prompt *prompt = &group->prompts[row];
+    if (end == qr_checkpoint_end(prompt->num_tokens, group->alignment, group->drops_state) ||
+        end == prompt->shared_boundary)
+        return true;
+    uint32_t interval = group->retention;
+    if (end % group->block_size != 0 || interval == 0)
+        return false;
+    return interval == QUIRE_RETAIN_ALL || interval <= group->block_size || end % interval == 0;
+}
+
+/* The state of a token inside the chunk takes the place of the one that the block was for. */
+static void cache_checkpoint(qr_group *group, uint32_t row, const quire_cache_request *request)
+{
+    qr_part part = group->parts[row];
+    uint32_t block = qr_group_row_blocks(group, row)[part.checkpoint];
+    if (block == QUIRE_NULL_BLOCK)
+        return;
+    if (!is_kept_checkpoint(group, row, part.checkpoint_end)) {
+        qr_pool_evict_blocks(group->pool, &block, 1);
+        return;
+    }
+    qr_partial_key key = qr_group_key_at(group, block, request, part.checkpoint_end);
+    if (qr_map_has_key(&group->pool->map, block, key.key))
+        return;
+    key.replaces = true;
+    qr_pool_cache_partial(group->pool, &key);
+    stamp_ring(group, block);
+}
+
+/* Whether a state behind num_tokens tokens gets a key, besides those at the ends of blocks: the last
+ * one of the prompt, and where other requests have gone on differently. */
+static bool is_tail(const qr_group *group, uint32_t row, const quire_cache_request *request,
+                    uint32_t num_tokens)
+{
+    const qr_prompt *prompt = &group->prompts[row];
     uint32_t size = group->block_size / group->hashes_joined;
-    uint32_t end = (num_prompt - !group->drops_state) / size * size;
-    if (group->drops_state)
-        end = end > size ? end - size : 0;
-    return end;
+    if (num_tokens == 0 || num_tokens % size != 0)
+        return false;
+    if (num_tokens == qr_checkpoint_end(prompt->num_tokens, size, group->drops_state))
+        return true;
+    return group->has_junctions && num_tokens == prompt->shared_boundary &&
+           request->num_computed_tokens < num_tokens && num_tokens <= prompt->num_tokens;
 }
 
 /* Align mode: while a request has got as far as the last state of its prompt, each of its steps
@@ -316,7 +389,11 @@ static void mamba_cache_tail(qr_group *group, uint32_t row, const quire_cache_re
                              uint32_t num_tokens)
 {
     qr_row *r = &group->rows[row];
-    if (num_tokens == 0 || num_tokens != last_state_of(group, group->prompts[row].num_tokens))
+    if (qr_group_part(group, row).checkpoint != QR_NIL) {
+        cache_checkpoint(group, row, request);
+        return;
+    }
+    if (!is_tail(group, row, request, num_tokens))
         return;
     uint32_t index = qr_ceil_div(num_tokens, group->block_size) - 1;
     uint32_t block = index < r->num_blocks ? qr_group_row_blocks(group, row)[index] : 0;
@@ -327,7 +404,7 @@ static void mamba_cache_tail(qr_group *group, uint32_t row, const quire_cache_re
     stamp_ring(group, qr_map_get(&group->pool->map, key.key));
     if (key.is_whole)
         return;
-    r->partial = index;
+    group->parts[row].partial = index;
     r->num_cached = index;
     r->is_settled = true;
 }

@@ -192,7 +192,7 @@ int qr_spec_check(const quire_layer_spec *spec)
         QR_FIELD(spec, block_size, 1, UINT64_MAX),
     };
     int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
-    for (uint32_t i = 0; err == QUIRE_OK && i < 8; i++)
+    for (uint32_t i = 0; err == QUIRE_OK && i < sizeof spec->reserved / sizeof *spec->reserved; i++)
         if (spec->reserved[i] != 0)
             err = qr_refuse("invalid reserved[%u] %u (expected 0)", i, spec->reserved[i]);
     if (err == QUIRE_OK)
@@ -232,6 +232,8 @@ static void resolve_states(quire_layer_spec *out, const quire_layer_spec *spec)
     out->mamba_type = spec->mamba_type;
     out->mamba_mode = spec->mamba_mode;
     out->num_speculative_blocks = spec->num_speculative_blocks;
+    out->num_prefill_checkpoint_blocks = spec->num_prefill_checkpoint_blocks;
+    out->prefill_checkpoint_alignment = spec->prefill_checkpoint_alignment;
 }
 
 static void resolve_heads(quire_layer_spec *out, const quire_layer_spec *spec)
@@ -279,7 +281,9 @@ static bool states_equal(const quire_layer_spec *a, const quire_layer_spec *b)
             return false;
     }
     return a->mamba_type == b->mamba_type && a->mamba_mode == b->mamba_mode &&
-           a->num_speculative_blocks == b->num_speculative_blocks;
+           a->num_speculative_blocks == b->num_speculative_blocks &&
+           a->num_prefill_checkpoint_blocks == b->num_prefill_checkpoint_blocks &&
+           a->prefill_checkpoint_alignment == b->prefill_checkpoint_alignment;
 }
 
 /* What all layers of one group share, of whatever full kinds. */

@@ -15,6 +15,20 @@ static uint32_t align_block_size(const quire_cache_config *c)
     return 0;
 }
 
+/* Where states inside a chunk can be kept: only if all Mamba layers can. */
+static uint32_t checkpoint_alignment(const quire_cache_config *c)
+{
+    uint32_t alignment = 0;
+    for (uint32_t g = c->num_groups; g-- > 0;) {
+        const quire_layer_spec *spec = &c->groups[g].spec;
+        if (spec->kind == QUIRE_LAYER_MAMBA && spec->num_prefill_checkpoint_blocks == 0)
+            return 0;
+        if (spec->kind == QUIRE_LAYER_MAMBA)
+            alignment = spec->prefill_checkpoint_alignment;
+    }
+    return alignment;
+}
+
 static uint32_t max_features_of(const quire_sched_config *c)
 {
     size_t each = sizeof(qr_feature) + sizeof(quire_mm_feature);
@@ -436,6 +450,9 @@ static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
     s->settings.is_encoder_decoder = c->is_encoder_decoder == QUIRE_ON;
     s->settings.disable_chunked_mm = c->disable_chunked_mm_input == QUIRE_ON;
     s->settings.use_eagle = c->cache->use_eagle == QUIRE_ON;
+    s->settings.checkpoint_alignment = checkpoint_alignment(c->cache);
+    for (uint32_t g = 0; g < s->cache->num_groups; g++)
+        s->settings.keeps_junctions |= s->cache->groups[g].has_junctions;
     s->settings.keeps_tails =
         s->cache->takes_parts && c->cache->hash_block_size < s->cache->block_multiple;
     s->settings.log_stats = c->log_stats == QUIRE_ON;

@@ -69,6 +69,12 @@ static quire_layer_kind layer_kind(sched_model *m, char letter)
     }
 }
 
+static void set_checkpoints(quire_layer_spec *spec, uint32_t alignment)
+{
+    spec->num_prefill_checkpoint_blocks = 1;
+    spec->prefill_checkpoint_alignment = alignment;
+}
+
 /* W16w48: cache_mixes.py has the letters. */
 static void read_group(sched_model *m, const char *word, quire_group_config *group)
 {
@@ -97,6 +103,10 @@ static void read_group(sched_model *m, const char *word, quire_group_config *gro
             spec->mamba_mode = (quire_mamba_mode)value;
         else if (letter == 'n')
             spec->num_speculative_blocks = value;
+        else if (letter == 'a')
+            set_checkpoints(spec, value);
+        else if (letter == 'j')
+            m->cache_config.mamba_shared_prefix_checkpoint = QUIRE_ON;
         else
             recording_expect(&m->r, false, "option of a group is known");
     }

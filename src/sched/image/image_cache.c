@@ -176,15 +176,16 @@ static void image_group_row(qr_image *image, qr_group *group, uint32_t row)
     qr_image_u32(image, &last_state, r->num_blocks);
     qr_image_bool(image, &r->is_settled);
     qr_image_bool(image, &r->has_state);
-    uint32_t partial = r->partial + 1; /* 0: QR_NIL */
-    if (group->has_tails)
+    uint32_t partial = qr_group_part(group, row).partial + 1; /* 0: QR_NIL */
+    if (group->parts != NULL)
         qr_image_u32(image, &partial, r->num_blocks);
     qr_image_u32s(image, blocks, r->num_blocks, group->pool->queue.num_blocks - 1);
     qr_image_require(image, !r->has_state || r->num_blocks > group->spec.num_speculative_blocks);
     if (!image->is_reading || image->is_bad)
         return;
     r->last_state = last_state - 1;
-    r->partial = group->has_tails ? partial - 1 : QR_NIL;
+    if (group->parts != NULL)
+        group->parts[row].partial = partial - 1;
     image_note_users(group->pool, blocks, r->num_blocks);
 }
 

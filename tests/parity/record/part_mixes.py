@@ -7,9 +7,14 @@ group that cannot be cut: then prompts still end inside blocks, but hits do not.
 from cache_mixes import Group
 
 
-def state(d, scale=1, spec=None, mode=2, size=None):
+def state(d, scale=1, spec=None, mode=2):
     spec = d.rng.choice([0, 0, 1, 2, 3]) if spec is None else spec
-    return Group("S", (size or d.size) * scale, {"m": mode, "n": spec})
+    made = Group("S", d.size * scale, {"m": mode, "n": spec})
+    if mode == 2 and d.rng.random() < 0.4:
+        made.options["a"] = d.rng.choice([1, 1, 2, 3, 4, d.size])
+    if d.rng.random() < 0.3:
+        made.options["j"] = 1
+    return made
 
 
 def unit(rng, divisor):

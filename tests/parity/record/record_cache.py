@@ -143,6 +143,10 @@ class Engine:
         if end < prompt and end // size * size > computed:
             end = end // size * size
         stops = [(computed // size + 1) * size if computed % size else 0]
+        if any("a" in g.options for g in self.model.groups) and self.rng.random() < 0.7:
+            return end - computed  # the layers keep the last state themselves
+        if 0 < request.shared_prefix_boundary and self.rng.random() < 0.7:
+            stops.append(request.shared_prefix_boundary)
         for unit in (size, self.model.hash_block_size):
             stops.append(get_mamba_prefill_checkpoint_position(request.num_prompt_tokens, unit,
                                                                self.model.eagle))

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from types import SimpleNamespace
 
-from cache_mixes import Draw, Group
+from cache_mixes import Draw, Group, has_junctions
 from release import IS_0_20
 from sched_world import OrderedSet
 
@@ -373,7 +373,7 @@ class Setup:
         scheduler.max_num_active_seqs = self.max_active or None
         scheduler.long_prefill_token_threshold_adaptive = self.adaptive
         scheduler.watermark = self.watermark / 100
-        config.cache_config.enable_mamba_shared_prefix_checkpoint = False
+        config.cache_config.enable_mamba_shared_prefix_checkpoint = has_junctions(self.groups)
         config.observability_config.per_request_spec_decode_metrics = "none"
         config.observability_config.enable_logging_iteration_details = False
         model = config.model_config
