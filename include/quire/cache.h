@@ -32,7 +32,7 @@
  * The decisions are the decisions of vLLM 0.20.0's KVCacheManager, block id for block id: with
  * QUIRE_PROFILE_VLLM_0_20 including the bugs that show in decisions (quire/config.h lists them),
  * with QUIRE_PROFILE_DEFAULT without them. With QUIRE_PROFILE_VLLM_0_32 they are those of vLLM
- * 0.32.0; Mamba groups of modes ALL and ALIGN, TQ_FULL and SINK_FULL groups are refused there.
+ * 0.32.0; Mamba groups of mode ALL, TQ_FULL and SINK_FULL groups are refused there.
  *
  * Cost: allocate_slots is O(blocks that change), free O(blocks), get_computed_blocks O(blocks up to
  * the first miss). Nothing is allocated after creation.
@@ -121,7 +121,8 @@ typedef struct quire_cache_config {
     double admit_below;   /* quire_cache_get_pressure: 0 = 0.80 */
     double preempt_above; /* 0 = 0.95 */
     /* The most pending copies on write; 0: no fork. QUIRE_E_CONFIG in a scheduler with
-     * QUIRE_PROFILE_VLLM_0_20. */
+     * QUIRE_PROFILE_VLLM_0_20. Copies of blocks that a hit ends in (quire_cache_take_copies) need
+     * none. */
     uint32_t max_copies;
     uint32_t event_log_bytes; /* bytes of the log for quire_cache_take_events; 0: no log */
 
@@ -463,9 +464,15 @@ typedef struct quire_block_copy { /* final */
 
 /* The pending copies, in any order: no block is both source and target. Until this call source and
  * target are not reused; this call ends that. So make the copies before the next forward pass. If
- * the only request that has the target of a copy is freed, the copy is dropped. The list is valid
- * until the next allocate_slots, copy_on_write or fork. A scheduler takes the copies of its cache
- * itself: see quire_step.copies. */
+ * the only request that has the target of a copy is freed, the copy is dropped.
+ *
+ * QUIRE_PROFILE_VLLM_0_32 has copies without forks: if a Mamba group in mode ALIGN has several hashes
+ * in a block, a hit may end inside a block, and the request gets a copy of it; and where the state of
+ * a prompt's end is kept, the copy is the one that later requests find. These copies are made group
+ * by group, in the order of the list, after new blocks were zeroed, and none is dropped.
+ *
+ * The list is valid until the next allocate_slots, copy_on_write or fork. A scheduler takes the
+ * copies of its cache itself: see quire_step.copies. */
 QUIRE_API int quire_cache_take_copies(quire_cache *cache, const quire_block_copy **copies,
                                       uint32_t *num_copies);
 

@@ -355,10 +355,11 @@ static void carve_key_rows(quire_cache *parts, qr_arena *arena, const quire_cach
         longest = max_row_of(c, g) > longest ? max_row_of(c, g) : longest;
         gathers = gathers || hashes_joined_of(c, g) > 1;
     }
-    if (c->enable_caching == QUIRE_ON && rules->retains_boundaries) {
+    bool retains = c->enable_caching == QUIRE_ON && rules->retains_boundaries;
+    if (retains)
         parts->masked = qr_arena_take(arena, longest, sizeof *parts->masked);
+    if (retains || qr_cache_has_checkpoints(c))
         parts->prompts = qr_arena_take(arena, c->max_requests, sizeof *parts->prompts);
-    }
     if (c->enable_caching == QUIRE_ON && rules->keys_by_last_hash && gathers)
         parts->keys = qr_arena_take(arena, longest, c->digest_bytes);
 }
@@ -422,6 +423,7 @@ static void init_group(quire_cache *cache, const quire_cache_config *c, uint32_t
     group->id = g;
     group->block_size = block_size_of(c, g);
     group->hashes_joined = hashes_joined_of(c, g);
+    group->hash_size = c->hash_block_size;
     group->key_stride = group->hashes_joined * c->digest_bytes;
     group->hash_len = cache->rules.keys_by_last_hash ? c->digest_bytes : group->key_stride;
     group->first_key = group->key_stride - group->hash_len;

@@ -368,7 +368,7 @@ void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *re
 qr_partial_key qr_group_key_at(const qr_group *group, uint32_t block,
                                const quire_cache_request *request, uint32_t num_tokens)
 {
-    uint32_t size = group->block_size / group->hashes_joined;
+    uint32_t size = group->hash_size;
     uint32_t at = num_tokens / size - 1;
     qr_assert(at >= request->first_hash && at < request->num_hashes);
     const unsigned char *hash = (const unsigned char *)request->hashes +
@@ -387,7 +387,7 @@ qr_partial_key qr_group_key_at(const qr_group *group, uint32_t block,
 void qr_group_cache_tail(qr_group *group, uint32_t row, const quire_cache_request *request,
                          uint32_t num_tokens)
 {
-    uint32_t size = group->block_size / group->hashes_joined;
+    uint32_t size = group->hash_size;
     /* A lookup of the same prompt leaves one token; with EAGLE it looks at all, and drops some. */
     uint32_t limit = group->prompts[row].num_tokens - !group->drops_eagle;
     uint32_t end = limit / size * size;

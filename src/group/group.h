@@ -138,6 +138,7 @@ struct qr_group {
     uint32_t block_size;    /* tokens in a block, over all context-parallel ranks */
     uint32_t hash_len;      /* bytes of a block's key */
     uint32_t hashes_joined; /* of one block */
+    uint32_t hash_size;     /* tokens under one hash */
     /* The key of block i is at first_key + i * key_stride of a request's hashes: all hashes of the
      * block, joined, or the last of them alone. */
     uint32_t first_key;

@@ -118,7 +118,7 @@ uint32_t qr_mamba_plan_checkpoint(const qr_group *group, const qr_want *want)
         return 0;
     qr_checkpoint_chunk chunk = {.start = want->total_computed,
                                  .end = want->num_main,
-                                 .hash_size = group->block_size / group->hashes_joined,
+                                 .hash_size = group->hash_size,
                                  .block_size = group->block_size,
                                  .alignment = group->spec.prefill_checkpoint_alignment};
     uint32_t end = qr_checkpoint_end(want->num_main, group->alignment, group->drops_state);
@@ -374,7 +374,7 @@ static bool is_tail(const qr_group *group, uint32_t row, const quire_cache_reque
                     uint32_t num_tokens)
 {
     const qr_prompt *prompt = &group->prompts[row];
-    uint32_t size = group->block_size / group->hashes_joined;
+    uint32_t size = group->hash_size;
     if (num_tokens == 0 || num_tokens % size != 0)
         return false;
     if (num_tokens == qr_checkpoint_end(prompt->num_tokens, size, group->drops_state))
