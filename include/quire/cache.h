@@ -122,7 +122,8 @@ typedef struct quire_cache_config {
     double admit_below;   /* quire_cache_get_pressure: 0 = 0.80 */
     double preempt_above; /* 0 = 0.95 */
     /* The most pending copies on write; 0: no fork. QUIRE_E_CONFIG in a scheduler with
-     * QUIRE_PROFILE_VLLM_0_20. */
+     * QUIRE_PROFILE_VLLM_0_20. Copies of blocks that a hit ends in (quire_cache_take_copies) need
+     * none. */
     uint32_t max_copies;
     uint32_t event_log_bytes; /* bytes of the log for quire_cache_take_events; 0: no log */
 
@@ -151,6 +152,9 @@ typedef struct quire_cache_config {
     /* The most tokens of all steps that are scheduled and not yet updated: what a window's blocks
      * must hold besides the window. 0 = max_num_batched_tokens. */
     uint32_t max_in_flight_tokens;
+    /* QUIRE_PROFILE_VLLM_0_32, Mamba groups in mode ALIGN with EAGLE: the state at
+     * shared_prefix_boundary is kept too if that is inside a block. Default off. */
+    quire_switch mamba_shared_prefix_checkpoint;
 } quire_cache_config;
 
 /* For prefix_cache_retention_interval: vLLM's None. */
@@ -463,9 +467,15 @@ typedef struct quire_block_copy { /* final */
 
 /* The pending copies, in any order: no block is both source and target. Until this call source and
  * target are not reused; this call ends that. So make the copies before the next forward pass. If
- * the only request that has the target of a copy is freed, the copy is dropped. The list is valid
- * until the next allocate_slots, copy_on_write or fork. A scheduler takes the copies of its cache
- * itself: see quire_step.copies. */
+ * the only request that has the target of a copy is freed, the copy is dropped.
+ *
+ * QUIRE_PROFILE_VLLM_0_32 has copies without forks: if a Mamba group in mode ALIGN has several hashes
+ * in a block, a hit may end inside a block, and the request gets a copy of it; and where the state of
+ * a prompt's end is kept, the copy is the one that later requests find. These copies are made group
+ * by group, in the order of the list, after new blocks were zeroed, and none is dropped.
+ *
+ * The list is valid until the next allocate_slots, copy_on_write or fork. A scheduler takes the
+ * copies of its cache itself: see quire_step.copies. */
 QUIRE_API int quire_cache_take_copies(quire_cache *cache, const quire_block_copy **copies,
                                       uint32_t *num_copies);
 

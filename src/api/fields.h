@@ -121,6 +121,7 @@ typedef struct qr_field_limits {
     REAL(watermark, 0, 1)                                                                          \
     REAL(admit_below, 0, 1)                                                                        \
     REAL(preempt_above, 0, 1)                                                                      \
+    NUMBER(mamba_shared_prefix_checkpoint, QUIRE_DEFAULT, QUIRE_OFF)                               \
     NUMBER(max_copies, 0, UINT32_MAX)                                                              \
     NUMBER(event_log_bytes, 0, UINT32_MAX)                                                         \
     ANY(on_event)                                                                                  \

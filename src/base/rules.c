@@ -31,6 +31,7 @@ static const qr_rules RULES[] = {
                                  .keys_prompt_tails = true,
                                  .caches_to_alignment = true,
                                  .retains_boundaries = true,
+                                 .takes_parts = true,
                                  .probes_last_block = true,
                                  .diverges_for_connector = true,
                                  .takes_equal_groups = true,

@@ -81,6 +81,10 @@ typedef struct qr_rules {
 
     /* ---- lookups ---- */
 
+    /* Mamba in align mode with blocks of several hashes: hits may end at any hash, inside a block,
+     * which is then copied; the state where a prompt ends gets a key (#46384). */
+    bool takes_parts;
+
     /* EAGLE, several groups: the block that is looked up and dropped may be the prompt's last. */
     bool probes_last_block;
     /* A connector that says so is told the hit of the full groups alone (#44243). */

@@ -93,12 +93,17 @@ typedef struct qr_partial_key {
     quire_bytes parent; /* hash before it, if there is one */
     uint32_t num_tokens;
     uint32_t hash_block_size;
+    bool is_whole; /* they end where a block does: the key is that of a full block */
+    bool replaces; /* all keys that the block has are forgotten */
     void *request;
 } qr_partial_key;
 
 /* One more key for the block, unless it has it; where its own key is one for fewer tokens, all of
- * its keys are forgotten before. The pool has extra keys. */
+ * its keys are forgotten before. A pool without extra keys gives whole ones alone. */
 void qr_pool_cache_partial(quire_pool *pool, const qr_partial_key *p);
+/* All keys of a block go to another that has none, both in use. Nothing is told: what the keys name
+ * is in the cache as before. The pool has extra keys. */
+void qr_pool_move_keys(quire_pool *pool, uint32_t from, uint32_t to);
 /* Whether the block's own key is a partial one. */
 static inline bool qr_pool_is_partial(const quire_pool *pool, uint32_t block)
 {

@@ -358,6 +358,9 @@ bool qr_sched_check_stop(const quire_sched *sched, qr_request *r, quire_token la
 
 /* ---- loads.c --------------------------------------------------------------- */
 
+/* Blocks that a load must leave: for requests in the middle of their prompts, and for the drafts of
+ * its own first step. */
+uint32_t qr_sched_count_reserved(const quire_sched *sched);
 /* A request that waits for loads: true when it can be scheduled now. */
 bool qr_sched_promote_loaded(quire_sched *sched, uint32_t index);
 /* Requests whose loads failed: their output does not count. */

@@ -53,6 +53,7 @@
     X(stored, true)                                                                                \
     X(removed, true)                                                                               \
     X(cleared, true)                                                                               \
+    X(copies, false)                                                                               \
     X(stop, false) /* workloads that ended before vLLM raised */
 
 enum sched_outcome {

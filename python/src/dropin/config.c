@@ -70,6 +70,8 @@ static const vllm_field layer_fields[] = {LAYER(kind),
                                           LAYER(tq_slot_size),
                                           LAYER(mamba_mode),
                                           LAYER(num_speculative_blocks),
+                                          LAYER(num_prefill_checkpoint_blocks),
+                                          LAYER(prefill_checkpoint_alignment),
                                           LAYER(rswa_window),
                                           {NULL, 0}};
 

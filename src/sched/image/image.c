@@ -54,6 +54,14 @@ static void mix_group(unsigned char *fingerprint, const qr_group *g)
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
     if (spec->kind == QUIRE_LAYER_RSWA)
         mix_numbers(fingerprint, &gap, 1);
+    uint64_t of_parts[] = {g->takes_parts,
+                           g->has_junctions,
+                           g->drops_state,
+                           g->multiple,
+                           spec->num_prefill_checkpoint_blocks,
+                           spec->prefill_checkpoint_alignment};
+    if (g->parts != NULL)
+        mix_numbers(fingerprint, of_parts, sizeof of_parts / sizeof *of_parts);
     if (g->rules.retains_boundaries)
         mix_numbers(fingerprint, of_keys, sizeof of_keys / sizeof *of_keys);
 }
@@ -64,7 +72,7 @@ static void mix_cache(unsigned char *fingerprint, const quire_cache *c, bool log
     uint64_t numbers[] = {
         c->num_groups,        c->max_model_len,      c->max_requests,     c->hash_block_size,
         c->num_sets,          c->lookup_alignment,   c->quirks,           c->watermark_blocks,
-        c->enable_caching,    c->max_encoder_tokens, log_stats,           c->max_copies,
+        c->enable_caching,    c->max_encoder_tokens, log_stats,           c->copy_room,
         c->events.size,       c->fresh.capacity,     c->pool->map.stride, c->pool->queue.num_blocks,
         c->pool->num_reserved};
     double parts[] = {c->admit_below, c->preempt_above};
@@ -523,7 +531,7 @@ int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *writ
     uint32_t with_blocks = 0;
     for (uint32_t i = 0; i < s->settings.max_requests; i++)
         with_blocks += s->table.requests[i].kv.seq != 0;
-    with_blocks += s->fences.num_rows;
+    with_blocks += s->fences.num_seqs;
     if (with_blocks != s->cache->num_seqs || s->pins.num_blocks != s->cache->pool->num_held)
         return QUIRE_BUSY;
     qr_image_head head = {.version = QR_IMAGE_VERSION,

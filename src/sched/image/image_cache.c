@@ -219,11 +219,18 @@ static void image_group_row(qr_image *image, qr_group *group, uint32_t row)
         qr_image_u32(image, &r->num_retired, r->num_blocks);
     qr_image_bool(image, &r->is_settled);
     qr_image_bool(image, &r->has_state);
+    uint32_t partial = qr_group_part(group, row).partial + 1; /* 0: QR_NIL */
+    if (group->parts != NULL)
+        qr_image_u32(image, &partial, r->num_blocks);
     qr_image_u32s(image, blocks, r->num_blocks, group->pool->queue.num_blocks - 1);
     qr_image_require(image, !r->has_state || r->num_blocks > group->spec.num_speculative_blocks);
+    qr_image_require(image,
+                     image->is_bad || partial == 0 || blocks[partial - 1] != QUIRE_NULL_BLOCK);
     if (!image->is_reading || image->is_bad)
         return;
     r->last_state = last_state - 1;
+    if (group->parts != NULL)
+        group->parts[row].partial = partial - 1;
     image_note_users(group->pool, blocks, r->num_blocks);
 }
 
@@ -248,8 +255,11 @@ void qr_image_seq(qr_image *image, quire_cache *cache, quire_seq *seq)
         qr_image_u32(image, &cache->prompts[row].shared_boundary, cache->max_model_len);
     }
     /* quiet_until stays 0: the next allocation finds it again */
-    for (uint32_t g = 0; g < cache->num_groups; g++)
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
         image_group_row(image, &cache->groups[g], row);
+        uint32_t partial = qr_group_part(&cache->groups[g], row).partial;
+        qr_image_require(image, cache->copies_parts || partial == QR_NIL);
+    }
 }
 
 /* The order in which rows will be used. A row that is listed is marked, to see it twice; the mark
@@ -365,7 +375,9 @@ static void image_fresh(qr_image *image, quire_cache *cache)
 static void image_copies(qr_image *image, quire_cache *cache)
 {
     uint32_t last_block = cache->pool->queue.num_blocks - 1;
-    qr_image_u32(image, &cache->num_copies, cache->max_copies);
+    qr_image_u32(image, &cache->num_copies, cache->copy_room);
+    if (cache->copies_parts)
+        qr_image_u32(image, &cache->num_told, cache->num_copies);
     for (uint32_t i = 0; i < cache->num_copies && !image->is_bad; i++) {
         quire_block_copy *copy = &cache->copies[i];
         qr_image_u32(image, &copy->from, last_block);

@@ -5,6 +5,7 @@ A group is written as a letter, its block size, and options, each a letter and a
     F16 full   Q16 TQ full   M16 MLA   K16s32 sink   W16w48 window   V16w48 window MLA
     L16c64 chunked local   S16m1n2 Mamba (mode, speculative blocks)   X16 cross
     R16g32 R-SWA (rswa_window)   C6 circular buffer   H16 hidden states
+    a4 Mamba that writes states inside a chunk, at multiples of 4   j1 the cache keeps junctions
     h heads (makes specs differ)   w, c on a full group: the window or chunk it carries   e1 EAGLE
 
 vLLM 0.32 has no TQ full and no Mamba mode "all" any more, and cannot start models with sinks; its
@@ -52,14 +53,22 @@ class Group:
 
     def spec(self, extra_retained=0):
         if self.kind == "S":
+            given = {}
+            if "a" in self.options:
+                given = {"num_prefill_checkpoint_blocks": 1,
+                         "prefill_checkpoint_alignment": self.options["a"]}
             return MambaSpec(block_size=self.block_size, shapes=((2, 2),), dtypes=(DTYPE,),
                              mamba_cache_mode=MODES[self.options.get("m", 0)],
-                             num_speculative_blocks=self.options.get("n", 0))
+                             num_speculative_blocks=self.options.get("n", 0), **given)
         given = {"num_kv_heads": 1, "head_size": 2, "dtype": DTYPE}
         given.update({OPTIONS[k]: v for k, v in self.options.items()})
         if self.kind in "WV" and extra_retained:
             given["extra_retained_tokens"] = extra_retained
         return CLASSES[self.kind](block_size=self.block_size, **given)
+
+
+def has_junctions(groups):
+    return any("j" in g.options for g in groups)
 
 
 # ---- groups --------------------------------------------------------------------
@@ -377,9 +386,9 @@ if not IS_0_20:  # groups may be equal; sinks do not start, and intervals must f
 class Model:
     """One configuration of a mix, drawn."""
 
-    def __init__(self, name, rng, refused=None):
+    def __init__(self, name, rng, mix=None):
         draw = Draw(rng)
-        make, given = refused or MIXES[name]
+        make, given = mix or MIXES[name]
         self.name, self.groups = name, make(draw)
         self.caching = given.get("caching", rng.random() < 0.93)
         self.eagle = given.get("eagle", rng.random() < (0.8 if "eagle" in name else 0.08))
@@ -396,6 +405,10 @@ class Model:
             if not given.get("pcp", True):
                 self.dcp, self.pcp = max(self.dcp, self.pcp), 1
         self.set_hash_block_size(rng)
+        self.has_parts = "unit" in given
+        if self.has_parts:
+            self.hash_block_size = given["unit"](rng, math.gcd(*map(self.size_of, self.groups)))
+            self.says_hash_block_size = True
         if "hash" in given:
             self.hash_block_size, self.says_hash_block_size = given["hash"], True
         self.set_limits(rng, draw.size, given)
@@ -498,4 +511,5 @@ class Model:
         return KVCacheManager(config, self.max_model_len, self.scheduler_block_size,
                               self.hash_block_size, self.told_batched, self.caching, self.eagle,
                               self.modules, self.log_stats, True, self.dcp, self.pcp,
-                              watermark=self.watermark / 100)
+                              watermark=self.watermark / 100,
+                              enable_mamba_shared_prefix_checkpoint=has_junctions(self.groups))

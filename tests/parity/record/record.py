@@ -24,9 +24,10 @@ def parse():
     parser.add_argument("--seed", type=int, required=True, help="of the first run")
     parser.add_argument("--count", type=int, required=True, help="checks in each run, at least")
     parser.add_argument("--out", required=True, help="file to write")
-    parser.add_argument("--mixes", default="", metavar="NAME,NAME",
-                        help="cache, sched: only mixes whose names begin so")
     parser.add_argument("--runs", type=int, default=1, help="how many seeds to record")
+    parser.add_argument("--mixes", default="", metavar="NAME,NAME",
+                        help="cache, sched: only mixes whose names begin so; parts: those of "
+                             "part_mixes.py, which are not among the others")
     parser.add_argument("--edges", action="store_true", help="hash: the large and odd cases too")
     parser.add_argument("--explain", action="store_true", help="write each answer in full")
     return parser.parse_args()
@@ -42,10 +43,10 @@ def main():
     from release import order_sets
     load_platform()
     order_sets()
-    writer = Writer(args.kind, args.seed, args.runs, args.explain)
+    writer = Writer(args.kind, args.seed, args.runs, args.explain, args.mixes)
     module = importlib.import_module(MODULES[args.kind])
     record = getattr(module, f"record_{args.kind}")
-    if args.mixes:
+    if args.mixes and args.mixes != "parts":
         first_words = tuple(args.mixes.split(","))
         module.MIXES = {name: mix for name, mix in module.MIXES.items()
                         if name.startswith(first_words)}

@@ -11,6 +11,7 @@ os.environ["PYTHONHASHSEED"] = "0"  # the seed of the first block's parent
 
 import torch
 from cache_case import Ended
+from part_mixes import SCHED as PARTS
 from release import IS_0_20
 from sched_case import SchedCase, skipped_of
 from sched_mixes import ALGORITHMS, MIXES, Setup
@@ -402,7 +403,9 @@ class Engine:
 def record_sched(writer, rng, count, _edges):
     """One workload; the seed says which mix."""
     seed = int(writer.lines[-1].split()[1])
-    setup = Setup(list(MIXES)[seed % len(MIXES)], seed, rng)
+    mixes = PARTS if writer.mixes == "parts" else MIXES
+    name = list(mixes)[seed % len(mixes)]
+    setup = Setup(name, seed, rng, mixes[name])
     case = SchedCase(writer, setup)
     try:
         Engine(case, rng.randint(count * 3 // 4, count * 5 // 4)).run()

@@ -346,7 +346,14 @@ class SchedCase:
                 f"|preempted={numbers(output.preempted_req_ids)}"
                 f"|freed={' '.join(output.free_encoder_mm_hashes)}"
                 f"|zero={ids(zero or ())}|grammar={int(flags[0])}{int(flags[1])}|"
-                f"{'' if IS_0_20 else f'spec={output.num_spec_tokens_to_schedule}|'}")
+                f"{'' if IS_0_20 else f'spec={output.num_spec_tokens_to_schedule}|'}"
+                + self.copies_text(output))
+
+    def copies_text(self, output):
+        if not self.setup.has_parts:
+            return ""
+        copies = output.kv_cache_block_copies or ()
+        return f"copies={' '.join(f'{c.src_block_id}>{c.dst_block_id}' for c in copies)}|"
 
     def update(self, output, sampled, pooled, invalid, transfers):
         """What the engine computed; all lists are in the order of the step."""

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from types import SimpleNamespace
 
-from cache_mixes import Draw, Group
+from cache_mixes import Draw, Group, has_junctions
 from release import IS_0_20
 from sched_world import OrderedSet
 
@@ -200,8 +200,9 @@ if not IS_0_20:
 class Setup:
     """One configuration of a mix, drawn."""
 
-    def __init__(self, name, seed, rng):
-        self.name, self.seed, self.rng, self.given = name, seed, rng, MIXES[name]
+    def __init__(self, name, seed, rng, given=None):
+        self.name, self.seed, self.rng, self.given = name, seed, rng, given or MIXES[name]
+        self.has_parts = "unit" in self.given
         self.draw = Draw(rng)
         self.draw_drafts()
         self.draw_groups()
@@ -281,6 +282,10 @@ class Setup:
         hashed = [g.block_size for g in self.hashed_groups()]
         self.hash_block_size = math.gcd(*hashed) * self.dcp * self.pcp
         self.block_size = math.lcm(*parts) * self.dcp * self.pcp
+        if self.has_parts:  # ranks share the tokens of attention groups alone
+            parts = [g.block_size * (1 if g.kind == "S" else self.dcp) for g in self.groups]
+            self.block_size = math.lcm(*parts)
+            self.hash_block_size = self.given["unit"](rng, math.gcd(*parts))
         unit = self.block_size
         self.max_model_len = max(12, unit * rng.randint(4, max(5, 160 // unit)))
         self.max_model_len += rng.randrange(unit)
@@ -298,8 +303,8 @@ class Setup:
         self.pooling = self.rate("pooling", 0.08, 0.2)
         self.loras = rng.randint(1, 3) if self.choose("loras", 0.1) else 0
         self.salts = rng.random() < 0.2
-        self.connector = not self.encoder_decoder and not self.mamba and self.choose(
-            "connector", 0.12)
+        self.connector = (not self.encoder_decoder and (self.has_parts or not self.mamba)
+                          and self.choose("connector", 0.12))
         self.loads = self.given.get("loads", 0.4)
         self.loads_later = self.given.get("loads_later", rng.choice([0.0, 0.5, 1.0]))
         self.asks_again = self.given.get("asks_again", rng.choice([0.0, 0.2]))
@@ -333,14 +338,17 @@ class Setup:
         self.batched = rng.choice([unit, 2 * unit + 1, 4 * unit, self.max_model_len,
                                    2 * self.max_model_len])
         self.batched = max(self.batched, 2 * unit if self.mamba else 2)
+        if self.has_parts and rng.random() < 0.2:  # no chunk reaches the end of a block
+            self.batched = rng.randint(2, unit + 1)
         self.scheduled = 0
         if rng.random() < 0.2:
-            self.scheduled = max(self.batched // 2, 1 if not self.mamba else unit)
+            is_whole = self.mamba and not self.has_parts
+            self.scheduled = max(self.batched // 2, unit if is_whole else 1)
         self.chunked = self.choose("chunked", 0.9)
         if not self.chunked:
             self.batched, self.scheduled = max(self.batched, self.max_model_len), 0
         self.threshold = rng.randint(1, 3 * unit) if self.choose("threshold", 0.12) else 0
-        if self.mamba and self.threshold:
+        if self.mamba and self.threshold and not self.has_parts:
             self.threshold = max(self.threshold, unit)
         self.reserve = self.choose("reserve", 0.6)
         if self.given.get("crowd"):  # many prompts at once, in small parts
@@ -428,7 +436,7 @@ class Setup:
         scheduler.max_num_active_seqs = self.max_active or None
         scheduler.long_prefill_token_threshold_adaptive = self.adaptive
         scheduler.watermark = self.watermark / 100
-        config.cache_config.enable_mamba_shared_prefix_checkpoint = False
+        config.cache_config.enable_mamba_shared_prefix_checkpoint = has_junctions(self.groups)
         config.cache_config.block_size = min(g.block_size for g in self.hashed_groups())
         config.observability_config.per_request_spec_decode_metrics = "none"
         config.observability_config.enable_logging_iteration_details = False
