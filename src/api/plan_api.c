@@ -70,7 +70,7 @@ int quire_plan_get_group(const quire_plan *plan, uint32_t group, quire_plan_grou
     if (group >= plan->num_groups)
         return QUIRE_E_RANGE;
     const qr_plan_group *g = &plan->groups[group];
-    bool differ = qr_plan_pages_differ(plan);
+    bool differ = qr_plan_pages_differ(plan, group);
     uint64_t page_bytes = differ ? 0 : qr_plan_spec_page_bytes(plan, &g->spec);
     for (uint32_t i = 0; differ && i < g->layers.count; i++)
         page_bytes += qr_plan_page_bytes(plan, g->layers.ids[i]);

@@ -42,7 +42,8 @@ static const qr_rules RULES[] = {
                                  .counts_no_common = true,
                                  .resets_groups_only = true,
                                  .plans_by_layout = true,
-                                 .has_no_old_kinds = true},
+                                 .has_no_old_kinds = true,
+                                 .has_new_kinds = true},
 };
 
 const qr_rules *qr_rules_of(quire_profile profile)

@@ -119,6 +119,8 @@ typedef struct qr_rules {
     bool plans_by_layout;
     /* Layers of kinds TQ_FULL and SINK_FULL, Mamba mode ALL: gone, or not able to start (0.26 on). */
     bool has_no_old_kinds;
+    /* Layers of kinds RSWA, CIRCULAR_BUFFER and HIDDEN_STATE. */
+    bool has_new_kinds;
 } qr_rules;
 
 const qr_rules *qr_rules_of(quire_profile profile);

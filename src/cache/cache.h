@@ -214,7 +214,9 @@ uint32_t qr_cache_count_remaining(const quire_cache *cache, const quire_cache_re
                                   uint32_t num_more);
 int qr_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request, uint32_t row,
                           uint32_t num_tokens);
-void qr_cache_remove_skipped(quire_cache *cache, uint32_t row, uint32_t computed);
+/* num_prompt: tokens of the prompt; 0: not known, then RSWA groups give nothing back. */
+void qr_cache_remove_skipped(quire_cache *cache, uint32_t row, uint32_t computed,
+                             uint32_t num_prompt);
 void qr_cache_free(quire_cache *cache, uint32_t row);
 
 /* ---- rows.c ---------------------------------------------------------------- */

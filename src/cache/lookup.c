@@ -120,7 +120,7 @@ int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *
         blocks[g] = (quire_block_span){cache->hits[g], 0};
     *num_tokens = 0;
     cache->shared_prefix = 0;
-    if (!cache->enable_caching || request->skip_reading_prefix != 0)
+    if (!cache->enable_caching || request->skip_reading_prefix != 0 || cache->num_sets == 0)
         return QUIRE_OK;
     qr_candidate c = {.cache = cache,
                       .lookup = {.hashes = request->hashes,

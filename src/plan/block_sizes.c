@@ -112,12 +112,15 @@ static int resolve_one_group(quire_plan *plan, const quire_plan_params *p)
 static int resolve_by_groups(quire_plan *plan, const quire_plan_params *p)
 {
     uint64_t block_size = 1;
-    uint64_t common = 0;
+    uint64_t common = 0; /* of groups whose blocks get keys; else of all */
+    uint64_t all = 0;
     if (plan->num_groups <= 1)
         return resolve_one_group(plan, p);
     for (uint32_t g = 0; g < plan->num_groups; g++) {
         uint64_t of_group = tokens_of_block(plan, g);
-        common = qr_gcd(common, of_group);
+        all = qr_gcd(all, of_group);
+        if (qr_spec_is_cacheable(&plan->groups[g].spec))
+            common = qr_gcd(common, of_group);
         block_size = qr_mul_u64(block_size / qr_gcd(block_size, of_group), of_group);
         if (block_size > UINT32_MAX)
             return QUIRE_E_RANGE;
@@ -125,6 +128,7 @@ static int resolve_by_groups(quire_plan *plan, const quire_plan_params *p)
     plan->block_size = plan->hash_block_size = (uint32_t)block_size;
     if (!plan->hashing || has_mamba_outside_align(plan))
         return QUIRE_OK;
+    common = common == 0 ? all : common;
     plan->hash_block_size = p->hash_block_size > 0 ? p->hash_block_size : (uint32_t)common;
     if (common % plan->hash_block_size != 0)
         return qr_refuse("invalid hash_block_size %u (expected a divisor of %llu, which divides "

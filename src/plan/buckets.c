@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "plan/groups.h"
+#include "plan/hidden.h"
 #include "plan/packed.h"
 
 static quire_layer_spec *spec_at_place(const quire_plan *plan, uint32_t place)
@@ -77,7 +78,9 @@ static int check_one_type(quire_plan *plan)
  * that full latent layers lack: vLLM fails there. */
 static int promote_layers(quire_plan *plan)
 {
-    bool has_full = has_layer_kind(plan, QUIRE_LAYER_FULL) || has_layer_kind(plan, QUIRE_LAYER_MLA);
+    bool has_full = false;
+    for (uint32_t i = 0; i < plan->order.count; i++)
+        has_full = has_full || qr_spec_is_full(spec_at_place(plan, i));
     if (!has_full || has_layer_kind(plan, QUIRE_LAYER_SLIDING_WINDOW_MLA))
         return QUIRE_E_MIXED;
     uint32_t block_size = full_block_size(plan);
@@ -237,29 +240,27 @@ static int group_by_buckets(quire_plan *plan)
         qr_layers layers = list_bucket(plan, i);
         err = split_bucket(plan, layers, (uint32_t)qr_cdiv_u64(layers.count, group_size));
     }
-    if (err == QUIRE_OK)
-        qr_plan_mark_drafts(plan);
     return err;
 }
 
 /* ---- all -------------------------------------------------------------------- */
 
-static bool groups_have_all(const quire_plan *plan)
+static bool groups_have_all(const quire_plan *plan, uint32_t num_layers)
 {
     uint32_t count = 0;
     for (uint32_t g = 0; g < plan->num_groups; g++)
         count += plan->groups[g].layers.count;
-    return count == plan->order.count;
+    return count == num_layers;
 }
 
-void qr_plan_mark_drafts(quire_plan *plan)
+/* With MTP or DeepSeek V4 the last layer is a draft layer: marks its group. */
+static void mark_draft_layer(quire_plan *plan, uint32_t last, uint32_t num_layers)
 {
     bool is_v4 = false;
     for (uint32_t i = 0; i < plan->order.count; i++)
         is_v4 = is_v4 || spec_at_place(plan, i)->mla_version == QUIRE_MLA_VERSION_DEEPSEEK_V4;
-    if (!plan->use_eagle || (!plan->use_mtp && !is_v4) || !groups_have_all(plan))
+    if (!plan->use_eagle || (!plan->use_mtp && !is_v4) || !groups_have_all(plan, num_layers))
         return;
-    uint32_t last = plan->order.ids[plan->order.count - 1];
     for (uint32_t g = 0; g < plan->num_groups; g++)
         for (uint32_t i = 0; i < plan->groups[g].layers.count; i++)
             if (plan->groups[g].layers.ids[i] == last)
@@ -288,6 +289,32 @@ static int group_promoted(quire_plan *plan)
     return group_all(plan, QR_PLAN_ONE_TYPE, spec_at_place(plan, 0));
 }
 
+/* Layers of hidden states do not count when the draft layer of packed groups is looked for. */
+static int group_packed(quire_plan *plan, qr_layers hidden)
+{
+    int err = qr_plan_group_packed(plan);
+    if (err != QUIRE_OK)
+        return err;
+    mark_draft_layer(plan, plan->order.ids[plan->order.count - 1], plan->order.count);
+    qr_plan_add_hidden_packed(plan, hidden);
+    return QUIRE_OK;
+}
+
+static int group_pages(quire_plan *plan, qr_layers hidden, uint32_t last)
+{
+    fit outcome = fit_pages(plan);
+    if (outcome == FITS_BY_PROMOTION && hidden.count == 0)
+        return group_promoted(plan);
+    if (outcome != FITS)
+        return QUIRE_E_MIXED;
+    int err = group_by_buckets(plan);
+    if (err == QUIRE_OK && hidden.count > 0)
+        err = qr_plan_add_hidden_pages(plan, hidden);
+    if (err == QUIRE_OK)
+        mark_draft_layer(plan, last, plan->order.count + hidden.count);
+    return err;
+}
+
 int qr_plan_make_buckets(quire_plan *plan, bool hybrid)
 {
     quire_layer_spec merged;
@@ -305,15 +332,9 @@ int qr_plan_make_buckets(quire_plan *plan, bool hybrid)
         return QUIRE_E_MIXED;
     if (is_one_type(plan))
         return group_all(plan, QR_PLAN_ONE_TYPE, spec_at_place(plan, 0));
-    if (qr_plan_packs(plan))
-        return qr_plan_group_packed(plan);
-    switch (fit_pages(plan)) {
-    case FITS:
-        return group_by_buckets(plan);
-    case FITS_BY_PROMOTION:
-        return group_promoted(plan);
-    case FITS_NOT:
-        break;
-    }
-    return QUIRE_E_MIXED;
+    uint32_t last = plan->order.ids[plan->order.count - 1];
+    qr_layers hidden = qr_plan_set_hidden_aside(plan);
+    if (plan->order.count == 0)
+        return QUIRE_E_MIXED;
+    return qr_plan_packs(plan) ? group_packed(plan, hidden) : group_pages(plan, hidden, last);
 }

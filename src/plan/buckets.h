@@ -7,6 +7,8 @@
  *                                           groups of equal length
  *      latent layers beside windows?        windows keep all tokens: one group       ONE_TYPE
  *
+ * Layers of hidden states are then groups of their own (plan/hidden.h).
+ *
  * Pages become one size by more tokens in a block where the size divides the largest; Mamba pages,
  * and attention pages that do not divide it, are padded. Latent pages are not.
  */
@@ -17,8 +19,5 @@
 
 /* As qr_plan_make_groups (plan/groups.h), for plans by_layout. */
 int qr_plan_make_buckets(quire_plan *plan, bool hybrid);
-
-/* With MTP or DeepSeek V4 the last layer is a draft layer: marks its group. */
-void qr_plan_mark_drafts(quire_plan *plan);
 
 #endif

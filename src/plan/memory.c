@@ -14,7 +14,7 @@ static uint64_t sum_of_pages(const quire_plan *plan, qr_layers layers)
 
 uint64_t qr_plan_part_page_bytes(const quire_plan *plan, const qr_plan_share *share, uint32_t group)
 {
-    if (qr_plan_pages_differ(plan))
+    if (qr_plan_pages_differ(plan, group))
         return sum_of_pages(plan, share->parts[group].counted);
     return qr_plan_spec_page_bytes(plan, &plan->groups[group].spec);
 }
@@ -32,7 +32,7 @@ static uint32_t largest_part(const quire_plan *plan, const qr_plan_share *share)
 static uint64_t most_pages(const quire_plan *plan, const qr_plan_share *share, uint32_t group,
                            const qr_limits *limits)
 {
-    if (!qr_plan_pages_differ(plan))
+    if (!qr_plan_pages_differ(plan, group))
         return qr_spec_max_pages(&plan->groups[group].spec, limits);
     uint64_t most = 0;
     qr_layers layers = share->parts[group].counted;

@@ -1,7 +1,6 @@
 #include "plan/packed.h"
 
 #include "base/assert.h"
-#include "plan/buckets.h"
 #include "plan/groups.h"
 #include "plan/placement.h"
 
@@ -125,7 +124,8 @@ static uint32_t choose_repeats(quire_plan *plan)
 static bool is_state(const quire_plan *plan, const type_bucket *b, uint32_t repeats)
 {
     const quire_layer_spec *first = &plan->specs[b->layers.ids[0]];
-    return first->kind == QUIRE_LAYER_MAMBA || (repeats == 0 && qr_spec_is_window(first));
+    return first->kind == QUIRE_LAYER_MAMBA || first->kind == QUIRE_LAYER_CIRCULAR_BUFFER ||
+           (repeats == 0 && qr_spec_is_window(first));
 }
 
 static uint32_t groups_of(const type_bucket *b, uint32_t repeats)
@@ -232,6 +232,5 @@ int qr_plan_group_packed(quire_plan *plan)
         else if (cut_bucket(plan, &b, (uint32_t)num_groups) != QUIRE_OK)
             return QUIRE_E_MIXED;
     }
-    qr_plan_mark_drafts(plan);
     return QUIRE_OK;
 }

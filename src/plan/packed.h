@@ -6,8 +6,8 @@
  *                    c c c c         5 of one size is 5 repeats
  *                    d d e           not balanced: one group, whole
  *      groups    balanced buckets are cut into groups of about as many repeats
- *                buckets of states (Mamba; windows, where nothing is cut) are cut until a group fits
- *                into the block that the other groups need
+ *                buckets of states (Mamba, circular buffers; windows, where nothing is cut) are cut
+ *                until a group fits into the block that the other groups need
  */
 #ifndef QR_PLAN_PACKED_H
 #define QR_PLAN_PACKED_H

@@ -158,6 +158,15 @@ static bool page_fields_equal(const quire_layer_spec *a, const quire_layer_spec 
            a->page_size_padded == b->page_size_padded;
 }
 
+/* A full layer takes R-SWA layers of its shape into its group, which then keeps all tokens; an R-SWA
+ * layer takes its like alone. */
+static bool merges_with_full(const quire_layer_spec *first, const quire_layer_spec *spec)
+{
+    if (first->kind == QUIRE_LAYER_RSWA)
+        return spec->kind == first->kind && spec->rswa_window == first->rswa_window;
+    return spec->kind == QUIRE_LAYER_FULL || spec->kind == QUIRE_LAYER_RSWA;
+}
+
 /* Adds a window or chunk to the one that the group has; false when it has another. */
 static bool join_page_size(uint32_t *joined, uint32_t size)
 {
@@ -173,7 +182,7 @@ static qr_merge merge_full_pages(const quire_layer_spec *const *specs, uint32_t 
     bool one_size = true;
     bool one_shape = true;
     for (uint32_t i = 0; i < num_specs; i++)
-        if (specs[i]->kind != QUIRE_LAYER_FULL)
+        if (!merges_with_full(specs[0], specs[i]))
             return QR_MERGE_DIFFER;
     for (uint32_t i = 1; i < num_specs; i++) {
         one_size = join_page_size(&out.sliding_window, specs[i]->sliding_window) && one_size;
@@ -198,8 +207,10 @@ static qr_merge merge_latent_pages(const quire_layer_spec *const *specs, uint32_
     bool window = first->kind == QUIRE_LAYER_SLIDING_WINDOW_MLA;
     for (uint32_t i = 1; i < num_specs; i++) {
         const quire_layer_spec *s = specs[i];
-        if (s->kind != first->kind || s->mla_cache != first->mla_cache ||
-            s->mla_version != first->mla_version || s->compress_ratio != first->compress_ratio)
+        bool is_like = window ? s->kind == first->kind
+                              : s->kind == QUIRE_LAYER_MLA || s->kind == QUIRE_LAYER_HIDDEN_STATE;
+        if (!is_like || s->mla_cache != first->mla_cache || s->mla_version != first->mla_version ||
+            s->compress_ratio != first->compress_ratio)
             return QR_MERGE_DIFFER;
         if (window ? s->sliding_window != first->sliding_window : !page_fields_equal(first, s))
             return QR_MERGE_DIFFER;
@@ -266,6 +277,8 @@ uint64_t qr_page_most(const quire_layer_spec *spec, const qr_page_limits *limits
     switch (spec->kind) {
     case QUIRE_LAYER_FULL:
     case QUIRE_LAYER_MLA:
+    case QUIRE_LAYER_RSWA:
+    case QUIRE_LAYER_HIDDEN_STATE:
         return qr_cdiv_u64(qr_cdiv_u64(all_tokens, limits->dcp_world_size), spec->block_size);
     case QUIRE_LAYER_CHUNKED_LOCAL:
         return qr_cdiv_u64(least_of(spec->attention_chunk_size + in_flight, all_tokens),
@@ -281,6 +294,8 @@ uint64_t qr_page_most(const quire_layer_spec *spec, const qr_page_limits *limits
                spec->num_speculative_blocks;
     case QUIRE_LAYER_CROSS:
         return qr_cdiv_u64(limits->max_encoder_tokens, spec->block_size);
+    case QUIRE_LAYER_CIRCULAR_BUFFER:
+        return 1;
     case QUIRE_LAYER_TQ_FULL:
     case QUIRE_LAYER_SINK_FULL:
     case QUIRE_LAYER_ENCODER_ONLY:

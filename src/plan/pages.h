@@ -7,7 +7,8 @@
  *      kind        heads        states                        bytes of a state
  *      attention   KV heads     tokens of a block             key and value, and two scales
  *        NVFP4     2 KV heads   tokens of a block             a key or a value with its scales
- *      latent      KV heads     tokens / compress_ratio       one vector, or 656 or 584 bytes
+ *      latent,     KV heads     tokens / compress_ratio       one vector, or 656 or 584 bytes
+ *      hidden
  *      Mamba       1            1                             all states of the layer
  *
  * Specs are resolved (qr_page_resolve): defaults filled in, zeros where a kind has no such field.

@@ -34,7 +34,7 @@ static bool has_whole_pages(quire_kv_layout layout)
 /* The spec that counts for a layer of a group. */
 static const quire_layer_spec *spec_in(const quire_plan *plan, uint32_t group, uint32_t layer)
 {
-    return qr_plan_pages_differ(plan) ? &plan->specs[layer] : &plan->groups[group].spec;
+    return qr_plan_pages_differ(plan, group) ? &plan->specs[layer] : &plan->groups[group].spec;
 }
 
 uint64_t qr_placement_block_bytes(const quire_plan *plan, const qr_plan_share *share)
@@ -160,7 +160,7 @@ static bool is_first_equal(const quire_plan *plan, qr_layers layers, uint32_t at
  * vLLM places all layers of the group. */
 static bool place_group(const quire_plan *plan, qr_plan_share *share, uint32_t group)
 {
-    bool differ = qr_plan_pages_differ(plan);
+    bool differ = qr_plan_pages_differ(plan, group);
     qr_layers layers = differ ? share->parts[group].counted : share->parts[group].layers;
     uint64_t offset = 0;
     for (uint32_t i = 0; i < layers.count; i++) {

@@ -54,7 +54,11 @@ static int check_plan_params(const quire_plan_params *p)
         const quire_layer_spec *spec = &p->layers[i];
         bool by_layout = qr_rules_of(p->profile)->plans_by_layout;
         err = qr_refuse_in(by_layout ? qr_page_check(spec) : qr_spec_check(spec), "layers[%u]", i);
-        if (err == QUIRE_OK && p->layers[i].kind == QUIRE_LAYER_CROSS && p->max_encoder_tokens == 0)
+        if (err == QUIRE_OK && !by_layout && qr_spec_is_new(spec))
+            err = qr_refuse("layers[%u]: invalid kind %d (plans are those of vLLM 0.20, which has "
+                            "no layers of this kind)",
+                            i, (int)spec->kind);
+        if (err == QUIRE_OK && spec->kind == QUIRE_LAYER_CROSS && p->max_encoder_tokens == 0)
             err = qr_refuse("layers[%u]: cross attention needs max_encoder_tokens", i);
     }
     for (uint32_t w = 0; w < p->num_workers && err == QUIRE_OK; w++)
@@ -142,10 +146,11 @@ uint64_t qr_plan_page_bytes(const quire_plan *plan, uint32_t layer)
     return qr_plan_spec_page_bytes(plan, &plan->specs[layer]);
 }
 
-bool qr_plan_pages_differ(const quire_plan *plan)
+bool qr_plan_pages_differ(const quire_plan *plan, uint32_t group)
 {
-    return plan->shape == QR_PLAN_ONE_TYPE || plan->shape == QR_PLAN_TUPLES ||
-           plan->shape == QR_PLAN_PACKED;
+    bool differ = plan->shape == QR_PLAN_ONE_TYPE || plan->shape == QR_PLAN_TUPLES ||
+                  plan->shape == QR_PLAN_PACKED;
+    return differ && !plan->groups[group].is_alone;
 }
 
 /* The layers of one worker, without those that keep nothing. marks: 0 for a layer that no worker
@@ -328,7 +333,7 @@ static void describe_groups(quire_plan *plan)
     for (uint32_t g = 0; g < plan->num_groups; g++) {
         qr_plan_group *group = &plan->groups[g];
         const qr_plan_part *part = &plan->shares[0].parts[g];
-        if (qr_plan_pages_differ(plan))
+        if (qr_plan_pages_differ(plan, g))
             group->spec = plan->specs[part->counted.ids[0]];
         plan->group_configs[g] = (quire_group_config){
             .spec = group->spec, .is_eagle = group->is_eagle && part->layers.count > 0};
@@ -354,6 +359,15 @@ static uint64_t count_tokens(const quire_plan *plan, uint32_t least_block_size)
     return tokens < 0x1p64 ? (uint64_t)tokens : UINT64_MAX;
 }
 
+/* Groups without keys count where no group has any. */
+static bool counts_for_hits(const quire_plan *plan, uint32_t group)
+{
+    for (uint32_t g = 0; g < plan->num_groups; g++)
+        if (qr_spec_is_cacheable(&plan->groups[g].spec))
+            return qr_spec_is_cacheable(&plan->groups[group].spec);
+    return true;
+}
+
 static int describe_for_scheduler(quire_plan *plan, const quire_plan_params *params)
 {
     quire_plan_params p = *params;
@@ -363,7 +377,7 @@ static int describe_for_scheduler(quire_plan *plan, const quire_plan_params *par
     plan->hashing = plan->caching || p.use_connector == QUIRE_ON;
     describe_groups(plan);
     for (uint32_t g = 0; g < plan->num_groups; g++)
-        if (plan->groups[g].spec.block_size < least)
+        if (plan->groups[g].spec.block_size < least && counts_for_hits(plan, g))
             least = plan->groups[g].spec.block_size;
     if (plan->num_groups > 0)
         plan->num_tokens = count_tokens(plan, least);

@@ -51,6 +51,7 @@ typedef struct qr_plan_group {
     quire_layer_spec spec; /* merged; with pages of their own, the first layer's */
     qr_layers layers;
     bool is_eagle;
+    bool is_alone; /* a layer of hidden states beside packed groups */
 } qr_plan_group;
 
 typedef struct qr_plan_part {
@@ -124,7 +125,7 @@ int qr_plan_build(quire_plan *plan, const quire_plan_params *params);
 uint64_t qr_plan_page_bytes(const quire_plan *plan, uint32_t layer);
 /* Of a group whose layers have one spec. */
 uint64_t qr_plan_spec_page_bytes(const quire_plan *plan, const quire_layer_spec *spec);
-/* Whether each layer of a group has a page of its own size. */
-bool qr_plan_pages_differ(const quire_plan *plan);
+/* Whether each layer of the group may have a page of its own size. */
+bool qr_plan_pages_differ(const quire_plan *plan, uint32_t group);
 
 #endif

@@ -30,6 +30,7 @@ static const struct {
     {'y', offsetof(quire_layer_spec, mamba_type)},
     {'o', offsetof(quire_layer_spec, mamba_mode)},
     {'x', offsetof(quire_layer_spec, num_speculative_blocks)},
+    {'f', offsetof(quire_layer_spec, rswa_window)},
     {'k', offsetof(quire_layer_spec, kind)}, /* written first */
 };
 enum { NUM_FIELDS = sizeof FIELDS / sizeof FIELDS[0] };

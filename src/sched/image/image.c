@@ -50,7 +50,10 @@ static void mix_group(unsigned char *fingerprint, const qr_group *g)
                           g->is_eagle,
                           g->tracks_new};
     uint64_t of_keys[] = {g->retention, g->extra_tokens};
+    uint64_t gap = spec->rswa_window;
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
+    if (spec->kind == QUIRE_LAYER_RSWA)
+        mix_numbers(fingerprint, &gap, 1);
     if (g->rules.retains_boundaries)
         mix_numbers(fingerprint, of_keys, sizeof of_keys / sizeof *of_keys);
 }

@@ -438,7 +438,8 @@ static bool connector_keeps(quire_sched *s, uint32_t index, bool is_loading)
         return false;
     uint32_t row = qr_cache_row_of(s->cache, r->kv.seq);
     if (row != QR_NIL && !is_loading) /* blocks that a load still writes to stay */
-        qr_cache_remove_skipped(s->cache, row, qr_request_processed_tokens(r));
+        qr_cache_remove_skipped(s->cache, row, qr_request_processed_tokens(r),
+                                r->num_prompt_tokens);
     if (c->request_finished == NULL)
         return false;
     qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);

@@ -27,11 +27,14 @@ from vllm.v1.core import kv_cache_utils as kvu
 
 # letter: (attribute of vLLM's spec, kinds that have it)
 FULL, TQ, MLA, SINK, SWA, SWMLA, LOCAL, MAMBA, CROSS = range(1, 10)
+RSWA, RING, HIDDEN = range(11, 14)
 CLASSES = {FULL: kvi.FullAttentionSpec, MLA: kvi.MLAAttentionSpec, SWA: kvi.SlidingWindowSpec,
            SWMLA: kvi.SlidingWindowMLASpec, LOCAL: kvi.ChunkedLocalAttentionSpec,
            MAMBA: kvi.MambaSpec, CROSS: kvi.CrossAttentionSpec}
 if IS_0_20:
     CLASSES |= {TQ: kvi.TQFullAttentionSpec, SINK: kvi.SinkFullAttentionSpec}
+else:
+    CLASSES |= {RSWA: kvi.RSWASpec, RING: kvi.CircularBufferSpec, HIDDEN: kvi.HiddenStateCacheSpec}
 LATENT = (kvi.MLAAttentionSpec, kvi.SlidingWindowMLASpec)
 KINDS = {cls: kind for kind, cls in CLASSES.items()}
 DTYPES = [None, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn,
@@ -46,7 +49,8 @@ FIELDS = {"b": "block_size", "h": "num_kv_heads", "d": "head_size", "v": "head_s
           "c": "attention_chunk_size", "n": "sink_len", "u": "tq_slot_size",
           "m": "cache_dtype_str", "e": "model_version", "a": "alignment",
           "r": "compress_ratio" if IS_0_20 else "tokens_per_state",
-          "y": "mamba_type", "o": "mamba_cache_mode", "x": "num_speculative_blocks"}
+          "y": "mamba_type", "o": "mamba_cache_mode", "x": "num_speculative_blocks",
+          "f": "rswa_window"}
 TABLES = {"t": DTYPES, "m": CACHES, "e": VERSIONS, "y": MAMBAS, "o": MODES}
 
 
@@ -430,6 +434,27 @@ class Drawer:
                                      self.mla, self.mamba, self.swmla])())
         return texts
 
+    def rswa(self):
+        return f"k{RSWA} {self.heads_text()} f{self.rng.choice([128, 128, 1024])}"
+
+    def ring(self):
+        return f"k{RING} {self.heads_text(self.rng.choice([None, 8]))}"
+
+    def hidden(self):
+        """Hidden states of several layers side by side, as one head each."""
+        rng = self.rng
+        return f"k{HIDDEN} b{self.block} h{rng.choice([1, 3])} d{rng.choice([1024, 4096])} t2"
+
+    def newer(self):
+        """Kinds of layers that vLLM 0.20 does not have, beside others."""
+        rng = self.rng
+        texts = [rng.choice([self.full_plain, self.swa, self.mla])()]
+        for _ in range(rng.randint(1, 3)):
+            texts.append(rng.choice([self.rswa, self.ring, self.hidden, self.full_plain, self.swa,
+                                     self.mamba])())
+        rng.shuffle(texts)
+        return texts
+
     def chaos(self):
         rng = self.rng
         makers = [self.full, self.swa, self.local, self.mla, self.mamba, self.cross]
@@ -444,8 +469,8 @@ class Drawer:
         """A model: specs, and which of them each layer has."""
         rng = self.rng
         shape = rng.random()
-        if not IS_0_20 and rng.random() < 0.25:
-            texts = self.uneven()
+        if not IS_0_20 and rng.random() < 0.4:
+            texts = rng.choice([self.uneven, self.uneven, self.newer])()
             return texts, self.place(len(texts))
         if shape < 0.18:
             return self.v4()
