@@ -216,7 +216,7 @@ class Model:
                 intermediate_size=hf.mamba_num_heads * hf.mamba_head_dim, n_groups=hf.n_groups,
                 num_heads=hf.mamba_num_heads, head_dim=hf.mamba_head_dim,
                 ssm_state_size=hf.ssm_state_size, conv_kernel_size=hf.conv_kernel,
-                num_spec=self.spec)
+                num_spec=self.spec, use_replayssm=False)
         else:
             mixer, kept = GatedDeltaNetAttention, Name(
                 tp_size=tp, num_k_heads=hf.linear_num_key_heads,
@@ -301,6 +301,8 @@ def engines(name):
     yield Model(name)
     yield Model(name, tp=4, block=32)
     if kind in STATE_MODELS:
+        if not IS_0_20 and kind == "nemotron_h":
+            return  # in align mode Mamba2 layers keep checkpoints, which Quire refuses
         modes = MODES[1:] if IS_0_20 else ["align"]
         yield from (Model(name, mode=mode, tp=tp) for mode in modes for tp in (1, 2))
         yield Model(name, mode="align", spec=3)

@@ -12,9 +12,7 @@
 
 Every layer is an object of its own, since vLLM writes into some of them.
 """
-import os
 import struct
-import traceback
 from types import SimpleNamespace
 
 import torch
@@ -199,8 +197,6 @@ def answer(p, layers, workers):
             text = "ok"
         except ERRORS as error:
             text = error_class(error, watch)
-            if os.environ.get("PLAN_ERRORS"):
-                traceback.print_exc()
     if text == "ok" and IS_0_20 and not all_placed(configs, specs):
         text = "mixed"
     if text != "ok":
