@@ -139,7 +139,8 @@ typedef struct quire_plan_params {
  *                             allocates the tensors)
  *      QUIRE_E_MEMORY_LIMIT  the memory of a worker cannot hold one request of max_model_len tokens
  *                             (with auto_fit: of one token), or not one block
- *      QUIRE_E_RANGE         more blocks than a quire_block can number */
+ *      QUIRE_E_RANGE         more blocks than a quire_block can number, or (QUIRE_PROFILE_VLLM_0_32)
+ *                             more bytes than 64 bits can count */
 QUIRE_API int quire_plan_create(const quire_plan_params *params, const quire_allocator *allocator,
                                 quire_plan **plan);
 static inline size_t quire_plan_bytes(const quire_plan_params *params)

@@ -312,6 +312,8 @@ static int count_blocks(quire_plan *plan, const quire_plan_params *p)
         uint64_t blocks = override ? p->num_blocks_override : qr_plan_blocks_in_memory(plan, share);
         if (blocks == 0)
             return report_shortage(plan, p, w);
+        if (plan->by_layout && qr_mul_u64(blocks, share->block_bytes) == UINT64_MAX)
+            return QUIRE_E_RANGE;
         fewest = blocks < fewest ? blocks : fewest;
     }
     if (fewest > UINT32_MAX)
