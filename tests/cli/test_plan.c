@@ -162,8 +162,8 @@ static void command_plans_by_profile(void **state)
 {
     (void)state;
     char *old[] = {"plan", "--model", "gpt-oss-20b", "--block-size", "24", "--json"};
-    char *new[] = {"plan",       "--model", "gpt-oss-20b", "--block-size", "24", "--json",
-                   "--profile",  "vllm-0.32"};
+    char *new[] = {"plan", "--model", "gpt-oss-20b", "--block-size",
+                   "24",   "--json",  "--profile",   "vllm-0.32"};
     json_t *before = plan_json(6, old);
     json_t *after = plan_json(8, new);
     assert_int_equal(number_of(before, "block_size"), 24);

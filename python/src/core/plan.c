@@ -8,23 +8,32 @@ typedef struct plan_object {
     quire_plan *plan;
 } plan_object;
 
-#define U32(name)    PY_FIELD(quire_plan_params, name, PY_FIELD_U32)
-#define SWITCH(name) PY_FIELD(quire_plan_params, name, PY_FIELD_SWITCH)
+#define U32(name)          PY_FIELD(quire_plan_params, name, PY_FIELD_U32)
+#define SWITCH(name)       PY_FIELD(quire_plan_params, name, PY_FIELD_SWITCH)
 #define NAMED(name, names) PY_FIELD_NAMED(quire_plan_params, #name, name, PY_FIELD_NAME, names)
 static const py_name kv_layouts[] = {
     {"default", QUIRE_KV_LAYOUT_DEFAULT}, {"LBNHC", QUIRE_KV_LAYOUT_LBNHC},
     {"LBHNC", QUIRE_KV_LAYOUT_LBHNC},     {"LHBNC", QUIRE_KV_LAYOUT_LHBNC},
     {"BLHNC", QUIRE_KV_LAYOUT_BLHNC},     {"BLNHC", QUIRE_KV_LAYOUT_BLNHC},
     {"BHLNC", QUIRE_KV_LAYOUT_BHLNC},     {NULL, 0}};
-static const py_field plan_fields[] = {U32(max_model_len),      U32(max_num_batched_tokens),
-                                       U32(max_encoder_tokens), SWITCH(auto_fit),
-                                       SWITCH(hybrid),          U32(num_blocks_override),
-                                       U32(dcp_world_size),     U32(pcp_world_size),
-                                       SWITCH(use_eagle),       U32(block_size),
-                                       U32(hash_block_size),    SWITCH(enable_caching),
-                                       SWITCH(use_connector),   NAMED(profile, py_profiles),
-                                       NAMED(kv_layout, kv_layouts), U32(max_in_flight_tokens),
-                                       U32(num_prefill_lookahead), SWITCH(use_mtp),
+static const py_field plan_fields[] = {U32(max_model_len),
+                                       U32(max_num_batched_tokens),
+                                       U32(max_encoder_tokens),
+                                       SWITCH(auto_fit),
+                                       SWITCH(hybrid),
+                                       U32(num_blocks_override),
+                                       U32(dcp_world_size),
+                                       U32(pcp_world_size),
+                                       SWITCH(use_eagle),
+                                       U32(block_size),
+                                       U32(hash_block_size),
+                                       SWITCH(enable_caching),
+                                       SWITCH(use_connector),
+                                       NAMED(profile, py_profiles),
+                                       NAMED(kv_layout, kv_layouts),
+                                       U32(max_in_flight_tokens),
+                                       U32(num_prefill_lookahead),
+                                       SWITCH(use_mtp),
                                        PY_FIELDS_END};
 
 /* One number is one worker with all layers; a list has one for each worker. */
