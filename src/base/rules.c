@@ -45,6 +45,7 @@ static const qr_rules RULES[] = {
                                  .shards_attention_only = true,
                                  .counts_no_common = true,
                                  .resets_groups_only = true,
+                                 .plans_by_layout = true,
                                  .has_no_old_kinds = true,
                                  .has_new_kinds = true},
 };

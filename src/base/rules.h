@@ -124,6 +124,9 @@ typedef struct qr_rules {
     bool counts_no_common;
     /* A cache without groups has nothing to reset. */
     bool resets_groups_only;
+    /* Planning places all layers in one allocation, by a layout; groups, pages and checks of memory
+     * follow from it (#51718, #45207, #48776, #47272, #41069). */
+    bool plans_by_layout;
     /* Layers of kinds TQ_FULL and SINK_FULL, Mamba mode ALL: gone, or unable to start (0.26 on). */
     bool has_no_old_kinds;
     /* Layers of kinds RSWA, CIRCULAR_BUFFER and HIDDEN_STATE. */

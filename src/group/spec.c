@@ -203,7 +203,7 @@ static int check_attention(const quire_layer_spec *spec)
     return qr_refuse_fields(fields, sizeof fields / sizeof *fields);
 }
 
-int qr_spec_check(const quire_layer_spec *spec)
+int qr_spec_check_fields(const quire_layer_spec *spec)
 {
     const qr_field fields[] = {
         QR_FIELD(spec, kind, QUIRE_LAYER_FULL, QUIRE_LAYER_HIDDEN_STATE),
@@ -215,6 +215,12 @@ int qr_spec_check(const quire_layer_spec *spec)
             err = qr_refuse("invalid reserved[%u] %u (expected 0)", i, spec->reserved[i]);
     if (err == QUIRE_OK)
         err = spec->kind == QUIRE_LAYER_MAMBA ? check_states(spec) : check_attention(spec);
+    return err;
+}
+
+int qr_spec_check(const quire_layer_spec *spec)
+{
+    int err = qr_spec_check_fields(spec);
     if (err != QUIRE_OK)
         return err;
     uint64_t filled = filled_page(spec);

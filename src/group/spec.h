@@ -40,6 +40,8 @@ static inline uint64_t qr_cdiv_u64(uint64_t a, uint64_t b)
 /* QUIRE_OK or QUIRE_E_CONFIG. The functions below take specs for which this is QUIRE_OK; the two
  * page sizes take any, and give 0 for one that is not valid. */
 int qr_spec_check(const quire_layer_spec *spec);
+/* The fields one by one, without the page that they make. */
+int qr_spec_check_fields(const quire_layer_spec *spec);
 uint64_t qr_spec_real_page_bytes(const quire_layer_spec *spec);
 uint64_t qr_spec_page_bytes(const quire_layer_spec *spec);
 

@@ -243,6 +243,7 @@ static const py_field model_fields[] = {
     NAMED(mamba_ssm_dtype, dtypes),
     U32(num_speculative_tokens),
     U32(kernel_block_size),
+    NAMED(profile, py_profiles),
     PY_FIELDS_END};
 
 /* What a model's params point into. */

@@ -5,7 +5,7 @@
 
 KIND is hash, queue, map, pool, table, cache, plan, sched, slots or offload. R runs with seeds N, N+1,
 ... are recorded into one file, each until it has M checks (cache: about M; sched and offload: about
-M steps). Needs vLLM 0.20.0 or, for queue, map, pool and cache, 0.32.0 (release.py);
+M steps). Needs vLLM 0.20.0 or, for all kinds but table, slots and offload, 0.32.0 (release.py);
 QUIRE_VLLM_PLATFORM names the file to run first.
 """
 import argparse
