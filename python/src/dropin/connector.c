@@ -121,8 +121,18 @@ static int connector_reset(void *user)
     return failed;
 }
 
+static int connector_pending_frees(void *user)
+{
+    vllm_core *core = user;
+    if (core->error[0] != NULL)
+        return 0;
+    return vllm_truth_or_keep(core, PyObject_CallFunctionObjArgs(core->types.pending_frees, NULL),
+                              0);
+}
+
 quire_connector vllm_connector(vllm_core *core)
 {
+    int is_asked = core->types.pending_frees != NULL;
     return (quire_connector){.size = sizeof(quire_connector),
                              .user = core,
                              .get_num_new_matched_tokens = connector_match,
@@ -131,7 +141,9 @@ quire_connector vllm_connector(vllm_core *core)
                              .request_finished = connector_finished,
                              .reset_cache = connector_reset,
                              .update_output = connector_told,
-                             .requires_kv_delivery = (int)core->requires_kv_delivery};
+                             .requires_kv_delivery = (int)core->requires_kv_delivery,
+                             .is_kv_consumer = (int)core->defers_frees,
+                             .has_pending_block_frees = is_asked ? connector_pending_frees : NULL};
 }
 
 /* ---- encoder connectors -------------------------------------------------- */

@@ -378,11 +378,10 @@ static int make_memory(vllm_core *core)
     return core->finished == NULL || core->preempted == NULL ? -1 : 0;
 }
 
-static const vllm_field core_fields[] = {VLLM_FIELD(vllm_core, tells_tokens),
-                                         VLLM_FIELD(vllm_core, is_v2),
-                                         VLLM_FIELD(vllm_core, profile),
-                                         VLLM_FIELD(vllm_core, requires_kv_delivery),
-                                         {NULL, 0}};
+static const vllm_field core_fields[] = {
+    VLLM_FIELD(vllm_core, tells_tokens), VLLM_FIELD(vllm_core, is_v2),
+    VLLM_FIELD(vllm_core, profile),      VLLM_FIELD(vllm_core, requires_kv_delivery),
+    VLLM_FIELD(vllm_core, defers_frees), {NULL, 0}};
 
 static int make_sched(vllm_core *core, PyObject *given)
 {

@@ -556,32 +556,45 @@ static const quire_outputs *take_output(vllm_core *core, uint64_t step,
 
 /* Numbers of requests, and of blocks; the caller frees them. */
 typedef struct update_transfers {
-    quire_req *reqs; /* sent, then received */
+    quire_req *reqs; /* sent, then received, then failed */
     quire_block *blocks;
     uint32_t num_sent;
     uint32_t num_received;
+    uint32_t num_failed;
     uint32_t num_blocks;
 } update_transfers;
 
-static int transfers_read(PyObject *sent, PyObject *received, PyObject *blocks,
-                          update_transfers *made)
+/* The lists that update is given. */
+typedef struct update_lists {
+    PyObject *sent;
+    PyObject *received;
+    PyObject *blocks;
+    PyObject *failed; /* NULL: none */
+} update_lists;
+
+static void read_numbers(PyObject *list, uint32_t count, quire_req *reqs)
 {
-    made->num_sent = (uint32_t)PyList_Size(sent);
-    made->num_received = (uint32_t)PyList_Size(received);
-    made->num_blocks = (uint32_t)PyList_Size(blocks);
-    uint32_t num_reqs = made->num_sent + made->num_received;
+    for (uint32_t i = 0; i < count; i++)
+        reqs[i] = PyLong_AsUnsignedLongLong(PyList_GetItem(list, (Py_ssize_t)i));
+}
+
+static int transfers_read(const update_lists *lists, update_transfers *made)
+{
+    made->num_sent = (uint32_t)PyList_Size(lists->sent);
+    made->num_received = (uint32_t)PyList_Size(lists->received);
+    made->num_failed = lists->failed == NULL ? 0 : (uint32_t)PyList_Size(lists->failed);
+    made->num_blocks = (uint32_t)PyList_Size(lists->blocks);
+    uint32_t num_reqs = made->num_sent + made->num_received + made->num_failed;
     made->reqs = PyMem_Calloc((size_t)num_reqs + 1, sizeof(*made->reqs));
     made->blocks = PyMem_Calloc((size_t)made->num_blocks + 1, sizeof(*made->blocks));
     if (made->reqs == NULL || made->blocks == NULL)
         return PY_REFUSE_MEMORY();
-    for (uint32_t i = 0; i < num_reqs; i++) {
-        PyObject *number = i < made->num_sent
-                               ? PyList_GetItem(sent, (Py_ssize_t)i)
-                               : PyList_GetItem(received, (Py_ssize_t)(i - made->num_sent));
-        made->reqs[i] = PyLong_AsUnsignedLongLong(number);
-    }
+    read_numbers(lists->sent, made->num_sent, made->reqs);
+    read_numbers(lists->received, made->num_received, made->reqs + made->num_sent);
+    read_numbers(lists->failed, made->num_failed, made->reqs + made->num_sent + made->num_received);
     for (uint32_t i = 0; i < made->num_blocks; i++)
-        made->blocks[i] = (quire_block)PyLong_AsUnsignedLong(PyList_GetItem(blocks, (Py_ssize_t)i));
+        made->blocks[i] =
+            (quire_block)PyLong_AsUnsignedLong(PyList_GetItem(lists->blocks, (Py_ssize_t)i));
     return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -591,6 +604,8 @@ static void transfers_tell(const update_transfers *made, quire_model_output *mod
     model->num_finished_sending = made->num_sent;
     model->finished_recving = made->reqs + made->num_sent;
     model->num_finished_recving = made->num_received;
+    model->failed_recving = made->reqs + made->num_sent + made->num_received;
+    model->num_failed_recving = made->num_failed;
     model->invalid_blocks = made->blocks;
     model->num_invalid_blocks = made->num_blocks;
 }
@@ -604,18 +619,17 @@ static int transfers_end(vllm_core *core, const update_transfers *made)
     return 0;
 }
 
-/* update(scheduler_output, model_runner_output, sent, received, invalid blocks):
- * ({client: [EngineCoreOutput]}, stats or None) */
+/* update(scheduler_output, model_runner_output, sent, received, invalid blocks, failed requests):
+ * ({client: [EngineCoreOutput]}, stats or None). 0.20 has no failed requests. */
 PyObject *vllm_core_update(PyObject *self, PyObject *args)
 {
     vllm_core *core = (vllm_core *)self;
     PyObject *output;
     PyObject *computed;
-    PyObject *sent;
-    PyObject *received;
-    PyObject *blocks;
-    if (!PyArg_ParseTuple(args, "OOO!O!O!", &output, &computed, &PyList_Type, &sent, &PyList_Type,
-                          &received, &PyList_Type, &blocks))
+    update_lists lists = {0};
+    if (!PyArg_ParseTuple(args, "OOO!O!O!|O!", &output, &computed, &PyList_Type, &lists.sent,
+                          &PyList_Type, &lists.received, &PyList_Type, &lists.blocks, &PyList_Type,
+                          &lists.failed))
         return NULL;
     update_transfers transfers = {0};
     uint64_t step;
@@ -624,8 +638,7 @@ PyObject *vllm_core_update(PyObject *self, PyObject *args)
     const quire_outputs *made = NULL;
     PyObject *answer = NULL;
     if (step_number(core, output, &step) == 0 && input_read(core, output, computed, &input) == 0 &&
-        read_rows(core, &input, &model) == 0 &&
-        transfers_read(sent, received, blocks, &transfers) == 0) {
+        read_rows(core, &input, &model) == 0 && transfers_read(&lists, &transfers) == 0) {
         transfers_tell(&transfers, &model);
         made = take_output(core, step, &model);
     }

@@ -54,8 +54,8 @@ typedef struct vllm_slot {
     X(turn, "turn", 0)     /* (session): its next input is used; whether it wants logprobs */      \
     X(record, "record", 0) /* (request, event type, timestamp) */                                  \
     X(should_advance, "should_advance", 1) /* of the StructuredOutputManager, in 0.20 */           \
-    X(is_ready, "is_ready", 1)             /* (request), and both (request, tokens), in 0.32 */    \
-    X(accept_tokens, "accept_tokens", 1)                                                           \
+    X(is_ready, "is_ready", 1) /* (request): 1, 0, or -1: never. In 0.32, as are the next two */   \
+    X(accept_tokens, "accept_tokens", 1) /* (request, tokens) */                                   \
     X(validate_tokens, "validate_tokens", 1)                                                       \
     X(requests, "requests", 0) /* id: Request, shared with the Scheduler */                        \
     X(match, "match", 1)       /* of a connector, from here on; NULL: there is none */             \
@@ -63,7 +63,8 @@ typedef struct vllm_slot {
     X(meta, "meta", 1)                                                                             \
     X(finished, "finished", 1)                                                                     \
     X(reset, "reset", 1)                                                                           \
-    X(told, "told", 1)           /* (): what the workers report */                                 \
+    X(told, "told", 1)                   /* (): what the workers report */                         \
+    X(pending_frees, "pending_frees", 1) /* (): blocks will be free soon, in 0.32; NULL: never */  \
     X(has_image, "has_image", 1) /* of an encoder connector: (request, input); NULL: none */       \
     X(image_alloc, "image_alloc", 1)                                                               \
     X(image_meta, "image_meta", 1)                                                                 \
@@ -122,6 +123,7 @@ typedef struct vllm_core {
     uint32_t digest_bytes;
     quire_profile profile;
     uint32_t requires_kv_delivery; /* of the connector */
+    uint32_t defers_frees;         /* it loads, and steps overlap: blocks are free after them */
     int is_async_load;             /* what the connector answered last */
     int has_sync_loads;            /* in the step that is being made */
     vllm_lives *lives;             /* of sampled blocks; NULL: not followed */

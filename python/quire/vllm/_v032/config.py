@@ -4,7 +4,7 @@ from typing import Any
 from vllm.v1.kv_cache_interface import KVCacheGroupRole
 
 from ..config import ON, add_images, common_numbers, refuse_all, switch
-from ..layers import kind_of
+from ..layers import MAMBA, kind_of
 
 RETAIN_ALL = 0xFFFFFFFF  # quire/cache.h
 
@@ -41,18 +41,26 @@ def refuse(vllm_config) -> None:
             spec is not None and bool(spec.num_speculative_tokens_per_batch_size),
         "prefill_schedule_interval above 1": vllm_config.scheduler_config.prefill_schedule_interval > 1,
         "pipeline parallelism with async scheduling and the V2 model runner":
-            staggers_decodes(vllm_config),
-        "a KV connector that loads (kv_consumer, kv_both) with several steps in flight (async "
-        "scheduling or pipeline parallelism)": defers_frees(vllm_config)})
+            staggers_decodes(vllm_config)})
 
 
-def refuse_groups(kv_cache_config, dcp_world_size: int) -> None:
+def refuse_groups(vllm_config, kv_cache_config, hash_block_size: int) -> None:
     """What is not done of the cache's groups: layers of other kinds first."""
+    dcp_world_size = vllm_config.parallel_config.decode_context_parallel_size
     groups = kv_cache_config.kv_cache_groups
     specs = [group.kv_cache_spec for group in groups]
     for spec in specs:
         kind_of(spec)
+    aligned = [spec for spec in specs if kind_of(spec) == MAMBA and spec.mamba_cache_mode == "align"]
     refuse_all({
+        "Mamba layers that store states inside of a step (prefill checkpoints)":
+            any(spec.num_prefill_checkpoint_blocks > 0 for spec in aligned),
+        "hits inside of a block of Mamba layers (--prefix-match-unit)":
+            any(spec.block_size > hash_block_size for spec in aligned),
+        "decode context parallelism with Mamba layers in align mode":
+            bool(aligned) and dcp_world_size > 1,
+        "KV connectors with Mamba layers in align mode":
+            bool(aligned) and vllm_config.kv_transfer_config is not None,
         "bounded replay (DeepSeek V4.1)": any(spec.prefix_replay_tokens > 0 for spec in specs),
         "layers that cannot be found in the prefix cache":
             any(not spec.prefix_cacheable for spec in specs),
@@ -70,7 +78,10 @@ def numbers_of(vllm_config, kv_cache_config, hash_block_size: int, mm_registry, 
     made = common_numbers(vllm_config, kv_cache_config, hash_block_size, log_stats, is_async)
     retained = kv_cache_config.prefix_cache_retention_interval
     ahead = vllm_config.num_prefill_lookahead_tokens
+    is_aligned = vllm_config.cache_config.mamba_cache_mode == "align"
     made.update(
+        mamba_block_size=vllm_config.cache_config.block_size if is_aligned else 0,
+        defers_frees=int(defers_frees(vllm_config)),
         is_v2=int(vllm_config.use_v2_model_runner), watermark=float(sched.watermark),
         max_num_active_seqs=sched.max_num_active_seqs or 0,
         long_prefill_token_threshold_adaptive=switch(sched.long_prefill_token_threshold_adaptive),

@@ -14,17 +14,21 @@ from .. import connector as common
 from ..config import refuse_all
 
 
+NEVER_PENDING = KVConnectorBase_V1.has_pending_block_frees
+
+
 def overrides(connector, base: type, name: str) -> bool:
     """Whether a connector of this base class has a method of its own."""
     return isinstance(connector, base) and getattr(type(connector), name) is not getattr(base, name)
 
 
-def refuse(connector, ec_connector) -> None:
-    """Connectors whose calls decide what the library does not know."""
+def refuse(connector, ec_connector, has_states: bool) -> None:
+    """Connectors whose calls decide what the library does not know. has_states: the model has Mamba
+    layers."""
     refuse_all({
-        "KV connectors that give blocks back later (has_pending_block_frees)":
-            overrides(connector, KVConnectorBase_V1, "has_pending_block_frees")
-            and connector.has_pending_block_frees(),
+        "KV connectors that load on top of hits of some groups (hybrid models)":
+            has_states and connector is not None
+            and connector.supports_divergent_local_hybrid_hits,
         "encoder connectors that fetch before a request is scheduled (ensure_cache_available)":
             overrides(ec_connector, ECConnectorBase, "ensure_cache_available"),
         "encoder connectors that follow which items are freed (update_state_after_free)":
@@ -110,6 +114,8 @@ def calls_of(scheduler) -> dict:
         return False if scheduler._is_reset_refused() else scheduler.connector.reset_cache()
 
     calls.update(reset=reset, match=match, alloc=alloc, meta=meta, finished=finished)
+    if type(scheduler.connector).has_pending_block_frees is not NEVER_PENDING:
+        calls["pending_frees"] = scheduler.connector.has_pending_block_frees
     return calls
 
 

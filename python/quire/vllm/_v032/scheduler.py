@@ -10,7 +10,6 @@ from vllm.v1.metrics.stats import PrefixCacheStats
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output.utils import strip_speculative_padding
 
-from .. import scheduler as common
 from ..connector import image_calls_of
 from ..scheduler import SKIPPED, BaseScheduler
 from . import config, connector, request
@@ -26,12 +25,12 @@ class Scheduler(BaseScheduler):
 
     def _make_connectors(self) -> None:
         config.refuse(self.vllm_config)
-        config.refuse_groups(self.kv_cache_config,
-                             self.parallel_config.decode_context_parallel_size)
+        config.refuse_groups(self.vllm_config, self.kv_cache_config, self.hash_block_size)
         self._make_kv_connector()
         self._make_ec_connector()
         try:
-            connector.refuse(self.connector, self.ec_connector)
+            connector.refuse(self.connector, self.ec_connector,
+                             self.kv_cache_config.has_mamba_layers)
         except NotImplementedError:  # vLLM's scheduler may make them again
             for each in (self.connector, self.ec_connector):
                 if each is not None:
@@ -39,7 +38,6 @@ class Scheduler(BaseScheduler):
             raise
         self._resets_running = False
         self._fetches, self._hits = connector.Fetches(), PrefixCacheStats()
-        self._failed_grammars: set[str] = common.as_set()
 
     def _make_events(self):
         return super()._make_events(stored=maker_of(self.kv_cache_config))
@@ -70,15 +68,13 @@ class Scheduler(BaseScheduler):
             request.prompt_embeds, request.prompt_is_token_ids,
             request._all_token_ids if self._numbers["is_v2"] else None)
 
-    def _is_ready(self, request: Request) -> bool:
-        """Whether the request's grammar is compiled; a request whose grammar cannot be compiled ends
-        in the next update."""
+    def _is_ready(self, request: Request) -> int:
+        """1: the request's grammar is compiled, 0: not yet, -1: it cannot be compiled."""
         part = request.structured_output_request
         grammar = part.grammar if part else None
         if isinstance(grammar, Exception):
-            self._failed_grammars.add(request.request_id)
-            return False
-        return grammar is not None
+            return -1
+        return int(grammar is not None)
 
     # -- requests
 
@@ -126,7 +122,7 @@ class Scheduler(BaseScheduler):
         images = model_runner_output.ec_connector_output
         perf = self._perf_stats(scheduler_output)
         self._check_report(report)
-        self._end_failed()
+        self._end_unavailable()
         outputs, stats = self._core.update(scheduler_output, model_runner_output,
                                            *self._transfers(report))
         for name in (report.finished_recving or () if report else ()):
@@ -144,24 +140,23 @@ class Scheduler(BaseScheduler):
         return made
 
     def _check_report(self, report) -> None:
-        if report is None:
-            return
-        if report.failed_recving:
-            raise NotImplementedError("quire.vllm does not support loads that fail by request "
-                                      "(KVConnectorOutput.failed_recving)")
-        if report.invalid_block_ids and len(self.kv_cache_config.kv_cache_groups) > 1:
+        if report is not None and report.invalid_block_ids and len(self.kv_cache_config.kv_cache_groups) > 1:
             raise RuntimeError("a KV connector reported blocks whose load failed (invalid_block_ids) "
                                "for a model with several KV cache groups: their ids do not say which "
                                "request has failed")
 
-    def _end_failed(self) -> None:
-        """Requests whose grammar or encoder inputs will never come end in this update."""
-        names, self._failed_grammars = self._failed_grammars, common.as_set()
+    def _transfers(self, report) -> tuple[list[int], ...]:
+        """And requests whose load failed as a whole."""
+        failed = report.failed_recving or () if report is not None else ()
+        return *super()._transfers(report), [self.requests[name]._quire[1] for name in failed
+                                             if name in self.requests]
+
+    def _end_unavailable(self) -> None:
+        """Requests whose encoder inputs will never come end in this update."""
         if self.ec_connector is not None:
-            names.update(self.ec_connector.take_unavailable_requests())
-        for name in names:
-            if name in self.requests:
-                self._core.fail(self.requests[name]._quire[1])
+            for name in self.ec_connector.take_unavailable_requests():
+                if name in self.requests:
+                    self._core.fail(self.requests[name]._quire[1])
 
     def _connector_stats(self, report):
         stats = report.kv_connector_stats if report is not None else None
