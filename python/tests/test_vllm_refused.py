@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 import vllm_kit
-from lockstep_parts import BLOCK_SIZE, add_0_32, drawn_config, is_0_32
+from lockstep_0_32 import add_0_32
+from lockstep_parts import BLOCK_SIZE, drawn_config, is_0_32
 
 
 @pytest.fixture(autouse=True)

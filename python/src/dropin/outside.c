@@ -52,6 +52,12 @@ int vllm_is_stale(const vllm_core *core, quire_req req)
     return index != QR_NIL && core->sched->table.requests[index].num_stale > 0;
 }
 
+int vllm_is_dropped(const vllm_core *core, quire_req req)
+{
+    uint32_t index = qr_sched_index_of(core->sched, req);
+    return vllm_is_stale(core, req) && core->sched->table.requests[index].drops_stale;
+}
+
 /* 0.32 tells with the first output how many tokens of a request the prefix cache has: when the
  * output was taken, and before the blocks of a request that ends go. The row is kept meanwhile:
  *

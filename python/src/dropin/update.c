@@ -101,6 +101,17 @@ static int widen_rows(vllm_core *core, uint32_t num_filled, Py_ssize_t stride)
     return 0;
 }
 
+/* The request keeps what was counted last, and all of its outputs from then on show it. */
+static int read_nans(vllm_core *core, PyObject *nans, vllm_slot *slot)
+{
+    PyObject *count = PyDict_GetItemWithError(nans, slot->id);
+    if (count == NULL || vllm_is_dropped(core, slot->req))
+        return PyErr_Occurred() ? -1 : 0;
+    slot->num_nans = (uint32_t)PyLong_AsUnsignedLong(count);
+    return PyErr_Occurred() ? -1
+                            : PyObject_SetAttrString(slot->request, "num_nans_in_logits", count);
+}
+
 /* The tokens of one request of the step. */
 static int read_row(vllm_core *core, const update_input *input, uint32_t row, vllm_slot *slot)
 {
@@ -114,7 +125,7 @@ static int read_row(vllm_core *core, const update_input *input, uint32_t row, vl
     slot->generated = NULL;
     slot->num_taken = 0;
     slot->num_drafted = 0;
-    if (PyErr_Occurred())
+    if (PyErr_Occurred() || (input->nans != NULL && read_nans(core, input->nans, slot) < 0))
         return -1;
     if (input->pooled != NULL) {
         PyObject *pooled = PyList_GetItem(input->pooled, slot->row);
@@ -349,9 +360,8 @@ static int set_rare(vllm_core *core, const update_input *input, PyObject *output
         PyObject_SetAttrString(output, "pooling_output", PyList_GetItem(input->pooled, slot->row)) <
             0)
         return -1;
-    if (input->nans != NULL &&
-        (set_found(slot->request, "num_nans_in_logits", input->nans, slot) < 0 ||
-         set_found(output, "num_nans_in_logits", input->nans, slot) < 0))
+    if (slot->num_nans > 0 &&
+        set_and_drop(output, "num_nans_in_logits", PyLong_FromUnsignedLong(slot->num_nans)) < 0)
         return -1;
     return set_logprobs(input, output, slot, made, notes.wants_logprobs);
 }

@@ -27,6 +27,7 @@ typedef struct vllm_slot {
     uint32_t num_prompt;
     uint32_t num_computed; /* after the last step that was scheduled, drafts taken as accepted */
     uint32_t num_preemptions;
+    uint32_t num_nans; /* in the logits of the last step that counted them */
     uint8_t is_prefill_chunk;
     uint8_t wants_logprobs;
     uint8_t has_events;
@@ -220,8 +221,10 @@ extern int vllm_note_step(vllm_core *core, PyObject *output, uint64_t *number);
 extern PyObject *vllm_flight_of(const vllm_core *core, quire_req req);
 /* Waiting requests that stats count apart: the skipped ones. */
 extern uint32_t vllm_num_apart(const vllm_core *core);
-/* Whether the next output of a request is of a step before its last preemption (0.32). */
+/* Whether the next output of a request is of a step before its last preemption; whether it does not
+ * count at all (0.32). */
 extern int vllm_is_stale(const vllm_core *core, quire_req req);
+extern int vllm_is_dropped(const vllm_core *core, quire_req req);
 /* Keeps the blocks of a request until its first output was taken; then, in 0.32's estimate, how many
  * of its tokens the prefix cache has. */
 extern int vllm_keep_row(vllm_core *core, vllm_slot *slot);
