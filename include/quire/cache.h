@@ -31,8 +31,8 @@
  *
  * The decisions are the decisions of vLLM 0.20.0's KVCacheManager, block id for block id: with
  * QUIRE_PROFILE_VLLM_0_20 including the bugs that show in decisions (quire/config.h lists them),
- * with QUIRE_PROFILE_DEFAULT without them. With QUIRE_PROFILE_VLLM_0_32 they are those of vLLM
- * 0.32.0; Mamba groups of modes ALL and ALIGN, TQ_FULL and SINK_FULL groups are refused there.
+ * with QUIRE_PROFILE_DEFAULT without them. With QUIRE_PROFILE_VLLM_0_32 they are the decisions of
+ * vLLM 0.32.0; Mamba groups of mode ALL, TQ_FULL and SINK_FULL groups are refused there.
  *
  * Cost: allocate_slots is O(blocks that change), free O(blocks), get_computed_blocks O(blocks up to
  * the first miss). Nothing is allocated after creation.
@@ -103,7 +103,7 @@ typedef struct quire_cache_config {
     quire_switch log_stats; /* default off: no quire_prefix_stats */
     /* For take_new_block_ids. Default on if there is a Mamba group, because its pages must be
      * zeroed before use. Lists the blocks of FULL and TQ_FULL groups, in QUIRE_PROFILE_VLLM_0_32
-     * those of all groups but Mamba groups. */
+     * the blocks of all groups but Mamba groups. */
     quire_switch track_new_blocks;
     /* Decode context parallelism; 0 = 1. Above 1: one group of a full kind. In
      * QUIRE_PROFILE_VLLM_0_32 groups of full kinds and Mamba groups; blocks of the latter do not
@@ -138,14 +138,14 @@ typedef struct quire_cache_config {
     uint32_t num_host_blocks;
 
     /* QUIRE_PROFILE_VLLM_0_32: which blocks of window and Mamba groups get keys, so that a later
-     * request can use them. 0: those at the end of the prompt, and where a prefix is known to be
-     * shared (shared_prefix_boundary). A multiple of all block sizes: besides, those at each
+     * request can use them. 0: the blocks at the end of the prompt, and where a prefix is known to
+     * be shared (shared_prefix_boundary). A multiple of all block sizes: also the blocks at each
      * multiple of it. QUIRE_RETAIN_ALL: all that a hit can use. Other profiles give all blocks
      * their keys: 0. */
     uint32_t prefix_cache_retention_interval;
-    /* QUIRE_PROFILE_VLLM_0_32, multi-module MTP: tokens that the draft modules look ahead while they
-     * compute a prompt, with EAGLE at most the block size. The last of them but one are computed
-     * again, so that their blocks get keys later. 0 in other profiles. */
+    /* QUIRE_PROFILE_VLLM_0_32, multi-module MTP: tokens that the draft modules look ahead while
+     * they compute a prompt, with EAGLE at most the block size. The last of them but one are
+     * computed again, so that their blocks get keys later. 0 in other profiles. */
     uint32_t num_prefill_lookahead;
     /* The most tokens of all steps that are scheduled and not yet updated: what a window's blocks
      * must hold besides the window. 0 = max_num_batched_tokens. */
@@ -208,8 +208,8 @@ QUIRE_API int quire_cache_get_computed_blocks(quire_cache *cache,
                                               const quire_cache_request *request,
                                               quire_block_span *blocks, uint32_t *num_tokens);
 
-/* Tokens of the longest hit that one group had in the last get_computed_blocks, if it is longer than
- * the hit of all groups together; otherwise 0. Blocks there are worth a key: say so in
+/* Tokens of the longest hit that one group had in the last get_computed_blocks, if it is longer
+ * than the hit of all groups together; otherwise 0. Blocks there are worth a key: say so in
  * quire_allocate_params.shared_prefix_boundary. Profiles other than QUIRE_PROFILE_VLLM_0_32: 0. */
 QUIRE_API uint32_t quire_cache_get_shared_prefix_boundary(const quire_cache *cache);
 

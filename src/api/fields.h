@@ -217,7 +217,10 @@ typedef struct qr_field_limits {
     NUMBER(long_prefill_token_threshold_adaptive, QUIRE_DEFAULT, QUIRE_OFF)                        \
     NUMBER(num_draft_slots, 0, 1024)                                                               \
     NUMBER(num_prefill_lookahead_tokens, 0, 1024)                                                  \
-    NUMBER(is_pooling_model, QUIRE_DEFAULT, QUIRE_OFF)
+    NUMBER(is_pooling_model, QUIRE_DEFAULT, QUIRE_OFF)                                             \
+    NUMBER(decode_interval, 0, 1024)                                                               \
+    ANY(num_spec_tokens_by_batch)                                                                  \
+    NUMBER(num_batch_sizes, 0, 1u << 24)
 
 #define QR_FIELDS_quire_mm_input(NUMBER, REAL, FLAG, ANY)                                          \
     ANY(feature)                                                                                   \

@@ -223,6 +223,8 @@ void qr_cache_free(quire_cache *cache, uint32_t row);
 void qr_cache_get_blocks(const quire_cache *cache, quire_seq seq, quire_block_span *blocks);
 /* For each group: how many leading blocks of the row all sequences share. */
 void qr_cache_count_common(const quire_cache *cache, uint32_t row, uint32_t *num_blocks);
+/* Tokens of the sequence up to the end of its last key, in the group that has the fewest. */
+uint32_t qr_cache_count_keyed(const quire_cache *cache, quire_seq seq);
 /* Frees the blocks of a request, in the pool or in host memory. False if its seq is unknown. */
 bool qr_cache_drop(quire_cache *cache, quire_cache_request *request);
 /* Frees the sequence's blocks, those of all groups at once, from the last to the first. */

@@ -241,9 +241,9 @@ uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq)
     return first_hash_behind(cache, first);
 }
 
-/* Of so many certain tokens, those whose blocks get keys in this group: the last ones may be computed
- * again, and with several groups no hit ends between two multiples of the alignment. With EAGLE it
- * needs one block more, which is dropped. */
+/* Of so many certain tokens, those whose blocks get keys in this group: the last ones may be
+ * computed again, and with several groups no hit ends between two multiples of the alignment. With
+ * EAGLE it needs one block more, which is dropped. */
 static uint32_t tokens_for_keys(const quire_cache *cache, const qr_group *group,
                                 uint32_t num_tokens)
 {

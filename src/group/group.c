@@ -383,9 +383,9 @@ void qr_group_cache_tail(qr_group *group, uint32_t row, const quire_cache_reques
  *
  *      window of 2 blocks, block size 4, boundaries at multiples of 16, the prompt ends at token 38
  *
- *      blocks    0   1   2   3 | 4   5   6   7 | 8   9         a later request resumes at a boundary
- *      interval 0                  .   .   x   x               the last one in the prompt alone
- *      interval 16       x   x         .   .   x   x           each multiple of 16 besides
+ *      blocks    0   1   2   3 | 4   5   6   7 | 8   9        a later request resumes at a boundary
+ *      interval 0                  .   .   x   x              the last one in the prompt alone
+ *      interval 16       x   x         .   .   x   x          each multiple of 16 besides
  *
  * With EAGLE the block behind a boundary is looked up and dropped: it is kept too. */
 

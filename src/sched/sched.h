@@ -12,6 +12,7 @@
  *                 running.c  running requests          admit.c      waiting requests
  *                 preempt.*  victims, pressure         admissible.* requests that can never run
  *                 step.*     the step's arrays         flight.*     steps in flight
+ *                 fence.*    blocks that wait for them pace.*       passed over on purpose
  *                 update.c   the model's outputs       stop.c       when a request ends by itself
  *                 loads.c    loads end or fail         reset.c      the prefix cache is emptied
  *      encoder/   encoder.*, encoder_step.*            flags.*      placeholders with an embedding
@@ -41,6 +42,7 @@
 #include "sched/settings.h"
 #include "sched/step/fence.h"
 #include "sched/step/flight.h"
+#include "sched/step/pace.h"
 #include "sched/step/preempt.h"
 #include "sched/step/step.h"
 #include "sched/watch/observer.h"
@@ -77,6 +79,7 @@ struct quire_sched {
     qr_ended ended;
     qr_flight flight;
     qr_fences fences;
+    qr_pace pace;
     qr_step_builder builder;
     qr_results results;
     qr_observer observer;
@@ -339,6 +342,8 @@ static inline qr_batch *qr_flight_batch(const quire_sched *s, uint32_t place)
 
 int qr_sched_update(quire_sched *sched, uint64_t step, const quire_model_output *output,
                     const quire_outputs **outputs);
+/* What update gives beside outputs, since the last update; of no step. */
+const quire_sched_stats *qr_sched_take_stats(quire_sched *sched);
 int qr_sched_update_drafts(quire_sched *sched, const quire_req *reqs, uint32_t n,
                            const quire_token *drafts, uint32_t stride, const uint32_t *num_drafts);
 /* Whether the last token ends the request; sets its status. */

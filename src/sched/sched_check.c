@@ -100,8 +100,8 @@ static bool blocks_are_right(const qr_request *r)
     return !qr_request_is_finished(r) || r->load == QR_LOAD_LEFT || r->awaits_sending;
 }
 
-/* A session may keep computed tokens past the end of its text: in vLLM 0.32 those of drafts that were
- * accepted behind the token that stopped it. */
+/* A session may keep computed tokens past the end of its text: in vLLM 0.32 those of drafts that
+ * were accepted behind the token that stopped it. */
 static bool may_be_ahead(const quire_sched *s)
 {
     return (s->settings.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) != 0 ||

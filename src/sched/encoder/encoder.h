@@ -96,6 +96,9 @@ typedef struct qr_encoder {
     uint32_t *table;    /* its own; it may work with another */
     qr_kept_set *kept;  /* counts_inputs: of each request, the features that hold an item */
     uint32_t *tables;   /* max_slots of each */
+    /* Told of each feature that its request no longer needs; NULL: nobody. */
+    void (*on_free)(void *user, const qr_feature *features, uint32_t i);
+    void *free_user;
 } qr_encoder;
 
 void qr_encoder_carve(qr_encoder *encoder, qr_arena *arena, const qr_encoder_config *config);

@@ -416,7 +416,8 @@ void qr_sched_dequeue(quire_sched *s, uint32_t index)
 
 /* ---- the end --------------------------------------------------------------- */
 
-/* Of the request's blocks in room.spans, those of computed tokens; states have no place in a text. */
+/* Of the request's blocks in room.spans, those of computed tokens; states have no place in a
+ * text. */
 static void cut_to_computed(quire_sched *s, const qr_request *r)
 {
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
@@ -451,6 +452,9 @@ void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)
 {
     qr_request *r = &s->table.requests[index];
     bool keeps = connector_keeps(s, index, keep_blocks);
+    const quire_encoder_connector *e = &s->partners.encoder_connector;
+    if (e->request_finished != NULL)
+        keeps |= e->request_finished(e->user, qr_sched_req_of(s, index)) != 0;
     qr_swap_drop(s, index);
     if (s->ahead.num > 0)
         qr_lookahead_drop(s, index);

@@ -119,13 +119,22 @@ static bool goes_on(const quire_sched *s, const qr_request *r)
     return r->kv.num_computed_tokens > 0 || keeps_blocks;
 }
 
+/* Held up while the encoder's connector still brings what the request needs next. */
+static qr_verdict wait_for_inputs(const quire_sched *s, qr_admission *a)
+{
+    if (a->r->num_features == 0 || qr_sched_has_encoder_inputs(s, a->r, a->num_computed))
+        return QR_ADMITTED;
+    a->reason = QUIRE_REASON_ENCODER;
+    return QR_HELD_UP;
+}
+
 /* Tokens whose keys and values need not be computed. */
 static qr_verdict find_computed(quire_sched *s, qr_admission *a)
 {
     qr_request *r = a->r;
     if (goes_on(s, r)) {
         a->num_computed = r->kv.num_computed_tokens;
-        return QR_ADMITTED;
+        return wait_for_inputs(s, a);
     }
     a->hits = s->room.spans;
     qr_sched_show_all_hashes(s, a->index);
@@ -137,6 +146,8 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
     if (verdict != QR_ADMITTED)
         return verdict;
     a->num_computed = a->num_local + a->num_external + a->num_swapped;
+    if (wait_for_inputs(s, a) != QR_ADMITTED)
+        return QR_HELD_UP;
     if (s->observer.on_decision != NULL)
         a->num_dropped = count_dropped(s, a);
     bool is_first = !s->settings.rules.delivers_stale || r->num_preemptions == 0;
@@ -155,8 +166,8 @@ static bool pad_drafts(quire_sched *s, qr_admission *a, uint32_t budget)
 {
     uint32_t num_drafts = s->settings.num_spec_tokens;
     bool decodes = s->builder.num_ran > 0 || a->num_computed > 0;
-    if (!s->settings.rules.pads_drafts || num_drafts == 0 || s->settings.num_sampled == 0 ||
-        a->num_new != 1 || s->builder.has_prefill || !decodes)
+    if (!s->settings.rules.pads_drafts || num_drafts == 0 || s->pace.num_sizes > 0 ||
+        s->settings.num_sampled == 0 || a->num_new != 1 || s->builder.has_prefill || !decodes)
         return true;
     if ((uint64_t)a->num_computed + 1 + num_drafts + 1 > s->settings.max_model_len)
         return true;
@@ -173,6 +184,9 @@ static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
     uint32_t budget = qr_step_budget(s);
     if (a->is_async)
         return QR_ADMITTED; /* the load first */
+    a->reason = QUIRE_REASON_THROTTLED;
+    if (s->pace.defers_prefills && a->num_computed + 1 < r->kv.num_tokens)
+        return QR_NO_ROOM;
     a->reason = QUIRE_REASON_STREAMING;
     if (a->num_computed > r->kv.num_tokens) /* SESSION_KEEPS_AHEAD: vLLM fails with an assertion */
         return QR_HELD_UP;

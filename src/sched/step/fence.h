@@ -1,8 +1,8 @@
 /* sched/step/fence.h - blocks that go back to the pool when the steps in flight have ended.
  *
- * A connector that loads writes to blocks at any time. A step in flight may still write to the blocks
- * of a request that has ended or was preempted. So those blocks wait behind a fence: the last step
- * that was scheduled then.
+ * A connector that loads writes to blocks at any time. A step in flight may still write to the
+ * blocks of a request that has ended or was preempted. So those blocks wait behind a fence: the
+ * last step that was scheduled then.
  *
  *      rows      [ a | 7 ][ b | 7 ][ c | 8 ]        processed 7: a and b go back, c waits
  *

@@ -31,8 +31,8 @@ static uint32_t wanted_tokens(const quire_sched *s, const qr_request *r)
     return smaller(n, last > r->kv.num_computed_tokens ? last - r->kv.num_computed_tokens : 0);
 }
 
-/* The last state of num_tokens tokens that a later request can resume at: EAGLE drops the last block
- * of a hit; without it one token must be left to compute. */
+/* The last state of num_tokens tokens that a later request can resume at: EAGLE drops the last
+ * block of a hit; without it one token must be left to compute. */
 static uint32_t last_kept_state(const quire_sched *s, uint32_t num_tokens)
 {
     uint32_t size = s->settings.mamba_block_size;
@@ -51,8 +51,8 @@ static bool fits_block(const quire_sched *s, uint32_t size)
 }
 
 /* The end of a chunk: at a block's end, if it is not the prompt's last, and at the first place
- * before it where a state must be kept: the end of a block that the chunk begins inside of, the last
- * state of the request, the end of what other requests have in common with it. */
+ * before it where a state must be kept: the end of a block that the chunk begins inside of, the
+ * last state of the request, the end of what other requests have in common with it. */
 static uint32_t align_to_stops(const quire_sched *s, const qr_request *r, uint32_t start,
                                uint32_t num_new, uint32_t prefill_end)
 {
@@ -215,12 +215,21 @@ static void take_drafts(quire_sched *s, qr_request *r, uint32_t num_tokens)
     r->num_drafts = 0; /* new ones come before the next step */
 }
 
+/* A request that is not to compute anything in this step, whatever it has left to do. */
+static inline bool is_passed_over(const quire_sched *s, const qr_request *r)
+{
+    if (is_done_ahead(r) || (QR_UNLIKELY(s->pace.is_on) && qr_pace_passes_over(s, r)))
+        return true;
+    return QR_UNLIKELY(r->num_features > 0) &&
+           !qr_sched_has_encoder_inputs(s, r, qr_request_certain_tokens(r));
+}
+
 /* Schedules running[*cursor], or passes over it; false ends the running ones of this step. */
 static bool run_one(quire_sched *s, uint32_t *cursor)
 {
     uint32_t index = s->queues.running[*cursor];
     qr_request *r = &s->table.requests[index];
-    uint32_t n = is_done_ahead(r) ? 0 : wanted_tokens(s, r);
+    uint32_t n = is_passed_over(s, r) ? 0 : wanted_tokens(s, r);
     bool aligns = s->settings.mamba_block_size > 0;
     bool aligns_first = s->settings.rules.aligns_to_stops;
     if (aligns && aligns_first && n > 0)

@@ -33,10 +33,10 @@ static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32
         return;
     b->out.has_pending_grammar_tokens |= r->use_grammar && r->num_placeholders > 0;
     r->num_placeholders += s->settings.num_sampled + b->num_drafts[place];
-    r->num_drafts =
-        s->settings.num_spec_tokens; /* the workers' own: their values are never looked at */
-    for (uint32_t i = 0; i < s->settings.num_spec_tokens; i++)
+    r->num_drafts = b->out.num_spec_tokens; /* the workers' own: nobody looks at their values */
+    for (uint32_t i = 0; i < r->num_drafts; i++)
         qr_sched_drafts_of(s, quire_req_index(b->reqs[place]))[i] = -1;
+    qr_pace_note_decode(s, r);
 }
 
 /* For the snapshot, while the request is at hand. */
@@ -67,12 +67,15 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     if (s->ahead.max > 0)
         qr_lookahead_turn(s);
     qr_step_begin(s);
+    qr_pace_begin(s);
     if (s->settings.uses_pressure)
         qr_sched_relieve(s);
     qr_sched_run_running(s);
     bool admits_holders = s->settings.rules.holders_first && s->pause == QUIRE_PAUSED_NEW;
-    if (s->builder.num_preempted == 0 && (s->pause == QUIRE_UNPAUSED || admits_holders))
+    if (s->builder.num_preempted == 0 && (s->pause == QUIRE_UNPAUSED || admits_holders)) {
         qr_sched_admit_waiting(s);
+        qr_pace_end_admission(s);
+    }
     const quire_step *out = qr_step_end(s);
     if (s->partners.has_connector && s->partners.connector.build_meta != NULL)
         s->builder.out.connector_meta =
