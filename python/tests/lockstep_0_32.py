@@ -38,8 +38,7 @@ def add_0_32(config, rng: random.Random, depth: int, takes_images: bool):
     config.num_prefill_lookahead_tokens = prefill_ahead
     config.max_concurrent_batches = depth
     config.max_in_flight_tokens = depth * sched.max_num_batched_tokens
-    is_staggered = config.parallel_config.pipeline_parallel_size > 1 and sched.async_scheduling
-    config.use_v2_model_runner = not is_staggered and rng.random() < 0.4
+    config.use_v2_model_runner = rng.random() < 0.4
 
 
 def settle(pair, groups: list) -> list:
@@ -47,9 +46,16 @@ def settle(pair, groups: list) -> list:
     rng, config = pair.rng, pair.config
     depth = 2 if pair.is_async or config.parallel_config.pipeline_parallel_size > 1 else 1
     add_0_32(config, rng, depth, pair.has_images)
+    pair.throttles = rng.random() < 0.1
+    config.model_config.return_sampling_mask = rng.random() < 0.1
+    config.observability_config.per_request_spec_decode_metrics = rng.choice(
+        ["none"] * 8 + ["summary", "detailed"])
+    if pair.num_spec and rng.random() < 0.2:  # fewer drafts in large steps
+        config.speculative_config.num_speculative_tokens_per_batch_size = [
+            (1, 2, pair.num_spec), (3, 64, rng.randint(0, pair.num_spec))]
     config.scheduler_config.disable_chunked_mm_input = rng.random() < 0.15
     if not pair.is_encoder_decoder:
-        groups = drawn_groups(rng, config)
+        groups = drawn_groups(rng, config, not pair.has_sessions)
         set_pooling(pair)
     has_window = any("Window" in type(group.kv_cache_spec).__name__ for group in groups)
     has_states = has_kind(groups, "MambaSpec")
@@ -99,7 +105,7 @@ def set_unlike(rng: random.Random, groups: list) -> None:
         change(rng.choice(layers), dtype=torch.float32)
 
 
-def drawn_groups(rng: random.Random, config) -> list:
+def drawn_groups(rng: random.Random, config, may_have_states: bool) -> list:
     """Full layers, windows, chunks and states, and all kinds of hybrids."""
     import torch
     from vllm.v1 import kv_cache_interface as specs
@@ -126,9 +132,9 @@ def drawn_groups(rng: random.Random, config) -> list:
     kinds = [[full]] * 4 + [[window]] * 2 + [[full, window]] * 3 + [[full, window, window], [full, full]]
     if config.num_prefill_lookahead_tokens == 0:  # else vLLM does not start
         kinds += [[chunks], [full, chunks]]
-    if config.kv_transfer_config is None:
+    if config.kv_transfer_config is None and may_have_states:
         kinds += [[states]] + [[full, states]] * 3 + [[full, states, states], [full, window, states]]
-    else:  # several groups are rare there
+    elif config.kv_transfer_config is not None:  # several groups are rare there
         kinds += [[full]] * 6
     made = [kind() for kind in rng.choice(kinds)]
     return [specs.KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(made)]

@@ -236,12 +236,12 @@ def make_connector(seed: int):
     return Connector()
 
 
-def make_encoder_connector(seed: int, sees_ends: bool):
-    """An encoder connector that has every third image or so. sees_ends: notes requests that end."""
+def make_encoder_connector(seed: int):
+    """An encoder connector that has every third image or so, and others later."""
 
     class Connector:
         def __init__(self):
-            self.notes = []
+            self.notes, self.asked = [], {}
 
         def has_cache_item(self, identifier):
             self.notes.append(("has", identifier))
@@ -251,16 +251,18 @@ def make_encoder_connector(seed: int, sees_ends: bool):
             self.notes.append(("alloc", request.request_id, index, request.num_computed_tokens))
 
         def request_finished(self, request):
-            if not sees_ends:
-                return False, None
             self.notes.append(("finished", request.request_id, int(request.status)))
             return False, {"images": request.request_id} if seed % 2 else None
 
-        def ensure_cache_available(self, _request, _num_computed):
-            return True
+        def ensure_cache_available(self, request, num_computed):
+            """Images are on their way for a few questions."""
+            name = request.request_id
+            self.asked[name] = self.asked.get(name, 0) + 1
+            self.notes.append(("ensure", name, num_computed, request.num_output_placeholders))
+            return random.Random(f"{seed} {name} {self.asked[name] // 3}").random() < 0.8
 
-        def update_state_after_free(self, _request, _index):
-            pass
+        def update_state_after_free(self, request, index):
+            self.notes.append(("free", request.request_id, index))
 
         def take_unavailable_requests(self):
             return set()

@@ -77,10 +77,11 @@ class Pair:
             self.num_spec = self.config.speculative_config.num_speculative_tokens
         self.has_images, self.has_grammars = rng.random() < 0.3, rng.random() < 0.3
         self.has_images |= self.is_encoder_decoder
-        if self.has_images and rng.random() < 0.4 and not (is_0_32() and self.is_encoder_decoder):
+        if self.has_images and rng.random() < 0.4:
             self.set_encoder_connector(seed)
         self.set_budget()
-        self.retained, self.pools, self.block_size = None, False, BLOCK_SIZE
+        self.retained, self.block_size = None, BLOCK_SIZE
+        self.pools = self.throttles = False
         self.hash_block_size = BLOCK_SIZE
         if is_0_32():
             groups = self.set_0_32(groups)
@@ -103,8 +104,7 @@ class Pair:
         from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
 
         self.config.ec_transfer_config = SimpleNamespace()
-        ECConnectorFactory.create_connector = lambda **_given: make_encoder_connector(
-            seed, sees_ends=self.config.kv_transfer_config is not None)
+        ECConnectorFactory.create_connector = lambda **_given: make_encoder_connector(seed)
 
     def set_encoder_decoder(self) -> list:
         """As vLLM sets such models up: whole prompts, no prefix caching, no embeddings."""
@@ -363,11 +363,12 @@ class Pair:
     def schedule(self):
         for scheduler in self.both:
             scheduler.structured_output_manager.num_steps += 1
+        throttle = [self.rng.random() < 0.5] if self.throttles else []
         try:
-            made = [self.both[0].schedule()]
+            made = [self.both[0].schedule(*throttle)]
         except (ValueError, AssertionError) as error:  # bugs of vLLM's: it predicted too few blocks,
             raise Ended from error                     # or a session has nothing to compute
-        made.append(self.both[1].schedule())
+        made.append(self.both[1].schedule(*throttle))
         compare_steps(*made)
         samples = {}
         if self.is_async and self.num_spec and self.rng.random() < 0.5:
@@ -396,6 +397,8 @@ class Pair:
         if is_0_32():  # where loads may end requests
             self.tell_loading()
         nans = {name: self.rng.randrange(3) for name in names if self.rng.random() < 0.05} or None
+        if report is not None and report.invalid_block_ids:  # whose requests take nothing
+            nans = None
         prompts = {name: f"prompt {name}" for name, tokens in zip(names, sampled)
                    if tokens and self.rng.random() < 0.05}
         outputs = []
@@ -403,7 +406,8 @@ class Pair:
             given = ModelRunnerOutput(
                 list(names), dict(index), [list(tokens) for tokens in sampled], Logprobs(),
                 dict(prompts), pooler_output=pooled if any(is_pooling) else None,
-                kv_connector_output=copy.copy(report), num_nans_in_logits=nans)
+                kv_connector_output=copy.copy(report), num_nans_in_logits=nans,
+                **({"sampling_masks": Logprobs()} if is_0_32() else {}))
             try:
                 outputs.append(scheduler.update_from_output(step, given))
             except AssertionError as error:  # 0.32 counts on the order of the steps
@@ -505,6 +509,8 @@ class Pair:
             if self.rng.random() < 0.02:
                 for scheduler in self.both:
                     scheduler.reset_encoder_cache()
+            if self.rng.random() < 0.03:
+                lockstep_compare.compare_stats(*(s.make_stats() for s in self.both))
             if self.rng.random() < 0.05:
                 pause = self.rng.choice([PauseState.UNPAUSED] * 2 + list(PauseState))
                 for scheduler in self.both:

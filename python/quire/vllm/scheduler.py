@@ -328,7 +328,7 @@ class BaseScheduler(SchedulerInterface):
     def make_stats(self) -> SchedulerStats | None:
         if not self.log_stats:
             return None
-        return self._stats((*self._core.stats(), None, (0,) * 7))
+        return self._stats(self._core.stats())
 
     # -- the rest
 

@@ -14,28 +14,18 @@ from .. import connector as common
 from ..config import refuse_all
 
 
-NEVER_PENDING = KVConnectorBase_V1.has_pending_block_frees
-
-
 def overrides(connector, base: type, name: str) -> bool:
-    """Whether a connector of this base class has a method of its own."""
-    return isinstance(connector, base) and getattr(type(connector), name) is not getattr(base, name)
+    """Whether a connector's method is not the one of the base class, which does nothing."""
+    return getattr(type(connector), name, None) is not getattr(base, name)
 
 
-def refuse(connector, ec_connector, has_states: bool) -> None:
+def refuse(connector, has_states: bool) -> None:
     """Connectors whose calls decide what the library does not know. has_states: the model has Mamba
     layers."""
     refuse_all({
         "KV connectors that load on top of hits of some groups (hybrid models)":
             has_states and connector is not None
-            and connector.supports_divergent_local_hybrid_hits,
-        "encoder connectors that fetch before a request is scheduled (ensure_cache_available)":
-            overrides(ec_connector, ECConnectorBase, "ensure_cache_available"),
-        "encoder connectors that follow which items are freed (update_state_after_free)":
-            overrides(ec_connector, ECConnectorBase, "update_state_after_free"),
-        "encoder connectors that follow the end of requests (request_finished), without a KV "
-        "connector": connector is None
-                     and overrides(ec_connector, ECConnectorBase, "request_finished")})
+            and connector.supports_divergent_local_hybrid_hits})
 
 
 class Fetches:
@@ -72,7 +62,7 @@ class Fetches:
 
 
 def calls_of(scheduler) -> dict:
-    """What the core calls of the KV connector, and when requests end of both connectors."""
+    """What the core calls of the KV connector."""
     calls = common.calls_of(scheduler)
     if scheduler.connector is None:
         return {}
@@ -80,12 +70,7 @@ def calls_of(scheduler) -> dict:
 
     def finished(request, block_ids):
         scheduler._fetches.set(request, None)
-        delays, params = finished_blocks(request, block_ids)
-        image_params = None
-        if scheduler.ec_connector is not None:
-            ec_delays, image_params = scheduler.ec_connector.request_finished(request)
-            delays |= ec_delays
-        return delays, params, image_params
+        return finished_blocks(request, block_ids)
 
     def match(request, num_local):
         count, is_later = scheduler.connector.get_num_new_matched_tokens(request, num_local)
@@ -114,9 +99,24 @@ def calls_of(scheduler) -> dict:
         return False if scheduler._is_reset_refused() else scheduler.connector.reset_cache()
 
     calls.update(reset=reset, match=match, alloc=alloc, meta=meta, finished=finished)
-    if type(scheduler.connector).has_pending_block_frees is not NEVER_PENDING:
-        calls["pending_frees"] = scheduler.connector.has_pending_block_frees
+    if overrides(scheduler.connector, KVConnectorBase_V1, "has_pending_block_frees"):
+        calls["pending_frees"] = lambda: scheduler.connector.has_pending_block_frees()
     return calls
+
+
+def image_calls_of(scheduler) -> dict:
+    """What the core calls of the encoder connector; what the base class has need not be called."""
+    if scheduler.ec_connector is None:
+        return {}
+    more = {"image_finished": ("request_finished",
+                               lambda request: scheduler.ec_connector.request_finished(request)),
+            "image_ready": ("ensure_cache_available",
+                            lambda *given: scheduler.ec_connector.ensure_cache_available(*given)),
+            "image_freed": ("update_state_after_free",
+                            lambda *given: scheduler.ec_connector.update_state_after_free(*given))}
+    return common.image_calls_of(scheduler) | {
+        place: call for place, (name, call) in more.items()
+        if overrides(scheduler.ec_connector, ECConnectorBase, name)}
 
 
 def take_hits(scheduler) -> dict:

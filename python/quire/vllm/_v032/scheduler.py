@@ -6,11 +6,10 @@ from vllm.multimodal.utils import strip_covered_mm_data
 from vllm.v1.core.sched.output import (GrammarOutput, NewRequestData, ScheduledEncoderInputStats,
                                        SchedulerOutput)
 from vllm.v1.engine import EngineCoreOutputs
-from vllm.v1.metrics.stats import PrefixCacheStats
+from vllm.v1.metrics.stats import PrefixCacheStats, RequestSpecDecodeMetrics
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output.utils import strip_speculative_padding
 
-from ..connector import image_calls_of
 from ..scheduler import SKIPPED, BaseScheduler
 from . import config, connector, request
 from .events import maker_of
@@ -29,14 +28,14 @@ class Scheduler(BaseScheduler):
         self._make_kv_connector()
         self._make_ec_connector()
         try:
-            connector.refuse(self.connector, self.ec_connector,
-                             self.kv_cache_config.has_mamba_layers)
+            connector.refuse(self.connector, self.kv_cache_config.has_mamba_layers)
         except NotImplementedError:  # vLLM's scheduler may make them again
             for each in (self.connector, self.ec_connector):
                 if each is not None:
                     each.shutdown()
             raise
         self._resets_running = False
+        self._spec_metrics = self.vllm_config.observability_config.per_request_spec_decode_metrics
         self._fetches, self._hits = connector.Fetches(), PrefixCacheStats()
 
     def _make_events(self):
@@ -53,10 +52,11 @@ class Scheduler(BaseScheduler):
 
     def _calls(self) -> dict[str, Any]:
         manager = self.structured_output_manager
+        more = {} if self._spec_metrics == "none" else {"observed": self._observe}
         return {"NewRequestData": self._new_request_data, "is_ready": self._is_ready,
                 "accept_tokens": lambda *given: manager.accept_tokens(*given),
                 "validate_tokens": lambda *given: manager.validate_tokens(*given),
-                **connector.calls_of(self), **image_calls_of(self)}
+                **more, **connector.calls_of(self), **connector.image_calls_of(self)}
 
     def _new_request_data(self, request: Request, block_ids, num_computed: int) -> NewRequestData:
         """The V2 model runner gets all tokens of resumed requests in this way too."""
@@ -67,6 +67,11 @@ class Scheduler(BaseScheduler):
             request.pooling_params, block_ids, num_computed, request.lora_request,
             request.prompt_embeds, request.prompt_is_token_ids,
             request._all_token_ids if self._numbers["is_v2"] else None)
+
+    def _observe(self, request: Request, num_drafts: int, num_accepted: int) -> None:
+        """Drafts of a request were verified."""
+        request.spec_decode_metrics.observe(num_drafts, num_accepted,
+                                            self._spec_metrics == "detailed")
 
     def _is_ready(self, request: Request) -> int:
         """1: the request's grammar is compiled, 0: not yet, -1: it cannot be compiled."""
@@ -83,6 +88,8 @@ class Scheduler(BaseScheduler):
         if is_new and getattr(request, "kv_cache_report_mode", "") == "full" and self._events.is_on:
             raise NotImplementedError("quire.vllm does not support kv_cache_report_mode \"full\"; use "
                                       "\"incremental\"")
+        if is_new and self._spec_metrics != "none":
+            request.spec_decode_metrics = RequestSpecDecodeMetrics.new(self.num_spec_tokens)
         super().add_request(request)
         if is_new and self.connector is not None:
             self.connector.on_new_request(request)
@@ -95,9 +102,7 @@ class Scheduler(BaseScheduler):
     # -- steps
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
-        if throttle_prefills:
-            raise NotImplementedError("quire.vllm does not support prefill_schedule_interval above 1")
-        output = self._core.schedule()
+        output = self._core.schedule(throttle_prefills)
         output.kv_connector_block_state = None  # for connectors alone
         if self.log_stats and self.vllm_config.observability_config.enable_logging_iteration_details:
             output.scheduled_encoder_input_stats = self._encoder_stats(output)
