@@ -96,7 +96,8 @@ typedef enum quire_preempt_mode {
     QUIRE_PREEMPT_CHEAPER = 0,
     QUIRE_PREEMPT_SWAP = 1,      /* keep its KV in host slots */
     QUIRE_PREEMPT_RECOMPUTE = 2, /* compute its KV again */
-    QUIRE_PREEMPT_OFFLOAD = 3    /* SWAP, and no admission before quire_sched_resume */
+    QUIRE_PREEMPT_OFFLOAD = 3,   /* SWAP, and no admission before quire_sched_resume */
+    QUIRE_PREEMPT_RESUME = 4     /* no preemption: ends OFFLOAD, as quire_sched_resume does */
 } quire_preempt_mode;
 
 typedef enum quire_pause {
@@ -460,10 +461,6 @@ QUIRE_API int quire_sched_update_drafts(quire_sched *sched, const quire_req *req
  *      QUIRE_E_DISABLED  mode SWAP: num_swap_blocks is 0, and no connector saves */
 QUIRE_API int quire_sched_preempt(quire_sched *sched, quire_req req, quire_preempt_mode mode);
 
-/* Allows the admission of an offloaded request: its KV is then loaded from host memory. QUIRE_MISS
- * if the request is not offloaded. */
-QUIRE_API int quire_sched_resume(quire_sched *sched, quire_req req);
-
 /* ---- the rest ----------------------------------------------------------- */
 
 /* Sets swap_block_ns and recompute_token_ns of the config to new measurements (0 = 1 for the
@@ -481,32 +478,38 @@ typedef enum quire_cost_kind { QUIRE_COST_SWAP = 1, QUIRE_COST_COMPUTE = 2 } qui
 QUIRE_API int quire_sched_learn(quire_sched *sched, quire_cost_kind kind, uint32_t amount,
                                 uint64_t ns);
 
-/* Pauses the scheduler from the next schedule on. QUIRE_E_ARGUMENT if pause is invalid. */
-QUIRE_API int quire_sched_set_pause(quire_sched *sched, quire_pause pause);
+/* What counts from the next schedule on: see quire_sched_set_pause and quire_sched_set_throttle.
+ * QUIRE_E_ARGUMENT if `what` or value is invalid. */
+typedef enum quire_sched_setting {
+    QUIRE_SET_PAUSE = 1,   /* a quire_pause */
+    QUIRE_SET_THROTTLE = 2 /* 0 or 1 */
+} quire_sched_setting;
 
-/* From the next schedule on: if throttle_prefills is not 0 and a request decodes, steps compute no
- * prompts, unless the last step that did left requests waiting. For engines that compute prompts in
- * the same steps. QUIRE_E_DISABLED except in QUIRE_PROFILE_VLLM_0_32. */
-QUIRE_API int quire_sched_set_throttle(quire_sched *sched, uint32_t throttle_prefills);
+QUIRE_API int quire_sched_set(quire_sched *sched, quire_sched_setting what, uint32_t value);
 
 /* The stats since the last update or the last call of this function, without drafts; as
  * quire_outputs.stats, which they replace. QUIRE_E_DISABLED without log_stats. */
 QUIRE_API int quire_sched_take_stats(quire_sched *sched, const quire_sched_stats **stats);
 
-/* Like quire_cache_reset_prefix_cache. Ends pins, lookahead and state in host slots. With
- * reset_running, preempts all running requests; with reset_connector, resets the connector's cache
- * too.
+/* Empties a cache: what is a sum of flags. Without QUIRE_RESET_ENCODER the prefix cache, like
+ * quire_cache_reset_prefix_cache: ends pins, lookahead and state in host slots. With
+ * QUIRE_RESET_RUNNING, preempts all running requests; with QUIRE_RESET_CONNECTOR, resets the
+ * connector's cache too.
  *
  *      QUIRE_BUSY        a block would still be in use: by a request that runs (unless
- *                        reset_running), loads, is being sent or is a session that waits for input,
+ *                        QUIRE_RESET_RUNNING), loads, is being sent or is a session that waits for input,
  *                        or by a hold that is not a pin; or the connector's reset_cache failed
- *      QUIRE_E_ARGUMENT  reset_connector without a connector
+ *      QUIRE_E_ARGUMENT  QUIRE_RESET_CONNECTOR without a connector, or other flags
  *
  * Both change nothing, except in the vLLM profile: each part that
  * can be reset is reset, and the call returns QUIRE_BUSY if one part could not. */
-QUIRE_API int quire_sched_reset_prefix_cache(quire_sched *sched, uint32_t reset_running,
-                                             uint32_t reset_connector);
-QUIRE_API int quire_sched_reset_encoder_cache(quire_sched *sched);
+enum {
+    QUIRE_RESET_RUNNING = 1,
+    QUIRE_RESET_CONNECTOR = 2,
+    QUIRE_RESET_ENCODER = 4 /* alone: the encoder cache, and not the prefix cache */
+};
+
+QUIRE_API int quire_sched_reset(quire_sched *sched, uint32_t what);
 
 typedef struct quire_sched_counts { /* final */
     uint32_t num_running;

@@ -400,21 +400,16 @@ static uint32_t enter_with(quire_sched *sched, quire_req req, int *err)
 int quire_sched_preempt(quire_sched *sched, quire_req req, quire_preempt_mode mode)
 {
     int err = QUIRE_E_ARGUMENT;
-    if ((unsigned)mode > QUIRE_PREEMPT_OFFLOAD)
+    if ((unsigned)mode > QUIRE_PREEMPT_RESUME)
         return err;
     uint32_t index = enter_with(sched, req, &err);
     if (index == QR_NIL)
         return err;
+    if (mode == QUIRE_PREEMPT_RESUME)
+        return leave_call(sched, qr_sched_resume(sched, index));
     return leave_call(sched, mode == QUIRE_PREEMPT_OFFLOAD
                                  ? qr_sched_offload(sched, index)
                                  : qr_sched_preempt_asked(sched, index, mode));
-}
-
-int quire_sched_resume(quire_sched *sched, quire_req req)
-{
-    int err;
-    uint32_t index = enter_with(sched, req, &err);
-    return index == QR_NIL ? err : leave_call(sched, qr_sched_resume(sched, index));
 }
 
 /* ---- the rest -------------------------------------------------------------- */
@@ -444,22 +439,18 @@ int quire_sched_learn(quire_sched *sched, quire_cost_kind kind, uint32_t amount,
     return QUIRE_OK;
 }
 
-int quire_sched_set_pause(quire_sched *sched, quire_pause pause)
+int quire_sched_set(quire_sched *sched, quire_sched_setting what, uint32_t value)
 {
-    if (!sched_ok(sched) || sched->partners.is_inside || pause < QUIRE_UNPAUSED ||
-        pause > QUIRE_PAUSED_ALL)
+    uint32_t most = what == QUIRE_SET_PAUSE ? QUIRE_PAUSED_ALL : 1;
+    bool is_known = what == QUIRE_SET_PAUSE || what == QUIRE_SET_THROTTLE;
+    if (!sched_ok(sched) || sched->partners.is_inside || !is_known || value > most)
         return QUIRE_E_ARGUMENT;
-    sched->pause = pause;
-    return QUIRE_OK;
-}
-
-int quire_sched_set_throttle(quire_sched *sched, uint32_t throttle_prefills)
-{
-    if (!sched_ok(sched) || sched->partners.is_inside)
-        return QUIRE_E_ARGUMENT;
-    if (!sched->settings.rules.throttles_prefills)
+    if (what == QUIRE_SET_THROTTLE && !sched->settings.rules.throttles_prefills)
         return QUIRE_E_DISABLED;
-    sched->pace.is_throttled = throttle_prefills != 0;
+    if (what == QUIRE_SET_PAUSE)
+        sched->pause = (quire_pause)value;
+    else
+        sched->pace.is_throttled = value != 0;
     return QUIRE_OK;
 }
 
@@ -473,21 +464,17 @@ int quire_sched_take_stats(quire_sched *sched, const quire_sched_stats **stats)
     return QUIRE_OK;
 }
 
-int quire_sched_reset_prefix_cache(quire_sched *sched, uint32_t reset_running,
-                                   uint32_t reset_connector)
+int quire_sched_reset(quire_sched *sched, uint32_t what)
 {
-    if (!enter_call(sched))
+    if (what > QUIRE_RESET_ENCODER || !enter_call(sched))
         return QUIRE_E_ARGUMENT;
-    return leave_call(sched,
-                      qr_sched_reset_prefix_cache(sched, reset_running != 0, reset_connector != 0));
-}
-
-int quire_sched_reset_encoder_cache(quire_sched *sched)
-{
-    if (!sched_ok(sched) || sched->partners.is_inside)
-        return QUIRE_E_ARGUMENT;
-    qr_encoder_reset(&sched->encoder);
-    return QUIRE_OK;
+    if (what == QUIRE_RESET_ENCODER) {
+        qr_encoder_reset(&sched->encoder);
+        return leave_call(sched, QUIRE_OK);
+    }
+    int err = qr_sched_reset_prefix_cache(sched, (what & QUIRE_RESET_RUNNING) != 0,
+                                          (what & QUIRE_RESET_CONNECTOR) != 0);
+    return leave_call(sched, err);
 }
 
 /* Requests that steps will go on with. */

@@ -299,6 +299,9 @@ static void prompts_are_throttled(void **state)
     config.max_num_seqs = 2;
     kit_open(&kit, &config);
     assert_int_equal(quire_sched_set_throttle(NULL, 1), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_set(kit.sched, QUIRE_SET_THROTTLE, 2), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_set(kit.sched, (quire_sched_setting)3, 0), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_reset(kit.sched, QUIRE_RESET_ENCODER + 1), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_set_throttle(kit.sched, 1), QUIRE_OK);
     kit_add(&kit, "a", 5);
     kit_run(&kit, 7);
