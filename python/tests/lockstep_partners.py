@@ -265,7 +265,12 @@ def make_encoder_connector(seed: int):
             self.notes.append(("free", request.request_id, index))
 
         def take_unavailable_requests(self):
-            return set()
+            """Some of those that were asked for are lost."""
+            lost = [name for name in self.asked
+                    if random.Random(f"{seed} lost {name}").random() < 0.1]
+            self.asked = {name: n for name, n in self.asked.items() if name not in lost}
+            self.notes.append(("lost", lost))
+            return OrderedSet(lost)
 
         def get_ec_connector_stats(self):
             return None

@@ -202,6 +202,24 @@ static void images_freed(void *user, quire_req req, uint32_t input)
     tell(user, ((vllm_core *)user)->types.image_freed, req, input);
 }
 
+/* Numbers of requests that vLLM's connector has lost, in a list. */
+static uint32_t images_lost(void *user, quire_req *reqs, uint32_t capacity)
+{
+    vllm_core *core = user;
+    if (core->error[0] != NULL)
+        return 0;
+    PyObject *answer = PyObject_CallFunctionObjArgs(core->types.image_lost, NULL);
+    Py_ssize_t count = answer == NULL ? -1 : PyList_Size(answer);
+    uint32_t n = 0;
+    for (; (Py_ssize_t)n < count && n < capacity; n++)
+        reqs[n] = PyLong_AsUnsignedLongLong(PyList_GetItem(answer, (Py_ssize_t)n));
+    Py_XDECREF(answer);
+    if (!PyErr_Occurred())
+        return n;
+    vllm_keep_error(core);
+    return 0;
+}
+
 quire_encoder_connector vllm_encoder_connector(vllm_core *core)
 {
     const vllm_types *types = &core->types;
@@ -213,5 +231,6 @@ quire_encoder_connector vllm_encoder_connector(vllm_core *core)
         .build_meta = images_meta,
         .request_finished = types->image_finished == NULL ? NULL : images_finished,
         .ensure_cache_available = types->image_ready == NULL ? NULL : images_ready,
-        .update_state_after_free = types->image_freed == NULL ? NULL : images_freed};
+        .update_state_after_free = types->image_freed == NULL ? NULL : images_freed,
+        .take_unavailable = types->image_lost == NULL ? NULL : images_lost};
 }

@@ -511,7 +511,6 @@ GUARDED(guarded_schedule, vllm_core_schedule)
 GUARDED(guarded_update, vllm_core_update)
 GUARDED(guarded_update_drafts, vllm_core_update_drafts)
 GUARDED(guarded_finish, core_finish)
-GUARDED(guarded_fail, vllm_core_fail)
 GUARDED(guarded_set_pause, core_set_pause)
 GUARDED(guarded_follow, vllm_core_follow)
 GUARDED(guarded_reset_encoder_cache, core_reset_encoder_cache)
@@ -539,7 +538,6 @@ static PyMethodDef core_methods[] = {
     {"num_free", vllm_core_num_free, METH_NOARGS, "num_free(): blocks in the free queue"},
     {"touch", vllm_core_touch, METH_VARARGS, "touch(ids): one more user for each block"},
     {"free_blocks", vllm_core_free_blocks, METH_VARARGS, "free_blocks(ids): one user less"},
-    {"fail", guarded_fail, METH_VARARGS, "fail(number): it ends with an error in the next update"},
     {"preempted", core_preempted, METH_NOARGS,
      "preempted(): ids that a reset preempted since the last step"},
     {"queue", core_queue, METH_VARARGS, "queue(which): Requests in order"},

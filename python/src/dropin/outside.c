@@ -3,9 +3,8 @@
  *      update_from_output(a step it did not make)     becomes a step in flight
  *      connector cuts request._all_token_ids          the library's prompt is cut too
  *      request.spec_token_ids                         the drafts of its next step, to look at
- *      an encoder connector has lost an input         the request ends in the next update
  *
- * The library's own headers are needed for the first and the last two.
+ * The library's own headers are needed for the first and the last.
  */
 #include "vllm.h"
 
@@ -27,23 +26,6 @@ PyObject *vllm_core_drafts(PyObject *self, PyObject *args)
         return vllm_raise(QUIRE_E_UNKNOWN_REQ, "request");
     return py_list_tokens(qr_sched_drafts_of(core->sched, index),
                           core->sched->table.requests[index].num_drafts);
-}
-
-/* ---- endings ------------------------------------------------------------- */
-
-/* fail(number): the request ends with an error in the next update (0.32). */
-PyObject *vllm_core_fail(PyObject *self, PyObject *args)
-{
-    quire_sched *s = ((vllm_core *)self)->sched;
-    unsigned long long number;
-    if (!PyArg_ParseTuple(args, "K", &number))
-        return NULL;
-    uint32_t index = qr_sched_index_of(s, number);
-    if (!vllm_is_0_32((vllm_core *)self))
-        return vllm_raise(QUIRE_E_ARGUMENT, "fail");
-    if (index != QR_NIL)
-        qr_doom(&s->results.bad_grammars, &s->table.requests[index], number);
-    Py_RETURN_NONE;
 }
 
 /* ---- steps made by hand -------------------------------------------------- */

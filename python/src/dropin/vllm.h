@@ -64,9 +64,10 @@ typedef struct vllm_slot {
     X(told, "told", 1)                   /* (): what the workers report */                         \
     X(pending_frees, "pending_frees", 1) /* (): blocks will be free soon, in 0.32; NULL: never */  \
     X(has_image, "has_image", 1) /* of an encoder connector: (request, input); NULL: none */       \
-    X(image_finished, "image_finished", 1) /* (request), in 0.32, as are the next two */           \
+    X(image_finished, "image_finished", 1) /* (request), in 0.32, as are the next three */         \
     X(image_ready, "image_ready", 1)       /* (request, computed tokens); NULL: always */          \
     X(image_freed, "image_freed", 1)       /* (request, input); NULL: not told */                  \
+    X(image_lost, "image_lost", 1)         /* (): numbers of requests that end; NULL: none */      \
     X(image_alloc, "image_alloc", 1)                                                               \
     X(image_meta, "image_meta", 1)                                                                 \
     X(event, "event", 1) /* (kind, request, hashes, group, first block, parent, block size) */     \
@@ -226,7 +227,6 @@ extern void vllm_listen(vllm_core *core, quire_cache_config *config);
 extern PyObject *vllm_core_drafts(PyObject *self, PyObject *args);
 /* A SchedulerOutput that the scheduler did not make, as a step in flight. */
 extern int vllm_note_step(vllm_core *core, PyObject *output, uint64_t *number);
-extern PyObject *vllm_core_fail(PyObject *self, PyObject *args);
 /* A connector may have cut the tokens of a request that was never scheduled. */
 extern int vllm_slot_cut(vllm_core *core, vllm_slot *slot);
 

@@ -108,12 +108,18 @@ def image_calls_of(scheduler) -> dict:
     """What the core calls of the encoder connector; what the base class has need not be called."""
     if scheduler.ec_connector is None:
         return {}
+
+    def lost():
+        names = scheduler.ec_connector.take_unavailable_requests()
+        return [scheduler.requests[name]._quire[1] for name in names if name in scheduler.requests]
+
     more = {"image_finished": ("request_finished",
                                lambda request: scheduler.ec_connector.request_finished(request)),
             "image_ready": ("ensure_cache_available",
                             lambda *given: scheduler.ec_connector.ensure_cache_available(*given)),
             "image_freed": ("update_state_after_free",
-                            lambda *given: scheduler.ec_connector.update_state_after_free(*given))}
+                            lambda *given: scheduler.ec_connector.update_state_after_free(*given)),
+            "image_lost": ("take_unavailable_requests", lost)}
     return common.image_calls_of(scheduler) | {
         place: call for place, (name, call) in more.items()
         if overrides(scheduler.ec_connector, ECConnectorBase, name)}

@@ -127,7 +127,6 @@ class Scheduler(BaseScheduler):
         images = model_runner_output.ec_connector_output
         perf = self._perf_stats(scheduler_output)
         self._check_report(report)
-        self._end_unavailable()
         outputs, stats = self._core.update(scheduler_output, model_runner_output,
                                            *self._transfers(report))
         for name in (report.finished_recving or () if report else ()):
@@ -155,13 +154,6 @@ class Scheduler(BaseScheduler):
         failed = report.failed_recving or () if report is not None else ()
         return *super()._transfers(report), [self.requests[name]._quire[1] for name in failed
                                              if name in self.requests]
-
-    def _end_unavailable(self) -> None:
-        """Requests whose encoder inputs will never come end in this update."""
-        if self.ec_connector is not None:
-            for name in self.ec_connector.take_unavailable_requests():
-                if name in self.requests:
-                    self._core.fail(self.requests[name]._quire[1])
 
     def _connector_stats(self, report):
         stats = report.kv_connector_stats if report is not None else None
