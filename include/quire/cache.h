@@ -32,7 +32,8 @@
  * The decisions are the decisions of vLLM 0.20.0's KVCacheManager, block id for block id: with
  * QUIRE_PROFILE_VLLM_0_20 including the bugs that show in decisions (quire/config.h lists them),
  * with QUIRE_PROFILE_DEFAULT without them. With QUIRE_PROFILE_VLLM_0_32 they are the decisions of
- * vLLM 0.32.0; Mamba groups of mode ALL, TQ_FULL and SINK_FULL groups are refused there.
+ * vLLM 0.32.0: TQ_FULL, SINK_FULL and Mamba groups of mode ALL are refused there. Groups of kinds RSWA,
+ * CIRCULAR_BUFFER and HIDDEN_STATE are refused in the other profiles.
  *
  * Cost: allocate_slots is O(blocks that change), free O(blocks), get_computed_blocks O(blocks up to
  * the first miss). Nothing is allocated after creation.
@@ -93,7 +94,7 @@ typedef struct quire_cache_config {
     uint32_t max_encoder_tokens; /* of one request; required with CROSS groups */
     uint32_t max_requests;       /* the most requests that have blocks at a time; 0 = 256 */
     /* Tokens under one hash; 0 = the block size of the groups, or their greatest common divisor if
-     * block sizes differ. */
+     * block sizes differ. Beside others, CIRCULAR_BUFFER groups do not count. */
     uint32_t hash_block_size;
     uint32_t digest_bytes;       /* of one hash; 0 = as the scheduler's hasher, or 32 */
     quire_switch enable_caching; /* default on */
@@ -103,7 +104,7 @@ typedef struct quire_cache_config {
     quire_switch log_stats; /* default off: no quire_prefix_stats */
     /* For take_new_block_ids. Default on if there is a Mamba group, because its pages must be
      * zeroed before use. Lists the blocks of FULL and TQ_FULL groups, in QUIRE_PROFILE_VLLM_0_32
-     * the blocks of all groups but Mamba groups. */
+     * the blocks of all groups but Mamba and CIRCULAR_BUFFER groups. */
     quire_switch track_new_blocks;
     /* Decode context parallelism; 0 = 1. Above 1: one group of a full kind. In
      * QUIRE_PROFILE_VLLM_0_32 groups of full kinds and Mamba groups; blocks of the latter do not
@@ -159,10 +160,10 @@ typedef struct quire_cache_config {
 
 /* Create a cache: see quire/memory.h. Memory: the memory of the pool, and for each request and
  * group 4 bytes for each block of max_model_len. QUIRE_E_CONFIG also for configs that vLLM refuses:
- * caching with a CROSS group; chunked local layers with EAGLE, or with groups of another block
- * size; a hash block size that does not divide the block sizes; several equal groups with caching
- * on; more sink blocks than the pool has. QUIRE_E_RANDOM if the random hook fails. _destroy frees
- * what _create took; NULL: does nothing. */
+ * caching with a CROSS group, or with several groups that are all circular buffers; chunked local
+ * layers with EAGLE, or with groups of another block size; a hash block size that does not divide
+ * the block sizes; several equal groups with caching on; more sink blocks than the pool has.
+ * QUIRE_E_RANDOM if the random hook fails. _destroy frees what _create took; NULL: does nothing. */
 QUIRE_API int quire_cache_create(const quire_cache_config *config, const quire_allocator *allocator,
                                  quire_cache **cache);
 static inline size_t quire_cache_bytes(const quire_cache_config *config)
@@ -241,7 +242,8 @@ typedef struct quire_allocate_params {
      * listed to be zeroed. NULL: none. */
     const uint32_t *skip_zeroing_group_ids;
     uint32_t num_skip_zeroing_group_ids;
-    /* QUIRE_PROFILE_VLLM_0_32, for the keys of blocks; 0: as the request's last call said. */
+    /* QUIRE_PROFILE_VLLM_0_32, for the keys of blocks; 0: as the request's last call said. RSWA
+     * groups keep the blocks of the prompt. */
     uint32_t num_prompt_tokens;      /* at first: all tokens */
     uint32_t shared_prefix_boundary; /* at first: none, see above */
 } quire_allocate_params;
@@ -326,7 +328,8 @@ QUIRE_API int quire_cache_get_blocks(const quire_cache *cache, quire_seq seq,
  *      QUIRE_MISS           the entry is the null block: the token is outside the window
  *      QUIRE_E_UNKNOWN_SEQ  the request has no blocks, or was moved out
  *      QUIRE_E_RANGE        the group does not exist, or no block holds this token
- *      QUIRE_E_ARGUMENT     a Mamba group: a state does not belong to one token */
+ *      QUIRE_E_ARGUMENT     a Mamba group: a state does not belong to one token; a CIRCULAR_BUFFER
+ *                           group: its block holds the newest tokens, wherever they begin */
 typedef struct quire_token_place { /* final */
     quire_block block;
     uint32_t index;
@@ -438,8 +441,8 @@ QUIRE_API int quire_cache_check(const quire_cache *cache);
  *      QUIRE_FULL           max_requests requests have blocks
  *      QUIRE_E_UNKNOWN_SEQ  the parent has no blocks
  *      QUIRE_E_DISABLED     max_copies is 0
- *      QUIRE_E_ARGUMENT     a Mamba group in mode ALIGN or with speculative blocks, or the child
- *                           already has blocks */
+ *      QUIRE_E_ARGUMENT     a Mamba group in mode ALIGN or with speculative blocks, a
+ *                           CIRCULAR_BUFFER group, or the child already has blocks */
 QUIRE_API int quire_cache_fork(quire_cache *cache, const quire_cache_request *parent,
                                quire_cache_request *child);
 

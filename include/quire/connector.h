@@ -72,6 +72,10 @@ typedef struct quire_connector {
     /* 1: blocks will become free without a preemption; asked when a running request finds no room,
      * which then waits. NULL: never. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
     int (*has_pending_block_frees)(void *user);
+    /* 1: a load also brings the Mamba states at its end. With full and Mamba groups num_local is
+     * then the hit of the full groups, even if a Mamba group has less; if the connector has no
+     * tokens behind it, the hit of all groups counts. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
+    int supports_divergent_local_hybrid_hits;
 } quire_connector;
 
 #define QUIRE_CONNECTOR_INIT QUIRE_SIZED_INIT(quire_connector)

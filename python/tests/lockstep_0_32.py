@@ -106,7 +106,7 @@ def set_unlike(rng: random.Random, groups: list) -> None:
 
 
 def drawn_groups(rng: random.Random, config, may_have_states: bool) -> list:
-    """Full layers, windows, chunks and states, and all kinds of hybrids."""
+    """All kinds of layers and of hybrids."""
     import torch
     from vllm.v1 import kv_cache_interface as specs
 
@@ -119,6 +119,15 @@ def drawn_groups(rng: random.Random, config, may_have_states: bool) -> list:
         kind = rng.choice([specs.SlidingWindowSpec] * 3 + [specs.SlidingWindowMLASpec])
         return kind(sliding_window=rng.randint(2, 24), **heads)
 
+    def references():
+        return specs.RSWASpec(rswa_window=rng.randint(1, 24), **heads)
+
+    def ring():
+        return specs.CircularBufferSpec(**heads)
+
+    def hidden():
+        return specs.HiddenStateCacheSpec(**heads)
+
     def chunks():
         return specs.ChunkedLocalAttentionSpec(attention_chunk_size=rng.choice([8, 12]), **heads)
 
@@ -129,7 +138,9 @@ def drawn_groups(rng: random.Random, config, may_have_states: bool) -> list:
                                mamba_cache_mode=mode,
                                num_speculative_blocks=config.num_speculative_tokens)
 
-    kinds = [[full]] * 4 + [[window]] * 2 + [[full, window]] * 3 + [[full, window, window], [full, full]]
+    kinds = [[full]] * 5 + [[window]] * 2 + [[full, window]] * 3 + [
+        [full, window, window], [full, full], [references], [full, ring], [ring, full, window],
+        [full, hidden], [references, hidden]]
     if config.num_prefill_lookahead_tokens == 0:  # else vLLM does not start
         kinds += [[chunks], [full, chunks]]
     if config.kv_transfer_config is None and may_have_states:

@@ -172,6 +172,8 @@ class Pair:
             params.logprobs = rng.randint(0, 2)
         if self.config.kv_transfer_config is not None and rng.random() < 0.2:
             params.extra_args = {"kv_transfer_params": {"do_remote_prefill": rng.random() < 0.7}}
+        if is_0_32() and rng.random() < 0.1:
+            params.extra_args = {**(params.extra_args or {}), "kv_cache_report_mode": "full"}
         return params, None
 
     def drawn_features(self, length: int) -> list:

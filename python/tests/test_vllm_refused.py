@@ -95,8 +95,8 @@ def test_states():
         refuse_groups(given, states())
 
 
-@pytest.mark.parametrize("kind", ["SinkFullAttentionSpec", "RSWASpec", "HiddenStateCacheSpec",
-                                  "CircularBufferSpec"])
+@pytest.mark.parametrize("kind", ["SinkFullAttentionSpec", "HiSparseHotSpec", "HiSparseResidentSpec",
+                                  "UniformTypeKVCacheSpecs"])
 def test_layers(kind):
     from quire.vllm.layers import kind_of
     from vllm.v1 import kv_cache_interface as specs
@@ -118,6 +118,34 @@ def test_layers_of_another_package():
     assert kind_of(FullAttentionSpec(**shape)) == 1
     with pytest.raises(NotImplementedError, match="layers of Own"):
         kind_of(Own(**shape))
+
+
+def test_bounded_replay():
+    import torch
+    from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec, SlidingWindowMLASpec
+
+    def cache(**given):
+        spec = SlidingWindowMLASpec(block_size=BLOCK_SIZE, num_kv_heads=1, head_size=2,
+                                    dtype=torch.bfloat16, sliding_window=8, **given)
+        return KVCacheConfig(9, [], [KVCacheGroupSpec(["layer"], spec)])
+
+    refuse_groups(config(), cache())
+    refuse_groups(config(), cache(tokens_per_state=4))
+    with pytest.raises(NotImplementedError, match="bounded replay"):
+        refuse_groups(config(), cache(bounded_replay=True))
+
+
+def test_groups_with_different_specs_are_told_apart():
+    import torch
+    from quire.vllm._v032.config import tell_apart
+    from vllm.v1.kv_cache_interface import MLAAttentionSpec
+
+    shape = {"block_size": BLOCK_SIZE, "num_kv_heads": 1, "head_size": 2, "dtype": torch.bfloat16}
+    specs = [MLAAttentionSpec(**shape), MLAAttentionSpec(**shape, tokens_per_state=4),
+             MLAAttentionSpec(**shape)]
+    groups = [{"num_kv_heads": 1} for _ in specs] + [{"mamba_mode": 0}]
+    tell_apart(groups, specs + [None])
+    assert [group.get("num_kv_heads") for group in groups] == [1, 2, 1, None]
 
 
 def test_failed_blocks_of_several_groups():

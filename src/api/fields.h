@@ -258,7 +258,8 @@ typedef struct qr_field_limits {
     NUMBER(num_hashes, 0, limits->max_hashes)                                                      \
     ANY(prompt_embeds)                                                                             \
     NUMBER(prompt_embed_bytes, 0, UINT32_MAX)                                                      \
-    NUMBER(lora_path.len, 0, 1u << 20)
+    NUMBER(lora_path.len, 0, 1u << 20)                                                             \
+    FLAG(kv_cache_report_full)
 
 /* What each element of its arrays may be depends on the step: sched/step/update.c. */
 #define QR_FIELDS_quire_model_output(NUMBER, REAL, FLAG, ANY)                                      \

@@ -32,6 +32,7 @@ static const qr_rules RULES[] = {
                                  .caches_to_alignment = true,
                                  .retains_boundaries = true,
                                  .probes_last_block = true,
+                                 .diverges_for_connector = true,
                                  .takes_equal_groups = true,
                                  .checks_whole_sequence = true,
                                  .watermark_by_caller = true,
@@ -43,7 +44,8 @@ static const qr_rules RULES[] = {
                                  .shards_attention_only = true,
                                  .counts_no_common = true,
                                  .resets_groups_only = true,
-                                 .has_no_old_kinds = true},
+                                 .has_no_old_kinds = true,
+                                 .has_new_kinds = true},
 };
 
 const qr_rules *qr_rules_of(quire_profile profile)

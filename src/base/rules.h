@@ -83,6 +83,8 @@ typedef struct qr_rules {
 
     /* EAGLE, several groups: the block that is looked up and dropped may be the prompt's last. */
     bool probes_last_block;
+    /* A connector that says so is told the hit of the full groups alone (#44243). */
+    bool diverges_for_connector;
     /* Several groups may all be equal. */
     bool takes_equal_groups;
 
@@ -120,6 +122,8 @@ typedef struct qr_rules {
     bool resets_groups_only;
     /* Layers of kinds TQ_FULL and SINK_FULL, Mamba mode ALL: gone, or unable to start (0.26 on). */
     bool has_no_old_kinds;
+    /* Layers of kinds RSWA, CIRCULAR_BUFFER and HIDDEN_STATE. */
+    bool has_new_kinds;
 } qr_rules;
 
 const qr_rules *qr_rules_of(quire_profile profile);

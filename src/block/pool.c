@@ -510,6 +510,12 @@ void qr_pool_cache_partial(quire_pool *pool, const qr_partial_key *p)
     qr_assert_expensive(qr_pool_is_valid(pool));
 }
 
+void qr_pool_forget_keys(quire_pool *pool, uint32_t block)
+{
+    qr_assert(pool->queue.blocks[block].ref_cnt > 0);
+    forget_key(pool, block);
+}
+
 int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {

@@ -3,7 +3,8 @@
  *      cache.c     making it                     lookup.c   the longest hit: one group, or several
  *      slots.c     allocate_slots, free          fork.c     sharing a request's blocks, copies
  *      cache_check.c   the walker                event_log.c   events until they are taken
- *      host.c      requests in host memory
+ *      host.c      requests in host memory       diverge.c  hits for a connector
+ *      report.c    events for hits
  *
  *      seq = generation << 32 | (row + 1)        a row that is freed gets a new generation
  *
@@ -39,6 +40,7 @@ struct quire_cache {
     uint32_t hash_block_size;
     uint32_t lookup_alignment; /* tokens that a hit is a multiple of */
     uint32_t shared_prefix; /* of the last lookup: the longest hit of a group, where it is longer */
+    bool reports_hits;      /* of the next lookup: the blocks that it finds are told */
     uint32_t num_recomputed; /* computed tokens whose keys and values may still be written again */
     uint32_t num_sets;
     uint32_t num_seqs;
@@ -187,6 +189,16 @@ uint32_t qr_cache_first_hash_after(const quire_cache *cache, const quire_block_s
 int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *request,
                                  quire_block_span *blocks, uint32_t *num_tokens);
 
+/* Tells of the hits of each group. */
+void qr_cache_report_hits(const quire_cache *cache, const quire_cache_request *request,
+                          const quire_block_span *blocks);
+/* For a connector that brings the states of Mamba groups: the hit of the full groups, and for each
+ * group the blocks that it has of it. *has_diverged: a group has fewer. Without both kinds, and where
+ * another group has more than the full ones: as above. */
+int qr_cache_get_diverged_blocks(quire_cache *cache, const quire_cache_request *request,
+                                 quire_block_span *blocks, uint32_t *num_tokens,
+                                 bool *has_diverged);
+
 /* allocate_slots, without the way of qr_cache_allocates_nothing. */
 int qr_cache_allocate_more(quire_cache *cache, quire_cache_request *request,
                            const quire_allocate_params *p, quire_block_span *new_blocks);
@@ -214,7 +226,9 @@ uint32_t qr_cache_count_remaining(const quire_cache *cache, const quire_cache_re
                                   uint32_t num_more);
 int qr_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request, uint32_t row,
                           uint32_t num_tokens);
-void qr_cache_remove_skipped(quire_cache *cache, uint32_t row, uint32_t computed);
+/* num_prompt: tokens of the prompt; 0: not known, then RSWA groups give nothing back. */
+void qr_cache_remove_skipped(quire_cache *cache, uint32_t row, uint32_t computed,
+                             uint32_t num_prompt);
 void qr_cache_free(quire_cache *cache, uint32_t row);
 
 /* ---- rows.c ---------------------------------------------------------------- */

@@ -27,7 +27,7 @@ static bool has_forkable_groups(const quire_cache *cache)
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         const qr_group *group = &cache->groups[g];
         if (group->spec.mamba_mode == QUIRE_MAMBA_MODE_ALIGN ||
-            group->spec.num_speculative_blocks > 0)
+            group->spec.num_speculative_blocks > 0 || group->ops == &qr_ring_ops)
             return false;
     }
     return true;

@@ -1,12 +1,13 @@
-/* group/full.c - full attention, its MLA and sink forms: every block is kept to the end.
+/* group/full.c - full attention, its MLA and sink forms, hidden states: every block is kept to the
+ * end.
  *
  *      hashes   h0 h1 h2 h3 h4      a hash names all tokens up to its block's end, so that the
  *      cached    x  x  x  -  x      first miss ends the hit: 3 blocks
  */
 #include "group/group.h"
 
-static uint32_t find_full(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
-                          bool eagle, uint32_t alignment)
+uint32_t qr_full_find(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
+                      bool eagle, uint32_t alignment)
 {
     const qr_group *group = &lookup->groups[set->ids[0]];
     uint32_t end = qr_lookup_max_blocks(lookup, group, max_tokens);
@@ -19,5 +20,5 @@ static uint32_t find_full(const qr_group_set *set, const qr_lookup *lookup, uint
 const qr_group_ops qr_full_ops = {
     .need = qr_group_need,
     .allocate = qr_group_allocate,
-    .find = find_full,
+    .find = qr_full_find,
 };

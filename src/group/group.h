@@ -5,7 +5,7 @@
  *             row 2                                  not in use
  *
  * What differs between the kinds of layers is in qr_group_ops, one file for each: full.c, window.c,
- * chunked.c, mamba.c, cross.c. What they share is here and in group.c.
+ * chunked.c, mamba.c, cross.c, rswa.c, ring.c. What they share is here and in group.c.
  *
  * An allocation is asked for and done in steps, each over all groups before the next begins:
  *
@@ -77,6 +77,7 @@ typedef struct qr_want {
     uint32_t num_kept; /* of them, those whose hits are kept as far as the window needs them */
     uint32_t num_external;
     uint32_t num_encoder_tokens;
+    uint32_t num_prompt;          /* tokens of the prompt; 0: not known */
     const quire_block_span *hits; /* of all groups, or NULL */
     bool keeps_hits;              /* keep_hits will run: hits or external tokens */
     bool for_admission;           /* asked for a whole sequence */
@@ -287,8 +288,18 @@ extern const qr_group_ops qr_window_ops;
 extern const qr_group_ops qr_chunked_ops;
 extern const qr_group_ops qr_mamba_ops;
 extern const qr_group_ops qr_cross_ops;
+extern const qr_group_ops qr_rswa_ops;
+extern const qr_group_ops qr_ring_ops;
 
+/* The lookup of full attention, for kinds that give blocks back but find them in the same way. */
+uint32_t qr_full_find(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
+                      bool eagle, uint32_t alignment);
 /* States cached from here on count as of a new step. */
 void qr_mamba_new_step(qr_group *group);
+/* What remove_skipped and count_skipped are for other kinds: gives back, or counts, the blocks
+ * between a prompt of num_prompt tokens, which is not 0, and the window. */
+void qr_rswa_remove_gap(qr_group *group, uint32_t row, uint32_t computed, uint32_t num_prompt);
+uint32_t qr_rswa_count_gap(const qr_group *group, uint32_t row, uint32_t computed,
+                           uint32_t num_prompt);
 
 #endif

@@ -28,6 +28,10 @@ static int check_plan_params(const quire_plan_params *p)
         err = qr_refuse("workers is NULL, but num_workers is %u", p->num_workers);
     for (uint32_t i = 0; i < p->num_layers && err == QUIRE_OK; i++) {
         err = qr_refuse_in(qr_spec_check(&p->layers[i]), "layers[%u]", i);
+        if (err == QUIRE_OK && qr_spec_is_new(&p->layers[i]))
+            err = qr_refuse("layers[%u]: invalid kind %d (plans follow vLLM 0.20, which has "
+                            "no layers of this kind)",
+                            i, (int)p->layers[i].kind);
         if (err == QUIRE_OK && p->layers[i].kind == QUIRE_LAYER_CROSS && p->max_encoder_tokens == 0)
             err = qr_refuse("layers[%u]: cross attention needs max_encoder_tokens", i);
     }

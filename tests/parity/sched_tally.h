@@ -62,7 +62,7 @@ enum sched_outcome {
         SCHED_NUM_OUTCOMES
 };
 
-enum { SCHED_MAX_MIXES = 96 };
+enum { SCHED_MAX_MIXES = 128 };
 
 typedef struct sched_tally {
     char mixes[SCHED_MAX_MIXES][32];

@@ -60,10 +60,19 @@ static const vllm_field cache_fields[] = {CACHE(num_blocks),
                                           {NULL, 0}};
 
 #define LAYER(field) VLLM_FIELD(quire_layer_spec, field)
-static const vllm_field layer_fields[] = {
-    LAYER(kind),         LAYER(block_size),     LAYER(num_kv_heads),           LAYER(head_size),
-    LAYER(dtype),        LAYER(sliding_window), LAYER(attention_chunk_size),   LAYER(sink_len),
-    LAYER(tq_slot_size), LAYER(mamba_mode),     LAYER(num_speculative_blocks), {NULL, 0}};
+static const vllm_field layer_fields[] = {LAYER(kind),
+                                          LAYER(block_size),
+                                          LAYER(num_kv_heads),
+                                          LAYER(head_size),
+                                          LAYER(dtype),
+                                          LAYER(sliding_window),
+                                          LAYER(attention_chunk_size),
+                                          LAYER(sink_len),
+                                          LAYER(tq_slot_size),
+                                          LAYER(mamba_mode),
+                                          LAYER(num_speculative_blocks),
+                                          LAYER(rswa_window),
+                                          {NULL, 0}};
 
 int vllm_read_u32(PyObject *dict, const char *name, uint32_t *value)
 {

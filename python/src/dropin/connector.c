@@ -144,7 +144,8 @@ quire_connector vllm_connector(vllm_core *core)
                              .update_output = connector_told,
                              .requires_kv_delivery = (int)core->requires_kv_delivery,
                              .is_kv_consumer = (int)core->defers_frees,
-                             .has_pending_block_frees = is_asked ? connector_pending_frees : NULL};
+                             .has_pending_block_frees = is_asked ? connector_pending_frees : NULL,
+                             .supports_divergent_local_hybrid_hits = (int)core->diverges};
 }
 
 /* ---- encoder connectors -------------------------------------------------- */

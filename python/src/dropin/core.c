@@ -371,13 +371,11 @@ static int make_memory(vllm_core *core)
     return core->finished == NULL || core->preempted == NULL ? -1 : 0;
 }
 
-static const vllm_field core_fields[] = {VLLM_FIELD(vllm_core, tells_tokens),
-                                         VLLM_FIELD(vllm_core, is_v2),
-                                         VLLM_FIELD(vllm_core, profile),
-                                         VLLM_FIELD(vllm_core, requires_kv_delivery),
-                                         VLLM_FIELD(vllm_core, defers_frees),
-                                         VLLM_FIELD(vllm_core, returns_masks),
-                                         {NULL, 0}};
+static const vllm_field core_fields[] = {
+    VLLM_FIELD(vllm_core, tells_tokens), VLLM_FIELD(vllm_core, is_v2),
+    VLLM_FIELD(vllm_core, profile),      VLLM_FIELD(vllm_core, requires_kv_delivery),
+    VLLM_FIELD(vllm_core, defers_frees), VLLM_FIELD(vllm_core, returns_masks),
+    VLLM_FIELD(vllm_core, diverges),     {NULL, 0}};
 
 /* The scheduler, with what it asks and tells. */
 static int create_sched(vllm_core *core, PyObject *given, quire_sched_config *config)

@@ -128,6 +128,7 @@ typedef struct vllm_core {
     uint32_t requires_kv_delivery; /* of the connector */
     uint32_t returns_masks;        /* outputs have their sampling masks, in 0.32 */
     uint32_t defers_frees;         /* it loads, and steps overlap: blocks are free after them */
+    uint32_t diverges;             /* it supports_divergent_local_hybrid_hits */
     int is_async_load;             /* what the connector answered last */
     int has_sync_loads;            /* in the step that is being made */
     int is_throttled;              /* prompts wait: what schedule was told last */

@@ -138,13 +138,15 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
     }
     a->hits = s->room.spans;
     qr_sched_show_all_hashes(s, a->index);
-    int err = qr_cache_get_computed_blocks(s->cache, &r->kv, a->hits, &a->num_local);
-    qr_assert(err == QUIRE_OK);
-    r->shared_prefix = s->cache->shared_prefix;
+    bool has_diverged = qr_sched_find_hit(s, r, a->hits, &a->num_local);
     a->num_swapped = r->num_saved > a->num_local ? r->num_saved - a->num_local : 0;
     qr_verdict verdict = a->num_swapped > 0 ? QR_ADMITTED : ask_connector(s, a);
     if (verdict != QR_ADMITTED)
         return verdict;
+    if (has_diverged && a->num_external == 0) {
+        qr_sched_agree_on_hit(s, r, a->hits, &a->num_local);
+        a->connector_queries = r->kv.num_tokens - a->num_local;
+    }
     a->num_computed = a->num_local + a->num_external + a->num_swapped;
     if (wait_for_inputs(s, a) != QR_ADMITTED)
         return QR_HELD_UP;

@@ -16,6 +16,14 @@ bool qr_fence_is_open(const quire_sched *s, const qr_request *r)
     return !s->fences.is_on || r->last_fence <= s->fences.processed;
 }
 
+static void free_oldest(quire_sched *s)
+{
+    qr_fences *f = &s->fences;
+    qr_cache_free_joined(s->cache, f->rows[f->first].seq);
+    f->first = (f->first + 1) % f->max_rows;
+    f->num_rows--;
+}
+
 void qr_fence_drop(quire_sched *s, qr_request *r)
 {
     qr_fences *f = &s->fences;
@@ -23,7 +31,8 @@ void qr_fence_drop(quire_sched *s, qr_request *r)
         qr_cache_drop(s->cache, &r->kv);
         return;
     }
-    qr_assert(f->num_rows < f->max_rows);
+    if (f->num_rows == f->max_rows) /* steps were forgotten: nothing writes for the oldest */
+        free_oldest(s);
     f->rows[(f->first + f->num_rows++) % f->max_rows] =
         (qr_fenced_row){.seq = r->kv.seq, .fence = f->scheduled};
     r->kv.seq = 0;
@@ -33,9 +42,6 @@ void qr_fence_processed(quire_sched *s)
 {
     qr_fences *f = &s->fences;
     f->processed++;
-    while (f->num_rows > 0 && f->rows[f->first].fence <= f->processed) {
-        qr_cache_free_joined(s->cache, f->rows[f->first].seq);
-        f->first = (f->first + 1) % f->max_rows;
-        f->num_rows--;
-    }
+    while (f->num_rows > 0 && f->rows[f->first].fence <= f->processed)
+        free_oldest(s);
 }

@@ -52,6 +52,13 @@ static int check_offload_config(const qr_offload_plan *plan)
                          "(sched.cache.enable_caching is not QUIRE_OFF)");
     if (cache->groups == NULL)
         return qr_refuse("sched.cache.groups is NULL");
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        quire_layer_kind kind = cache->groups[g].spec.kind;
+        if (kind == QUIRE_LAYER_CIRCULAR_BUFFER || kind == QUIRE_LAYER_RSWA)
+            return qr_refuse("sched.cache.groups[%u]: invalid kind %d (tiers keep no blocks of "
+                             "circular buffers and of R-SWA)",
+                             g, (int)kind);
+    }
     if (c->num_tiers > 0 && c->tiers == NULL)
         return qr_refuse("tiers is NULL, but num_tiers is %u", c->num_tiers);
     int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);

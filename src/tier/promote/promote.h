@@ -29,7 +29,7 @@ typedef struct qr_promote qr_promote;
 static inline bool qr_is_full_kind(quire_layer_kind kind)
 {
     return kind == QUIRE_LAYER_FULL || kind == QUIRE_LAYER_TQ_FULL || kind == QUIRE_LAYER_MLA ||
-           kind == QUIRE_LAYER_SINK_FULL;
+           kind == QUIRE_LAYER_SINK_FULL || kind == QUIRE_LAYER_HIDDEN_STATE;
 }
 
 /* Tokens of a group's block, which has positions of all ranks of context parallelism. */

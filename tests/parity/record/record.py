@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records what vLLM answers, for the replayers beside this file.
 
-    record.py KIND --seed N --count M --out FILE [--runs R] [--edges] [--explain]
+    record.py KIND --seed N --count M --out FILE [--runs R] [--mixes NAME,NAME] [--edges] [--explain]
 
 KIND is hash, queue, map, pool, table, cache, plan, sched, slots or offload. R runs with seeds N, N+1,
 ... are recorded into one file, each until it has M checks (cache: about M; sched and offload: about
@@ -24,6 +24,8 @@ def parse():
     parser.add_argument("--seed", type=int, required=True, help="of the first run")
     parser.add_argument("--count", type=int, required=True, help="checks in each run, at least")
     parser.add_argument("--out", required=True, help="file to write")
+    parser.add_argument("--mixes", default="", metavar="NAME,NAME",
+                        help="cache, sched: only mixes whose names begin so")
     parser.add_argument("--runs", type=int, default=1, help="how many seeds to record")
     parser.add_argument("--edges", action="store_true", help="hash: the large and odd cases too")
     parser.add_argument("--explain", action="store_true", help="write each answer in full")
@@ -43,6 +45,10 @@ def main():
     writer = Writer(args.kind, args.seed, args.runs, args.explain)
     module = importlib.import_module(MODULES[args.kind])
     record = getattr(module, f"record_{args.kind}")
+    if args.mixes:
+        first_words = tuple(args.mixes.split(","))
+        module.MIXES = {name: mix for name, mix in module.MIXES.items()
+                        if name.startswith(first_words)}
     for run in range(args.runs):
         rng = writer.start_run(args.seed + run)
         record(writer, rng, args.count, args.edges and run == 0)

@@ -82,6 +82,7 @@ static void make_scheduler(sim *s)
     quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
     hasher.algo = QUIRE_HASH_QUIRE128;
     hasher.block_size = s->mix.block_size;
+    hasher.profile = config.profile;
     hasher.hooks =
         (quire_hooks){.user = &secret, .now_ns = step_as_time, .random_bytes = same_random};
     quire_hasher_destroy(s->twin);
@@ -100,9 +101,13 @@ static void make_scheduler(sim *s)
     s->tally.configs += is_refused;
 }
 
-static void open_world(sim *s, uint64_t seed, uint32_t check_every)
+static void open_world(sim *s, uint64_t seed, bool is_0_32, uint32_t check_every)
 {
-    *s = (sim){.seed = seed, .random = seed, .check_every = check_every, .junk = UINT64_C(1) << 63};
+    *s = (sim){.seed = seed,
+               .random = seed,
+               .is_0_32 = is_0_32,
+               .check_every = check_every,
+               .junk = UINT64_C(1) << 63};
     sim_fill_others(s);
     while (!s->has_failed && s->sched == NULL)
         make_scheduler(s);
@@ -167,8 +172,8 @@ static void schedule(sim *s)
     if (s->has_failed)
         return;
     for (uint32_t i = 0; i < step->num_preempted && !s->has_failed; i++) {
-        sim_request *r = sim_find(s, step->preempted[i]);
-        if (r != NULL)
+        sim_request *r = s->is_0_32 ? NULL : sim_find(s, step->preempted[i]);
+        if (r != NULL) /* else outputs of its steps still come */
             sim_void_in_flight(s, r);
     }
     note_outgrown(s);
@@ -193,7 +198,7 @@ static void turn(sim *s)
     bool updates = s->num_batches == s->mix.batches || (s->num_batches > 0 && sim_chance(s, 30));
     if (s->has_failed)
         return;
-    if (updates && !s->is_ending && s->mix.faults > 0 && sim_chance(s, 2))
+    if (updates && !s->is_ending && s->mix.faults > 0 && !s->is_0_32 && sim_chance(s, 2))
         sim_lose_step(s);
     else if (updates)
         sim_update(s);
@@ -240,6 +245,8 @@ static void end_all(sim *s)
 {
     s->is_ending = true;
     SIM_CALL(s, quire_sched_set_pause(s->sched, QUIRE_UNPAUSED));
+    if (s->is_0_32)
+        SIM_CALL(s, quire_sched_set_throttle(s->sched, 0));
     while (!s->has_failed && s->num_batches > 0)
         sim_update(s);
     run_out(s, false);
@@ -248,10 +255,11 @@ static void end_all(sim *s)
     run_out(s, true);
 }
 
-bool sim_run(uint64_t seed, uint32_t num_steps, uint32_t check_every, sim_tally *tally)
+bool sim_run(uint64_t seed, bool is_0_32, uint32_t num_steps, uint32_t check_every,
+             sim_tally *tally)
 {
     static sim s;
-    open_world(&s, seed, check_every);
+    open_world(&s, seed, is_0_32, check_every);
     while (!s.has_failed && s.tally.steps < num_steps)
         turn(&s);
     if (!s.has_failed)

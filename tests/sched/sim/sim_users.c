@@ -484,11 +484,11 @@ static void reset(sim *s)
     bool resets_connector = sim_chance(s, 50);
     int err =
         SIM_CALL(s, quire_sched_reset_prefix_cache(s->sched, resets_running, resets_connector));
-    if (resets_connector && !s->mix.has_connector)
+    if (resets_connector && !s->mix.has_connector && !s->is_0_32)
         SIM_CHECK(s, err == QUIRE_E_ARGUMENT, "reset of no connector", err, 0);
     else
         SIM_CHECK(s, err == QUIRE_OK || err == QUIRE_BUSY, "reset", err, 0);
-    bool are_preempted = resets_running && err == QUIRE_OK;
+    bool are_preempted = resets_running && (err == QUIRE_OK || s->is_0_32); /* RESET_IN_PARTS */
     for (uint32_t i = 0; are_preempted && i < n && !s->has_failed; i++) {
         sim_request *r = sim_find(s, running[i]);
         if (r != NULL)
@@ -514,6 +514,8 @@ void sim_disturb(sim *s)
     } else {
         SIM_CALL(s, quire_sched_set_pause(s->sched, QUIRE_UNPAUSED));
     }
+    if (s->is_0_32)
+        SIM_CALL(s, quire_sched_set_throttle(s->sched, sim_below(s, 2)));
     sim_request *one = &s->requests[sim_below(s, s->mix.max_requests)];
     if (one->is_there)
         sim_cut_prompt(s, one);

@@ -63,8 +63,6 @@ def refuse_groups(vllm_config, kv_cache_config, hash_block_size: int) -> None:
         "KV connectors with Mamba layers in align mode":
             bool(aligned) and vllm_config.kv_transfer_config is not None,
         "bounded replay (DeepSeek V4.1)": any(spec.prefix_replay_tokens > 0 for spec in specs),
-        "layers that cannot be found in the prefix cache":
-            any(not spec.prefix_cacheable for spec in specs),
         "caches in host memory": any(group.host_resident for group in groups),
         "groups with a role of their own":
             any(group.role != KVCacheGroupRole.DEFAULT for group in groups),
@@ -72,11 +70,20 @@ def refuse_groups(vllm_config, kv_cache_config, hash_block_size: int) -> None:
             dcp_world_size > 1 and any(not getattr(spec, "dcp_sharded", True) for spec in specs)})
 
 
+def tell_apart(groups: list[dict[str, int]], specs: list) -> None:
+    """Groups with equal specs are looked up together. Specs may differ in fields that decide nothing
+    else (tokens_per_state, roles, precision): a number of heads for each spec stands for all."""
+    for group, spec in zip(groups, specs):
+        if "num_kv_heads" in group:
+            group["num_kv_heads"] = 1 + specs.index(spec)
+
+
 def numbers_of(vllm_config, kv_cache_config, hash_block_size: int, mm_registry, log_stats: bool,
                is_async: bool) -> dict[str, Any]:
     """The config of a Core; what is not done was refused before."""
     sched, spec = vllm_config.scheduler_config, vllm_config.speculative_config
     made = common_numbers(vllm_config, kv_cache_config, hash_block_size, log_stats, is_async)
+    tell_apart(made["groups"], [g.kv_cache_spec for g in kv_cache_config.kv_cache_groups])
     retained = kv_cache_config.prefix_cache_retention_interval
     ahead = vllm_config.num_prefill_lookahead_tokens
     is_aligned = vllm_config.cache_config.mamba_cache_mode == "align"

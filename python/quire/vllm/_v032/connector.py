@@ -11,21 +11,11 @@ from vllm.v1.metrics.stats import (KV_FETCH_COMPLETED_WAITING, KV_FETCH_IN_PROGR
 from vllm.v1.request import Request, RequestStatus
 
 from .. import connector as common
-from ..config import refuse_all
 
 
 def overrides(connector, base: type, name: str) -> bool:
     """Whether a connector's method is not the one of the base class, which does nothing."""
     return getattr(type(connector), name, None) is not getattr(base, name)
-
-
-def refuse(connector, has_states: bool) -> None:
-    """Connectors whose calls decide what the library does not know. has_states: the model has Mamba
-    layers."""
-    refuse_all({
-        "KV connectors that load on top of hits of some groups (hybrid models)":
-            has_states and connector is not None
-            and connector.supports_divergent_local_hybrid_hits})
 
 
 class Fetches:

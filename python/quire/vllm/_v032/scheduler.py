@@ -27,13 +27,6 @@ class Scheduler(BaseScheduler):
         config.refuse_groups(self.vllm_config, self.kv_cache_config, self.hash_block_size)
         self._make_kv_connector()
         self._make_ec_connector()
-        try:
-            connector.refuse(self.connector, self.kv_cache_config.has_mamba_layers)
-        except NotImplementedError:  # vLLM's scheduler may make them again
-            for each in (self.connector, self.ec_connector):
-                if each is not None:
-                    each.shutdown()
-            raise
         self._resets_running = False
         self._spec_metrics = self.vllm_config.observability_config.per_request_spec_decode_metrics
         self._fetches, self._hits = connector.Fetches(), PrefixCacheStats()
@@ -46,8 +39,9 @@ class Scheduler(BaseScheduler):
             self.connector.bind_kv_cache_manager(self.kv_cache_manager)
 
     def _make_core(self) -> None:
-        delivers = self.connector is not None and self.connector.requires_kv_delivery
-        self._numbers["requires_kv_delivery"] = int(delivers)
+        if self.connector is not None:
+            self._numbers["requires_kv_delivery"] = int(self.connector.requires_kv_delivery)
+            self._numbers["diverges"] = int(self.connector.supports_divergent_local_hybrid_hits)
         super()._make_core()
 
     def _calls(self) -> dict[str, Any]:
@@ -85,9 +79,6 @@ class Scheduler(BaseScheduler):
 
     def add_request(self, request: Request) -> None:
         is_new = request.request_id not in self.requests
-        if is_new and getattr(request, "kv_cache_report_mode", "") == "full" and self._events.is_on:
-            raise NotImplementedError("quire.vllm does not support kv_cache_report_mode \"full\"; use "
-                                      "\"incremental\"")
         if is_new and self._spec_metrics != "none":
             request.spec_decode_metrics = RequestSpecDecodeMetrics.new(self.num_spec_tokens)
         super().add_request(request)
