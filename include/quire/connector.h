@@ -108,6 +108,9 @@ typedef struct quire_encoder_connector {
     /* The request has computed all tokens of this input and no longer uses its place in the encoder
      * cache. Not called when the request ends or is preempted. */
     void (*update_state_after_free)(void *user, quire_req req, uint32_t input);
+    /* Writes at most `capacity` requests whose encoder outputs will never come, and returns their
+     * number: they end with an error. Called in each update, after the outputs of the step. */
+    uint32_t (*take_unavailable)(void *user, quire_req *reqs, uint32_t capacity);
 } quire_encoder_connector;
 
 #define QUIRE_ENCODER_CONNECTOR_INIT QUIRE_SIZED_INIT(quire_encoder_connector)
