@@ -94,8 +94,13 @@ def number_of(release):
 
 
 def nearest(version, known):
-    """The known release with the fewest releases between; of two, the newer one."""
+    """The known release with the fewest releases between; of two, the newer one. known: oldest
+    first."""
     wanted = number_of(version)[:2]
+    if wanted <= number_of(known[0])[:2]:
+        return known[0]
+    if wanted >= number_of(known[-1])[:2]:
+        return known[-1]
 
     def distance(release):
         major, minor = number_of(release)[:2]

@@ -116,6 +116,8 @@ class Reader:
         self.items = {}
 
     def add(self, kind, name, text, body=""):
+        if kind == "const" and name.startswith("__"):  # __version__, __all__
+            return
         number, key = 1, name
         while key in self.items:  # a property and its setter, or a branch for another platform
             number += 1
