@@ -43,7 +43,8 @@ typedef struct quire_connector {
      * quire_step.connector_meta. */
     void *(*build_meta)(void *user, const struct quire_step *step);
     /* The request ends. Returns 1 if its blocks are still being sent: the scheduler then frees the
-     * blocks when finished_sending lists the request. Returns 0 otherwise. */
+     * blocks when finished_sending lists the request. Returns 0 otherwise. blocks has the blocks of
+     * computed tokens, in QUIRE_PROFILE_VLLM_0_20 all blocks of the request. */
     int (*request_finished)(void *user, quire_req req, const quire_block_span *blocks);
     int (*reset_cache)(void *user); /* returns 0 on success */
     /* Called in update, before the scheduler frees blocks that were sent and records loads that

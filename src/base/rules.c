@@ -2,7 +2,10 @@
 #include "base/rules.h"
 
 static const qr_rules RULES[] = {
-    [QUIRE_PROFILE_DEFAULT] = {0},
+    /* docs/decisions/017: what is better, rule by rule. */
+    [QUIRE_PROFILE_DEFAULT] = {.threshold_for_many = true,
+                               .lookahead_at_admission = true,
+                               .cuts_sent_blocks = true},
     [QUIRE_PROFILE_VLLM_0_20] = {0},
     [QUIRE_PROFILE_VLLM_0_32] = {.reuses_empty_first = true,
                                  .holders_first = true,

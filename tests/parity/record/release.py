@@ -3,11 +3,17 @@
     0.20    KVCacheManager has can_fit_full_sequence, Mamba mode "all", sinks, TQ_FULL
     0.32    allocate_slots asks itself; blocks may have several keys; window groups keep few of them
 """
+import os
 from importlib.metadata import PackageNotFoundError, version
+
+KNOWN = ("0.20", "0.32")
 
 
 def installed():
-    """0.20 without vLLM: who reads recordings imports recorder.py too, and records nothing."""
+    """0.20 without vLLM: who reads recordings imports recorder.py too, and records nothing.
+    QUIRE_VLLM_AS takes any release for the one that it names (tools/newer)."""
+    if os.environ.get("QUIRE_VLLM_AS"):
+        return os.environ["QUIRE_VLLM_AS"]
     try:
         return ".".join(version("vllm").split(".")[:2])
     except PackageNotFoundError:
@@ -16,7 +22,7 @@ def installed():
 
 RELEASE = installed()
 IS_0_20 = RELEASE == "0.20"
-assert RELEASE in ("0.20", "0.32"), f"no recorder for vLLM {RELEASE}"
+assert RELEASE in KNOWN, f"no recorder for vLLM {RELEASE}"
 
 
 class OrderedKeys(dict):
