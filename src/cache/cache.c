@@ -445,7 +445,8 @@ static void init_group(quire_cache *cache, const quire_cache_config *c, uint32_t
     group->is_eagle = is_eagle_group(c, g);
     group->alignment = cache->lookup_alignment;
     group->multiple = cache->block_multiple;
-    group->takes_parts = cache->takes_parts && group->block_size > c->hash_block_size;
+    group->takes_parts =
+        cache->takes_parts && group->block_size > c->hash_block_size && qr_spec_is_cacheable(spec);
     group->drops_state = c->use_eagle == QUIRE_ON;
     group->has_junctions = c->mamba_shared_prefix_checkpoint == QUIRE_ON && cache->takes_parts &&
                            cache->num_recomputed == 0;

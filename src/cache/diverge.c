@@ -22,16 +22,23 @@ static uint32_t find_alone(const quire_cache *cache, const qr_group_set *set,
                            const qr_lookup *lookup, uint32_t max_tokens, quire_block_span *blocks)
 {
     const qr_group *group = &cache->groups[set->ids[0]];
-    if (set->is_eagle &&
-        group->ops != &qr_mamba_ops) { /* one block more, since the last is dropped */
+    bool is_eagle = set->is_eagle;
+    if (is_eagle && group->ops != &qr_mamba_ops) { /* one block more, since the last is dropped */
         uint64_t most = (uint64_t)lookup->num_hashes * cache->hash_block_size;
-        uint64_t longer = (uint64_t)max_tokens + group->block_size;
+        uint64_t longer = (uint64_t)max_tokens +
+                          (group->takes_parts ? cache->hash_block_size : group->block_size);
         max_tokens = (uint32_t)(longer < most ? longer : most);
     }
-    uint32_t n = group->ops->find(set, lookup, max_tokens, set->is_eagle, cache->lookup_alignment);
+    uint32_t tokens;
+    if (group->takes_parts)
+        tokens = group->ops->find_parts(set, lookup, max_tokens, is_eagle);
+    else
+        tokens = group->block_size *
+                 group->ops->find(set, lookup, max_tokens, is_eagle, cache->lookup_alignment);
+    uint32_t n = qr_ceil_div(tokens, group->block_size);
     for (uint32_t i = 0; i < set->num_ids; i++)
         blocks[set->ids[i]] = (quire_block_span){lookup->out[set->ids[i]], n};
-    return n * group->block_size;
+    return tokens;
 }
 
 int qr_cache_get_diverged_blocks(quire_cache *cache, const quire_cache_request *request,

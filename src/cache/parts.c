@@ -29,7 +29,8 @@ static uint32_t part_hash_size(const quire_cache_config *c)
 {
     uint32_t divisor = 0;
     for (uint32_t g = 0; g < c->num_groups; g++)
-        divisor = (uint32_t)qr_gcd(part_block_size(c, g), divisor);
+        if (qr_spec_is_cacheable(&c->groups[g].spec))
+            divisor = (uint32_t)qr_gcd(part_block_size(c, g), divisor);
     return c->hash_block_size > 0 ? c->hash_block_size : divisor;
 }
 
@@ -52,7 +53,8 @@ bool qr_cache_takes_parts(const quire_cache_config *c)
         const quire_layer_spec *spec = &c->groups[g].spec;
         bool is_equal = spec->block_size == size && c->dcp_world_size > 1;
         has_states = has_states || (part_is_aligned(spec) && (spec->block_size > size || is_equal));
-        bool can_end_inside = qr_spec_is_full(spec) || spec->kind == QUIRE_LAYER_MAMBA;
+        bool can_end_inside = qr_spec_is_full(spec) || spec->kind == QUIRE_LAYER_MAMBA ||
+                              !qr_spec_is_cacheable(spec); /* it has no hits at all */
         if (!can_end_inside && part_block_size(c, g) != size)
             return false;
     }

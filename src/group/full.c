@@ -24,8 +24,8 @@ uint32_t qr_full_find(const qr_group_set *set, const qr_lookup *lookup, uint32_t
 }
 
 /* With EAGLE the tokens of one hash are dropped; what is before them is still in the block. */
-static uint32_t find_full_parts(const qr_group_set *set, const qr_lookup *lookup,
-                                uint32_t max_tokens, bool eagle)
+uint32_t qr_full_find_parts(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
+                            bool eagle)
 {
     const qr_group *group = &lookup->groups[set->ids[0]];
     uint32_t end = qr_lookup_max_blocks(lookup, group, max_tokens);
@@ -47,5 +47,5 @@ const qr_group_ops qr_full_ops = {
     .allocate = qr_group_allocate,
     .cache_tail = qr_group_cache_tail,
     .find = qr_full_find,
-    .find_parts = find_full_parts,
+    .find_parts = qr_full_find_parts,
 };

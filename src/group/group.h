@@ -322,6 +322,8 @@ extern const qr_group_ops qr_ring_ops;
 /* The lookup of full attention, for kinds that give blocks back but find them in the same way. */
 uint32_t qr_full_find(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
                       bool eagle, uint32_t alignment);
+uint32_t qr_full_find_parts(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
+                            bool eagle);
 /* States cached from here on count as of a new step. */
 void qr_mamba_new_step(qr_group *group);
 /* The tokens up to the state inside the want's chunk that is kept, or 0. */

@@ -65,5 +65,7 @@ const qr_group_ops qr_rswa_ops = {
     .quiet_tokens = rswa_quiet,
     .need = qr_group_need,
     .allocate = qr_group_allocate,
+    .cache_tail = qr_group_cache_tail,
     .find = qr_full_find,
+    .find_parts = qr_full_find_parts,
 };

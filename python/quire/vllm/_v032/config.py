@@ -78,20 +78,10 @@ def tell_apart(groups: list[dict[str, int]], specs: list) -> None:
             group["num_kv_heads"] = 1 + specs.index(spec)
 
 
-def refuse_parts(kv_cache_config, hash_block_size: int) -> None:
-    """A step's copies of blocks are not passed on."""
-    refuse_all({"a prefix_match_unit below the block size of Mamba layers in align mode": any(
-        getattr(group.kv_cache_spec, "mamba_cache_mode", None) == "align"
-        and group.kv_cache_spec.block_size > hash_block_size
-        for group in kv_cache_config.kv_cache_groups)})
-
-
 def numbers_of(vllm_config, kv_cache_config, hash_block_size: int, mm_registry, log_stats: bool,
                is_async: bool) -> dict[str, Any]:
     """The config of a Core; what is not done was refused before."""
     sched, spec = vllm_config.scheduler_config, vllm_config.speculative_config
-    if vllm_config.cache_config.enable_prefix_caching:
-        refuse_parts(kv_cache_config, hash_block_size)
     made = common_numbers(vllm_config, kv_cache_config, hash_block_size, log_stats, is_async)
     tell_apart(made["groups"], [g.kv_cache_spec for g in kv_cache_config.kv_cache_groups])
     retained = kv_cache_config.prefix_cache_retention_interval
