@@ -8,8 +8,8 @@ A group is written as a letter, its block size, and options, each a letter and a
     a4 Mamba that writes states inside a chunk, at multiples of 4   j1 the cache keeps junctions
     h heads (makes specs differ)   w, c on a full group: the window or chunk it carries   e1 EAGLE
 
-vLLM 0.32 has no TQ full and no Mamba mode "all" any more, and cannot start models with sinks; its
-mode "align" is not recorded yet. There, plain kinds take their places.
+vLLM 0.32 has no TQ full and no Mamba mode "all" any more, and cannot start models with sinks; there,
+plain kinds take their places. Its mode "align" is in part_mixes.py.
 """
 import math
 from dataclasses import dataclass, field
