@@ -97,6 +97,7 @@ def kind_lines(kind):
     lines = [decisions.line_of(kind)]
     if kind.ended_early:
         lines.append(f"    {kind.ended_early:,} workloads end early, where vLLM raises")
+    lines += [f"    recorded without {name}, which the release does not have" for name in kind.dropped]
     for error, seeds in kind.errors.items():
         lines.append(f"    the recorder raised in {len(seeds):,} workloads (seed {seeds[0]} first): "
                      f"{error}")
