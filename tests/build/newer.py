@@ -19,6 +19,7 @@ import changes
 import decisions
 import lockstep
 import reference
+import report
 import surface
 
 POOL = '''"""A pool."""
@@ -146,6 +147,13 @@ class Newer(unittest.TestCase):
         self.assertIn(("moved", "BlockPool"), [(c.change, c.name) for c in found])
         self.assertIn(("changed", "BlockPool.free_blocks"), [(c.change, c.name) for c in found])
         self.assertNotIn("added", [c.change for c in found if c.kind != "const"])
+
+    def test_of_a_long_signature_the_parameter_is_shown(self):
+        many = ", ".join(f"parameter_{i}: tuple[int, ...] = (1, 2)" for i in range(9))
+        found = self.compare(f"def f({many}): pass", f"def f({many}, last=None): pass")
+        lines = report.item_lines(found[0])
+        self.assertEqual(lines, ["  ~ def f", "      was  (nothing more)",
+                                 "      is   ... last = None ..."])
 
     def test_members_of_a_new_class_are_folded(self):
         found = self.compare("", POOL)

@@ -31,7 +31,8 @@ def compare_items(file, before, after):
         if old is None:
             found.append(Change(file, item.kind, name, ADDED, "", item.text))
         elif (old.kind, old.text) != (item.kind, item.text):
-            found.append(Change(file, item.kind, name, CHANGED, old.text, item.text))
+            before_text = old.text if old.kind == item.kind else f"{old.kind} {old.text}".rstrip()
+            found.append(Change(file, item.kind, name, CHANGED, before_text, item.text))
         elif old.body != item.body:
             found.append(Change(file, item.kind, name, BODY, old.body, item.body))
     found += [Change(file, item.kind, name, REMOVED, item.text, "")

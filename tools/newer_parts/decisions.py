@@ -56,11 +56,12 @@ class Kind:
     ended_early: int = 0  # workloads that the recorder ended because vLLM raised
     differences: list = field(default_factory=list)
     errors: dict = field(default_factory=dict)  # exception -> seeds
+    dropped: list = field(default_factory=list)  # keywords that the release does not have
     seconds: float = 0.0
 
     @property
     def is_same(self):
-        return not (self.failure or self.differences or self.errors)
+        return not (self.failure or self.differences or self.errors or self.dropped)
 
     def as_dict(self):
         return {**asdict(self), "is_same": self.is_same}
@@ -96,6 +97,12 @@ def record(root, reference, release, kind, args, out):
         return ""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1] if lines else f"the recorder ended with status {done.returncode}"
+
+
+def dropped_in(log):
+    """Keywords that the recorder left out, since the release does not know them."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else ()
+    return sorted({line.split(": ", 1)[1] for line in lines if line.startswith("dropped: ")})
 
 
 def exception_of(path):
@@ -170,6 +177,7 @@ def run_kind(kind, root, reference, release, build, args, out):
     made, start = Kind(kind), time.monotonic()
     folder = out / "recordings" / kind
     made.failure = record(root, reference, release, kind, args, folder)
+    made.dropped = dropped_in(folder.parent / f"{kind}.log")
     for path in sorted(folder.glob("*.error")):
         made.errors.setdefault(exception_of(path), []).append(int(path.stem))
     replayer = build / "tests" / "parity" / f"parity_{kind}"

@@ -10,7 +10,7 @@ from watched import room_of
 SIGNS = {ch.ADDED: "+", ch.REMOVED: "-", ch.CHANGED: "~", ch.BODY: "*", ch.MOVED: ">"}
 LEGEND = ("+ added   - removed   ~ its signature, type or default changed   * its body changed   "
           "> it is in another file")
-MAX_SHOWN = 300
+MAX_SHOWN = 200
 
 
 class Findings:
@@ -36,12 +36,33 @@ def cut(text):
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + " ..."
 
 
+def pieces_of(text):
+    """A signature in pieces: decorators and parameters, which commas outside of brackets separate."""
+    pieces, depth = [""], 0
+    for letter in text:
+        depth += letter in "([{"
+        if letter == "," and depth == 1 or letter in "()" and depth == 1:
+            pieces.append("")
+        else:
+            pieces[-1] += letter
+        depth -= letter in ")]}"
+    return [piece.strip() for piece in pieces]
+
+
+def only_in(text, other):
+    """The pieces of a long text that the other one does not have; a short text as it is."""
+    if len(text) <= MAX_SHOWN and len(other) <= MAX_SHOWN:
+        return text
+    left = [piece for piece in pieces_of(text) if piece not in pieces_of(other)]
+    return cut(f"... {', '.join(left)} ..." if left else "(nothing more)")
+
+
 def item_lines(change):
     used = f"    [{', '.join(change.mentions)}]" if change.mentions else ""
     sign, name = SIGNS[change.change], f"{change.kind} {change.name}"
     if change.change == ch.CHANGED:
-        return [f"  {sign} {name}{used}", f"      was  {cut(change.before)}",
-                f"      is   {cut(change.after)}"]
+        return [f"  {sign} {name}{used}", f"      was  {only_in(change.before, change.after)}",
+                f"      is   {only_in(change.after, change.before)}"]
     if change.change == ch.MOVED:
         return [f"  {sign} {name}, was in {change.before}{used}"]
     text = cut(change.after or change.before) if change.change != ch.BODY else ""
@@ -76,6 +97,7 @@ def kind_lines(kind):
     lines = [decisions.line_of(kind)]
     if kind.ended_early:
         lines.append(f"    {kind.ended_early:,} workloads end early, where vLLM raises")
+    lines += [f"    recorded without {name}, which the release does not have" for name in kind.dropped]
     for error, seeds in kind.errors.items():
         lines.append(f"    the recorder raised in {len(seeds):,} workloads (seed {seeds[0]} first): "
                      f"{error}")

@@ -116,7 +116,7 @@ class Reader:
         self.items = {}
 
     def add(self, kind, name, text, body=""):
-        if kind == "const" and name.startswith("__"):  # __version__, __all__
+        if kind == "const" and (name.startswith("__") or name in LOGGERS):  # __version__, __all__
             return
         number, key = 1, name
         while key in self.items:  # a property and its setter, or a branch for another platform
