@@ -53,13 +53,16 @@ void qr_fresh_add(qr_fresh *fresh, quire_pool *pool, uint32_t group, const uint3
 uint32_t qr_fresh_take(qr_fresh *fresh, uint32_t num_groups);
 
 typedef struct qr_row {
-    uint32_t num_blocks;  /* null blocks included */
-    uint32_t num_cached;  /* of them, from the start: those that have keys or need none */
-    uint32_t last_state;  /* Mamba, align mode: place of the state before the newest, or QR_NIL */
-    uint32_t num_retired; /* Mamba, align mode: states before it were given back, by the rule */
-    bool is_settled; /* had hits or keys: further hits cannot come (vLLM: in num_cached_block) */
-    bool has_state;  /* Mamba, align mode: allocate has run */
+    uint32_t num_blocks; /* null blocks included */
+    uint32_t num_cached; /* of them, from the start: those that have keys or need none */
+    uint32_t last_state; /* Mamba, align mode: place of the state before the newest, or QR_NIL */
+    uint32_t num_retired : 30; /* align mode: states before it were given back, by the rule */
+    uint32_t is_settled : 1;   /* had hits or keys: no further hits (vLLM: in num_cached_block) */
+    uint32_t has_state : 1;    /* Mamba, align mode: allocate has run */
 } qr_row;
+
+#define QR_MOST_RETIRED ((UINT32_C(1) << 30) - 1)
+_Static_assert(sizeof(qr_row) == 16, "decoding reads one of each request");
 
 /* What a request's own text says about the blocks that are worth a key. */
 typedef struct qr_prompt {

@@ -97,6 +97,8 @@ static void make_scheduler(sim *s)
     config.cache->hooks = hasher.hooks;
     err = quire_sched_create(&config, NULL, &s->sched);
     bool is_refused = sim_is_refused(&config);
+    if (err != QUIRE_OK && !is_refused)
+        printf("%s\n", quire_refusal());
     SIM_CHECK(s, err == (is_refused ? QUIRE_E_CONFIG : QUIRE_OK), "the scheduler", err, is_refused);
     s->tally.configs += is_refused;
 }
@@ -249,7 +251,8 @@ static void end_all(sim *s)
         SIM_CALL(s, quire_sched_set_throttle(s->sched, 0));
     while (!s->has_failed && s->num_batches > 0)
         sim_update(s);
-    run_out(s, false);
+    if (!s->is_0_32) /* where sessions that wait take the places of others (max_num_active_seqs) */
+        run_out(s, false);
     if (!s->has_failed)
         sim_end_sessions(s);
     run_out(s, true);
