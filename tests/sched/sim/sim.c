@@ -164,6 +164,17 @@ static void note_outgrown(sim *s)
     }
 }
 
+/* In 0.32 outputs of steps in flight still come, unless a reset dropped some of them: then a
+ * preemption drops the others too. */
+static bool has_void_steps(const sim *s, quire_req req)
+{
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
+    if (!s->is_0_32)
+        return true;
+    return quire_sched_get_req_info(s->sched, req, &info) == QUIRE_OK && info.drops_stale != 0 &&
+           info.num_stale_tokens > 0;
+}
+
 static void schedule(sim *s)
 {
     const quire_step *step;
@@ -174,8 +185,9 @@ static void schedule(sim *s)
     if (s->has_failed)
         return;
     for (uint32_t i = 0; i < step->num_preempted && !s->has_failed; i++) {
-        sim_request *r = s->is_0_32 ? NULL : sim_find(s, step->preempted[i]);
-        if (r != NULL) /* else outputs of its steps still come */
+        sim_request *r =
+            has_void_steps(s, step->preempted[i]) ? sim_find(s, step->preempted[i]) : NULL;
+        if (r != NULL)
             sim_void_in_flight(s, r);
     }
     note_outgrown(s);
