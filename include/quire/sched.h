@@ -369,7 +369,8 @@ QUIRE_API int quire_sched_continue(quire_sched *sched, quire_req req,
  * get_num_new_matched_tokens, for the request that it is asked about: a connector that computes a
  * prompt for another engine may leave the last token to that engine. QUIRE_E_RANGE if
  * num_prompt_tokens is 0 or above the prompt's, or if the cut goes through an mm_input.
- * QUIRE_E_ARGUMENT if the request has begun, if it is a session that waits for input, or, with
+ * QUIRE_E_ARGUMENT if the request has begun or its output is on its way
+ * (QUIRE_PROFILE_VLLM_0_32), if it is a session that waits for input, or, with
  * prefix caching, if it has a prompt of embeddings, whose rows are not kept. */
 QUIRE_API int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_prompt_tokens,
                                      uint32_t max_tokens);

@@ -342,9 +342,14 @@ int qr_pool_let_go(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool to
     return QUIRE_OK;
 }
 
-qr_pool_freeing qr_pool_free_begin(const quire_pool *pool)
+static inline qr_pool_freeing free_begin(const quire_pool *pool)
 {
     return (qr_pool_freeing){.joining = qr_queue_join_begin(&pool->queue)};
+}
+
+qr_pool_freeing qr_pool_free_begin(const quire_pool *pool)
+{
+    return free_begin(pool);
 }
 
 static inline void free_part(quire_pool *pool, qr_pool_freeing *freeing, const uint32_t *blocks,
@@ -370,7 +375,7 @@ void qr_pool_free_part(quire_pool *pool, qr_pool_freeing *freeing, const uint32_
     free_part(pool, freeing, blocks, n);
 }
 
-void qr_pool_free_end(quire_pool *pool, const qr_pool_freeing *freeing)
+static inline void free_end(quire_pool *pool, const qr_pool_freeing *freeing)
 {
     qr_queue_join_end(&pool->queue, &freeing->joining);
     pool->num_cached += freeing->num_cached;
@@ -378,11 +383,16 @@ void qr_pool_free_end(quire_pool *pool, const qr_pool_freeing *freeing)
     qr_assert_expensive(qr_pool_is_valid(pool));
 }
 
+void qr_pool_free_end(quire_pool *pool, const qr_pool_freeing *freeing)
+{
+    free_end(pool, freeing);
+}
+
 void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
-    qr_pool_freeing freeing = qr_pool_free_begin(pool);
+    qr_pool_freeing freeing = free_begin(pool);
     free_part(pool, &freeing, blocks, n);
-    qr_pool_free_end(pool, &freeing);
+    free_end(pool, &freeing);
 }
 
 static qr_key full_block_key(const quire_cache_full_params *p, uint32_t i)

@@ -32,13 +32,16 @@
 #include <quire/cache.h>
 
 typedef struct qr_row {
-    uint32_t num_blocks;  /* null blocks included */
-    uint32_t num_cached;  /* of them, from the start: those that have keys or need none */
-    uint32_t last_state;  /* Mamba, align mode: place of the state before the newest, or QR_NIL */
-    uint32_t num_retired; /* Mamba, align mode: states before it were given back, by the rule */
-    bool is_settled; /* had hits or keys: further hits cannot come (vLLM: in num_cached_block) */
-    bool has_state;  /* Mamba, align mode: allocate has run */
+    uint32_t num_blocks; /* null blocks included */
+    uint32_t num_cached; /* of them, from the start: those that have keys or need none */
+    uint32_t last_state; /* Mamba, align mode: place of the state before the newest, or QR_NIL */
+    uint32_t num_retired : 30; /* align mode: states before it were given back, by the rule */
+    uint32_t is_settled : 1;   /* had hits or keys: no further hits (vLLM: in num_cached_block) */
+    uint32_t has_state : 1;    /* Mamba, align mode: allocate has run */
 } qr_row;
+
+#define QR_MOST_RETIRED ((UINT32_C(1) << 30) - 1)
+_Static_assert(sizeof(qr_row) == 16, "decoding reads one of each request");
 
 /* Blocks of a row that hold a prefix which ends inside them, or elsewhere. */
 typedef struct qr_part {

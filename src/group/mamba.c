@@ -259,7 +259,7 @@ static void retire(qr_group *group, uint32_t row, uint32_t certain)
     uint32_t *blocks = qr_group_row_blocks(group, row) + first;
     qr_pool_free_row(group->pool, blocks, end - first); /* passes over null blocks */
     memset(blocks, 0, (size_t)(end - first) * sizeof *blocks);
-    group->rows[row].num_retired = end;
+    group->rows[row].num_retired = end & QR_MOST_RETIRED;
 }
 
 static bool retires(const qr_group *group)

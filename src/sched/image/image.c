@@ -22,10 +22,17 @@ static void mix_numbers(unsigned char *fingerprint, const uint64_t *numbers, siz
     mix_piece(fingerprint, numbers, n * sizeof *numbers);
 }
 
-static void mix_hasher(unsigned char *fingerprint, const quire_hasher *h)
+/* Version 13 had one quirk for what two say since. */
+static uint64_t quirks_in(uint32_t version, uint64_t quirks)
 {
-    uint64_t numbers[] = {h->algo,          h->block_size,      h->digest_bytes, h->quirks,
-                          h->none_hash_len, h->max_extra_bytes, h->max_keys};
+    return version == QR_IMAGE_OLD_VERSION ? quirks & ~QR_QUIRK(ANY_OUTPUT) : quirks;
+}
+
+static void mix_hasher(unsigned char *fingerprint, uint32_t version, const quire_hasher *h)
+{
+    uint64_t numbers[] = {
+        h->algo,          h->block_size,      h->digest_bytes, quirks_in(version, h->quirks),
+        h->none_hash_len, h->max_extra_bytes, h->max_keys};
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
     mix_piece(fingerprint, h->none_hash, h->none_hash_len);
     if (h->algo == QUIRE_HASH_QUIRE128)
@@ -67,14 +74,27 @@ static void mix_group(unsigned char *fingerprint, const qr_group *g)
 }
 
 /* A monitor makes the cache keep stats, and changes nothing else. */
-static void mix_cache(unsigned char *fingerprint, const quire_cache *c, bool log_stats)
+static void mix_cache(unsigned char *fingerprint, uint32_t version, const quire_cache *c,
+                      bool log_stats)
 {
-    uint64_t numbers[] = {
-        c->num_groups,        c->max_model_len,      c->max_requests,     c->hash_block_size,
-        c->num_sets,          c->lookup_alignment,   c->quirks,           c->watermark_blocks,
-        c->enable_caching,    c->max_encoder_tokens, log_stats,           c->copy_room,
-        c->events.size,       c->fresh.capacity,     c->pool->map.stride, c->pool->queue.num_blocks,
-        c->pool->num_reserved};
+    uint64_t quirks = quirks_in(version, c->quirks);
+    uint64_t numbers[] = {c->num_groups,
+                          c->max_model_len,
+                          c->max_requests,
+                          c->hash_block_size,
+                          c->num_sets,
+                          c->lookup_alignment,
+                          quirks,
+                          c->watermark_blocks,
+                          c->enable_caching,
+                          c->max_encoder_tokens,
+                          log_stats,
+                          c->copy_room,
+                          c->events.size,
+                          c->fresh.capacity,
+                          c->pool->map.stride,
+                          c->pool->queue.num_blocks,
+                          c->pool->num_reserved};
     double parts[] = {c->admit_below, c->preempt_above};
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
     mix_piece(fingerprint, parts, sizeof parts);
@@ -82,7 +102,7 @@ static void mix_cache(unsigned char *fingerprint, const quire_cache *c, bool log
         mix_group(fingerprint, &c->groups[g]);
 }
 
-static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
+static void image_fingerprint(const quire_sched *s, uint32_t version, unsigned char *fingerprint)
 {
     const qr_encoder_config *e = &s->encoder.config;
     uint64_t numbers[] = {s->settings.policy,
@@ -102,7 +122,7 @@ static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
                           s->settings.max_features,
                           s->settings.max_batches,
                           s->settings.max_finished,
-                          s->settings.quirks,
+                          quirks_in(version, s->settings.quirks),
                           s->settings.chunked_prefill,
                           s->settings.reserve_full_sequence,
                           s->settings.is_async,
@@ -137,8 +157,8 @@ static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
     memset(fingerprint, 0, IMAGE_FINGERPRINT);
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
     if (s->hasher != NULL)
-        mix_hasher(fingerprint, s->hasher);
-    mix_cache(fingerprint, s->cache, s->settings.log_stats);
+        mix_hasher(fingerprint, version, s->hasher);
+    mix_cache(fingerprint, version, s->cache, s->settings.log_stats);
     qr_image_mix_0_32(s, mix_numbers, fingerprint);
 }
 
@@ -542,7 +562,7 @@ int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *writ
         return QUIRE_E_TOO_SMALL;
     }
     memcpy(head.magic, IMAGE_MAGIC, sizeof head.magic);
-    image_fingerprint(s, head.fingerprint);
+    image_fingerprint(s, head.version, head.fingerprint);
     qr_image image = {.out = memory, .version = QR_IMAGE_VERSION};
     qr_image_put(&image, &head, sizeof head);
     qr_image_walk(&image, image_source(s));
@@ -557,7 +577,7 @@ int qr_sched_load(quire_sched *s, const void *memory, size_t bytes)
     qr_image_head head;
     unsigned char fingerprint[IMAGE_FINGERPRINT];
     memcpy(&head, memory, sizeof head);
-    image_fingerprint(s, fingerprint);
+    image_fingerprint(s, head.version, fingerprint);
     if (memcmp(fingerprint, head.fingerprint, sizeof fingerprint) != 0)
         return QUIRE_E_CONFIG;
     qr_image image = {.in = memory,

@@ -215,20 +215,26 @@ static void image_group_row(qr_image *image, qr_group *group, uint32_t row)
     qr_image_u32(image, &r->num_blocks, group->max_row);
     qr_image_u32(image, &r->num_cached, r->num_blocks);
     qr_image_u32(image, &last_state, r->num_blocks);
+    uint32_t num_retired = r->num_retired;
+    bool is_settled = r->is_settled;
+    bool has_state = r->has_state;
     if (group->rules.retires_past_gaps)
-        qr_image_u32(image, &r->num_retired, r->num_blocks);
-    qr_image_bool(image, &r->is_settled);
-    qr_image_bool(image, &r->has_state);
+        qr_image_u32(image, &num_retired, r->num_blocks);
+    qr_image_bool(image, &is_settled);
+    qr_image_bool(image, &has_state);
     uint32_t partial = qr_group_part(group, row).partial + 1; /* 0: QR_NIL */
     if (group->parts != NULL)
         qr_image_u32(image, &partial, r->num_blocks);
     qr_image_u32s(image, blocks, r->num_blocks, group->pool->queue.num_blocks - 1);
-    qr_image_require(image, !r->has_state || r->num_blocks > group->spec.num_speculative_blocks);
+    qr_image_require(image, !has_state || r->num_blocks > group->spec.num_speculative_blocks);
     qr_image_require(image,
                      image->is_bad || partial == 0 || blocks[partial - 1] != QUIRE_NULL_BLOCK);
     if (!image->is_reading || image->is_bad)
         return;
     r->last_state = last_state - 1;
+    r->num_retired = num_retired & QR_MOST_RETIRED;
+    r->is_settled = is_settled;
+    r->has_state = has_state;
     if (group->parts != NULL)
         group->parts[row].partial = partial - 1;
     image_note_users(group->pool, blocks, r->num_blocks);

@@ -334,6 +334,7 @@ int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uin
     bool has_begun = r->kv.seq != 0 || r->kv.num_computed_tokens > 0 || r->num_saved > 0 ||
                      r->num_hosted > 0 || r->kv.num_tokens > r->num_prompt_tokens ||
                      qr_request_is_finished(r) || r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
+    has_begun = has_begun || (r->num_stale > 0 && !r->drops_stale); /* output is on its way */
     if (has_begun || r->embeds_tail.data != NULL)
         return QUIRE_E_ARGUMENT;
     if (num_tokens == 0 || num_tokens > r->num_prompt_tokens)

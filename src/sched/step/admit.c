@@ -199,6 +199,16 @@ static bool pad_drafts(quire_sched *s, qr_admission *a, uint32_t budget)
     return true;
 }
 
+/* All drafts or none: where something leaves fewer tokens, vLLM fails with an assertion or, for
+ * Mamba, drops the padding. */
+static void keep_padding_whole(qr_admission *a)
+{
+    if (a->num_padded == 0 || a->num_new == 1 + a->num_padded)
+        return;
+    a->num_new = a->num_new > 0;
+    a->num_padded = 0;
+}
+
 static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
 {
     const qr_request *r = a->r;
@@ -226,10 +236,7 @@ static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
         a->num_new = qr_sched_align_tokens(s, r, a->num_computed, a->num_new);
         if (a->num_new == 0)
             return QR_NO_ROOM;
-        if (a->num_padded > 0 && a->num_new != 1 + a->num_padded) { /* all drafts or none */
-            a->num_new = 1;
-            a->num_padded = 0;
-        }
+        keep_padding_whole(a);
     }
     a->reason = QUIRE_REASON_ENCODER;
     if (r->num_features > 0) {
@@ -238,6 +245,7 @@ static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
     }
     if (s->settings.prefill_lookahead > 1)
         a->num_new = qr_sched_leave_lookahead(s, r, a->num_computed, a->num_new);
+    keep_padding_whole(a);
     return a->num_new > 0 ? QR_ADMITTED : QR_NO_ROOM;
 }
 
@@ -311,9 +319,8 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
         p.skip_zeroing_group_ids = s->room.group_ids;
         p.num_skip_zeroing_group_ids = s->cache->num_groups;
     }
-    if (a->hits == NULL) {
+    if (a->hits == NULL)
         qr_sched_show_hashes(s, a->index, a->num_computed + a->num_new);
-    }
     int err = QUIRE_OK;
     a->reason = QUIRE_REASON_BLOCKS;
     s->observer.taker = qr_sched_req_of(s, a->index);

@@ -57,12 +57,6 @@ void qr_pace_end_admission(quire_sched *s)
             s->queues.waiting.count + s->queues.skipped.count > s->queues.num_deferred;
 }
 
-void qr_pace_note_decode(const quire_sched *s, qr_request *r)
-{
-    if (s->pace.decode_interval > 1)
-        r->next_decode = s->flight.step + s->pace.decode_interval;
-}
-
 uint32_t qr_pace_drafts(const quire_sched *s, uint32_t num_reqs)
 {
     const qr_pace *p = &s->pace;

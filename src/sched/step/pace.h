@@ -33,8 +33,6 @@ void qr_pace_begin(quire_sched *sched);
 bool qr_pace_passes_over(const quire_sched *sched, const qr_request *r);
 /* After the admissions of a step. */
 void qr_pace_end_admission(quire_sched *sched);
-/* The request decodes in the step being made. */
-void qr_pace_note_decode(const quire_sched *sched, qr_request *r);
 /* Drafts of each request that follow a step of so many requests. */
 uint32_t qr_pace_drafts(const quire_sched *sched, uint32_t num_reqs);
 

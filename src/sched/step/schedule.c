@@ -10,6 +10,15 @@
  */
 #include "sched/sched.h"
 
+/* What other profiles have no use for: it lies in a part of the request that they do not touch. */
+static inline void note_in_flight(const quire_sched *s, qr_request *r, uint32_t num_tokens)
+{
+    r->num_in_flight += num_tokens;
+    r->is_prefilling = r->is_prefilling && r->is_prefill_chunk;
+    if (s->fences.is_on)
+        r->last_fence = s->fences.scheduled;
+}
+
 /* Tokens count as computed as soon as they are scheduled, so that the next step can be scheduled
  * before this one has run; drafts that are rejected are taken back in update. */
 static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32_t place)
@@ -17,17 +26,14 @@ static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32
     qr_step_builder *b = &s->builder;
     qr_request *r = &s->table.requests[quire_req_index(b->reqs[place])];
     r->kv.num_computed_tokens += b->num_tokens[place];
-    if (s->settings.rules.counts_in_flight)
-        r->num_in_flight += b->num_tokens[place];
-    if (s->fences.is_on)
-        r->last_fence = s->fences.scheduled;
     r->is_prefill_chunk = r->kv.num_computed_tokens < r->kv.num_tokens + r->num_placeholders;
     r->last_step = (uint32_t)s->flight.step;
     batch->is_past_prompt[place] = !r->is_prefill_chunk;
     batch->num_preemptions[place] = r->num_preemptions;
+    if (s->settings.rules.counts_in_flight)
+        note_in_flight(s, r, b->num_tokens[place]);
     if (r->is_prefill_chunk)
         return;
-    r->is_prefilling = false;
     b->out.has_grammar_reqs |= r->use_grammar;
     if (!s->settings.is_async)
         return;
@@ -36,7 +42,8 @@ static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32
     r->num_drafts = b->out.num_spec_tokens; /* the workers' own: nobody looks at their values */
     for (uint32_t i = 0; i < r->num_drafts; i++)
         qr_sched_drafts_of(s, quire_req_index(b->reqs[place]))[i] = -1;
-    qr_pace_note_decode(s, r);
+    if (QR_UNLIKELY(s->pace.decode_interval > 1))
+        r->next_decode = s->flight.step + s->pace.decode_interval;
 }
 
 /* For the snapshot, while the request is at hand. */

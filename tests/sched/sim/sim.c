@@ -97,6 +97,8 @@ static void make_scheduler(sim *s)
     config.cache->hooks = hasher.hooks;
     err = quire_sched_create(&config, NULL, &s->sched);
     bool is_refused = sim_is_refused(&config);
+    if (err != QUIRE_OK && !is_refused)
+        printf("%s\n", quire_refusal());
     SIM_CHECK(s, err == (is_refused ? QUIRE_E_CONFIG : QUIRE_OK), "the scheduler", err, is_refused);
     s->tally.configs += is_refused;
 }
@@ -162,6 +164,17 @@ static void note_outgrown(sim *s)
     }
 }
 
+/* In 0.32 outputs of steps in flight still come, unless a reset dropped some of them: then a
+ * preemption drops the others too. */
+static bool has_void_steps(const sim *s, quire_req req)
+{
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
+    if (!s->is_0_32)
+        return true;
+    return quire_sched_get_req_info(s->sched, req, &info) == QUIRE_OK && info.drops_stale != 0 &&
+           info.num_stale_tokens > 0;
+}
+
 static void schedule(sim *s)
 {
     const quire_step *step;
@@ -172,8 +185,9 @@ static void schedule(sim *s)
     if (s->has_failed)
         return;
     for (uint32_t i = 0; i < step->num_preempted && !s->has_failed; i++) {
-        sim_request *r = s->is_0_32 ? NULL : sim_find(s, step->preempted[i]);
-        if (r != NULL) /* else outputs of its steps still come */
+        sim_request *r =
+            has_void_steps(s, step->preempted[i]) ? sim_find(s, step->preempted[i]) : NULL;
+        if (r != NULL)
             sim_void_in_flight(s, r);
     }
     note_outgrown(s);
@@ -249,7 +263,8 @@ static void end_all(sim *s)
         SIM_CALL(s, quire_sched_set_throttle(s->sched, 0));
     while (!s->has_failed && s->num_batches > 0)
         sim_update(s);
-    run_out(s, false);
+    if (!s->is_0_32) /* where sessions that wait take the places of others (max_num_active_seqs) */
+        run_out(s, false);
     if (!s->has_failed)
         sim_end_sessions(s);
     run_out(s, true);

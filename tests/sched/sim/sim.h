@@ -173,7 +173,8 @@ typedef struct sim_request {
     uint32_t num_preemptions;
     quire_token inputs[SIM_INPUTS][SIM_LEN];
     uint32_t input_lens[SIM_INPUTS];
-    uint32_t input_mins[SIM_INPUTS]; /* min_tokens: a cut may have lowered those of the prompt */
+    uint32_t input_mins[SIM_INPUTS];  /* min_tokens: a cut may have lowered those of the prompt */
+    uint32_t input_maxes[SIM_INPUTS]; /* max_tokens, which count in 0.32 */
     sim_image input_images[SIM_INPUTS][SIM_FEATURES];
     uint32_t num_input_images[SIM_INPUTS];
     uint32_t num_inputs;

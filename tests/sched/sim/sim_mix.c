@@ -202,7 +202,9 @@ static uint32_t draw_num_blocks(sim *s)
  *      images                      inputs of a request that was unscheduled; waits for places
  *      adapters                    those of the step count, not those of all that run
  *      priorities                  equal ones preempt each other forever
- *      small pools                 a request that does not fit waits forever
+ *      small pools, whole prompts  a request that does not fit waits forever
+ *      steps below 1 + drafts      a request of one token is padded, and never fits
+ *      sessions, drafts            drafts behind the token that stopped it count as computed
  *      sessions, steps in flight   a session that stops while it is preempted loses its text
  *      forgotten steps             their tokens are in flight forever */
 static void narrow_0_32(sim *s)
@@ -219,6 +221,8 @@ static void narrow_0_32(sim *s)
             spec->mamba_mode = QUIRE_MAMBA_MODE_ALIGN;
             m->is_aligned = true;
         }
+        if (spec->kind == QUIRE_LAYER_MAMBA && spec->mamba_mode == QUIRE_MAMBA_MODE_ALIGN)
+            m->sizes[g] = spec->block_size = m->block_size; /* no hits inside blocks */
         is_full = is_full && (spec->kind == QUIRE_LAYER_FULL || spec->kind == QUIRE_LAYER_MLA);
     }
     m->is_encoder_decoder = m->has_images = m->has_encoder_connector = false;
@@ -228,11 +232,14 @@ static void narrow_0_32(sim *s)
     m->loads_fail = m->saves = m->has_moves = false;
     m->sends = m->sends && is_full;
     m->max_loras = 0;
-    m->has_sessions = m->has_sessions && !m->is_async && m->batches == 1;
+    m->has_sessions = m->has_sessions && !m->is_async && m->batches == 1 && m->num_spec == 0;
     uint32_t each = ceil_div(m->len + 2 * m->num_spec, m->block_size) + 4 + m->num_spec;
     m->num_blocks = 1 + m->num_groups * each * sim_between(s, 1, 4) + sim_below(s, each);
     m->most_blocks = m->num_blocks - 1;
     m->max_encoder_tokens = 0;
+    uint32_t least = 2 * (m->num_spec + 2);
+    m->batched = m->batched > least ? m->batched : least;
+    m->budget = m->budget > least ? m->budget : least;
 }
 
 static void draw_mix(sim *s)
@@ -364,6 +371,7 @@ static void draw_0_32(sim *s, quire_sched_config *c)
     sim_mix *m = &s->mix;
     c->profile = QUIRE_PROFILE_VLLM_0_32;
     c->policy = QUIRE_POLICY_FCFS;
+    c->enable_chunked_prefill = QUIRE_ON;
     c->cache->max_copies = 0;
     m->has_forks = m->has_pins = m->use_pressure = false;
     m->num_swap = 0;
@@ -450,7 +458,8 @@ static bool has_kind(const quire_sched_config *c, quire_layer_kind kind)
 }
 
 /* quire/cache.h */
-static bool cache_is_refused(const quire_cache_config *c, bool has_cross, bool has_chunk)
+static bool cache_is_refused(const quire_cache_config *c, bool is_0_32, bool has_cross,
+                             bool has_chunk)
 {
     uint32_t num_sinks = 0;
     bool all_alike = c->num_groups > 1;
@@ -467,8 +476,7 @@ static bool cache_is_refused(const quire_cache_config *c, bool has_cross, bool h
         return false;
     bool is_chunk_refused = has_chunk && (c->use_eagle == QUIRE_ON || sizes_differ);
     bool is_one = c->num_groups == 1 && c->hash_block_size != c->groups[0].spec.block_size;
-    bool is_alike = all_alike && c->profile == QUIRE_PROFILE_DEFAULT;
-    return has_cross || is_alike || is_chunk_refused || is_one;
+    return has_cross || (all_alike && !is_0_32) || is_chunk_refused || is_one;
 }
 
 /* quire/sched.h: steps that are too short for whole prompts or Mamba blocks; swapping and pins. */
@@ -488,9 +496,11 @@ bool sim_is_refused(const quire_sched_config *c)
     bool no_loads =
         c->is_encoder_decoder == QUIRE_ON && (c->connector != NULL || c->encoder_connector != NULL);
     double admit_below = c->cache->admit_below == 0 ? 0.80 : c->cache->admit_below;
-    return is_short || no_loads || admit_below > c->cache->preempt_above ||
+    double preempt_above = c->cache->preempt_above == 0 ? 1 : c->cache->preempt_above;
+    return is_short || no_loads || admit_below > preempt_above ||
            (c->num_swap_blocks > 0 && no_swap) ||
            (c->max_pins + c->lookahead + c->prefix_window > 0 && no_pins) ||
            (c->prefix_patience > 0 && c->prefix_window == 0) ||
-           cache_is_refused(c->cache, has_cross, has_kind(c, QUIRE_LAYER_CHUNKED_LOCAL));
+           cache_is_refused(c->cache, c->profile == QUIRE_PROFILE_VLLM_0_32, has_cross,
+                            has_kind(c, QUIRE_LAYER_CHUNKED_LOCAL));
 }
