@@ -68,9 +68,9 @@ static uint32_t junction_of(const quire_sched *s, const qr_request *r, uint32_t 
 }
 
 /* The end of a chunk: at a block's end, if it is not the prompt's last, and at the first place
- * before it where a state must be kept: the end of a block that the chunk begins inside of, the last
- * state of the request, the prompt's last hash, the end of what other requests have in common with
- * it. */
+ * before it where a state must be kept: the end of a block that the chunk begins inside of, the
+ * last state of the request, the prompt's last hash, the end of what other requests have in common
+ * with it. */
 static uint32_t align_to_stops(const quire_sched *s, const qr_request *r, uint32_t start,
                                uint32_t num_new, uint32_t prefill_end)
 {
