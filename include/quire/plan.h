@@ -207,8 +207,8 @@ typedef struct quire_plan_tensor { /* final */
 
 /* Where a tensor lies. In QUIRE_PROFILE_VLLM_0_32: the page of its l-th layer for block b begins at
  * offset_bytes + l * layer_stride + b * block_stride in the allocation of the worker, whose size is
- * the bytes of each tensor; tensors of different groups overlap. Otherwise each tensor is a separate
- * allocation, which its layers share: offset_bytes and layer_stride are 0. */
+ * the bytes of each tensor; tensors of different groups overlap. Otherwise each tensor is an
+ * allocation that its layers share: offset_bytes and layer_stride are 0. */
 typedef struct quire_plan_placement {
     size_t size;
     uint64_t offset_bytes;
