@@ -6,7 +6,7 @@
 Chats with one long system prompt come in, and there are too few blocks for all of them, so that
 prefixes are shared and requests are preempted. The model is made up: a token is a number that
 depends on what came before it. In each step both schedulers must decide the same; what they took is
-printed at the end. Needs vLLM 0.20.x and Quire's wheel; --platform names a module to import first
+printed at the end. Needs vLLM 0.20.x or 0.32.x and Quire's wheel; --platform names a module to import first
 where vLLM finds no GPU.
 """
 import argparse

@@ -31,7 +31,8 @@
  *
  * The decisions are the decisions of vLLM 0.20.0's KVCacheManager, block id for block id: with
  * QUIRE_PROFILE_VLLM_0_20 including the bugs that show in decisions (quire/config.h lists them),
- * with QUIRE_PROFILE_DEFAULT without them.
+ * with QUIRE_PROFILE_DEFAULT without them. With QUIRE_PROFILE_VLLM_0_32 they are those of vLLM
+ * 0.32.0; Mamba groups of modes ALL and ALIGN, TQ_FULL and SINK_FULL groups are refused there.
  *
  * Cost: allocate_slots is O(blocks that change), free O(blocks), get_computed_blocks O(blocks up to
  * the first miss). Nothing is allocated after creation.
@@ -101,16 +102,21 @@ typedef struct quire_cache_config {
     quire_switch use_eagle;
     quire_switch log_stats; /* default off: no quire_prefix_stats */
     /* For take_new_block_ids. Default on if there is a Mamba group, because its pages must be
-     * zeroed before use. */
+     * zeroed before use. Lists the blocks of FULL and TQ_FULL groups, in QUIRE_PROFILE_VLLM_0_32
+     * those of all groups but Mamba groups. */
     quire_switch track_new_blocks;
-    /* Decode context parallelism; 0 = 1. Above 1: one group of a full kind. */
+    /* Decode context parallelism; 0 = 1. Above 1: one group of a full kind. In
+     * QUIRE_PROFILE_VLLM_0_32 groups of full kinds and Mamba groups; blocks of the latter do not
+     * grow. */
     uint32_t dcp_world_size;
-    uint32_t pcp_world_size; /* prefill context parallelism; likewise */
+    /* Prefill context parallelism; likewise. In QUIRE_PROFILE_VLLM_0_32 groups of full kinds, whose
+     * blocks do not grow with it. */
+    uint32_t pcp_world_size;
     quire_profile profile;
 
     /* Features beyond vLLM 0.20.0; all are off by default. */
     /* Part of the blocks that a new request must leave free, 0 to 1. Not applied while no request
-     * has blocks. */
+     * has blocks. In QUIRE_PROFILE_VLLM_0_32 it applies where has_scheduled_reqs is set. */
     double watermark;
     double admit_below;   /* quire_cache_get_pressure: 0 = 0.80 */
     double preempt_above; /* 0 = 0.95 */
@@ -130,7 +136,24 @@ typedef struct quire_cache_config {
      * the cache of a scheduler, which moves requests itself (quire_sched_config.num_swap_blocks).
      */
     uint32_t num_host_blocks;
+
+    /* QUIRE_PROFILE_VLLM_0_32: which blocks of window and Mamba groups get keys, so that a later
+     * request can use them. 0: those at the end of the prompt, and where a prefix is known to be
+     * shared (shared_prefix_boundary). A multiple of all block sizes: besides, those at each
+     * multiple of it. QUIRE_RETAIN_ALL: all that a hit can use. Other profiles give all blocks
+     * their keys: 0. */
+    uint32_t prefix_cache_retention_interval;
+    /* QUIRE_PROFILE_VLLM_0_32, multi-module MTP: tokens that the draft modules look ahead while they
+     * compute a prompt, with EAGLE at most the block size. The last of them but one are computed
+     * again, so that their blocks get keys later. 0 in other profiles. */
+    uint32_t num_prefill_lookahead;
+    /* The most tokens of all steps that are scheduled and not yet updated: what a window's blocks
+     * must hold besides the window. 0 = max_num_batched_tokens. */
+    uint32_t max_in_flight_tokens;
 } quire_cache_config;
+
+/* For prefix_cache_retention_interval: vLLM's None. */
+#define QUIRE_RETAIN_ALL UINT32_MAX
 
 #define QUIRE_CACHE_CONFIG_INIT QUIRE_SIZED_INIT(quire_cache_config)
 
@@ -185,6 +208,11 @@ QUIRE_API int quire_cache_get_computed_blocks(quire_cache *cache,
                                               const quire_cache_request *request,
                                               quire_block_span *blocks, uint32_t *num_tokens);
 
+/* Tokens of the longest hit that one group had in the last get_computed_blocks, if it is longer than
+ * the hit of all groups together; otherwise 0. Blocks there are worth a key: say so in
+ * quire_allocate_params.shared_prefix_boundary. Profiles other than QUIRE_PROFILE_VLLM_0_32: 0. */
+QUIRE_API uint32_t quire_cache_get_shared_prefix_boundary(const quire_cache *cache);
+
 /* ---- allocating --------------------------------------------------------- */
 
 typedef struct quire_allocate_params {
@@ -201,8 +229,21 @@ typedef struct quire_allocate_params {
      * window stays behind them. */
     uint32_t num_uncertain_tokens;
     /* 1: quire_cache_can_allocate answers for all tokens of the request, whatever num_new_tokens
-     * is; quire_cache_allocate_slots does not read this field. */
+     * is. quire_cache_allocate_slots reads this field in QUIRE_PROFILE_VLLM_0_32 only: if not all
+     * tokens fit, returns QUIRE_NO_SPACE and changes nothing. */
     uint32_t full_sequence_must_fit;
+    /* Free blocks that this allocation must leave to other requests. */
+    uint32_t reserved_blocks;
+    /* QUIRE_PROFILE_VLLM_0_32: 1: the request waits or was preempted, and others are scheduled: the
+     * watermark applies. Other profiles apply it to a request without blocks. */
+    uint32_t has_scheduled_reqs;
+    /* Groups whose external blocks are written by a load that ends after this step: they are not
+     * listed to be zeroed. NULL: none. */
+    const uint32_t *skip_zeroing_group_ids;
+    uint32_t num_skip_zeroing_group_ids;
+    /* QUIRE_PROFILE_VLLM_0_32, for the keys of blocks; 0: as the request's last call said. */
+    uint32_t num_prompt_tokens;      /* at first: all tokens */
+    uint32_t shared_prefix_boundary; /* at first: none, see above */
 } quire_allocate_params;
 
 #define QUIRE_ALLOCATE_PARAMS_INIT QUIRE_SIZED_INIT(quire_allocate_params)
@@ -216,8 +257,9 @@ typedef struct quire_allocate_params {
  *      QUIRE_NO_SPACE      not enough free blocks (or, with Mamba, the state of the hit is computed
  *                          in this very step: retry in the next step)
  *      QUIRE_FULL          max_requests requests have blocks, or max_copies copies are pending
- *      QUIRE_E_ARGUMENT    num_new_tokens and num_external_computed_tokens are both 0, or a request
- *                          that has blocks has a hit
+ *      QUIRE_E_ARGUMENT    num_new_tokens and num_external_computed_tokens are both 0 (and in
+ *                          QUIRE_PROFILE_VLLM_0_32 num_new_computed_tokens), or a request that has
+ *                          blocks has a hit
  *      QUIRE_E_STALE_HIT   a block of the hit was evicted, or belongs to another group
  *      QUIRE_E_RANGE       more tokens than max_model_len, fewer hashes than full blocks, or more
  *                          encoder tokens than max_encoder_tokens

@@ -50,9 +50,14 @@
  * settings. */
 typedef enum quire_switch { QUIRE_DEFAULT = 0, QUIRE_ON = 1, QUIRE_OFF = 2 } quire_switch;
 
-/* Whose decisions the library reproduces. VLLM_0_20: the decisions of vLLM 0.20.0 with its
- * observable bugs, which docs/quirks.md lists. DEFAULT: the same decisions without the bugs. */
-typedef enum quire_profile { QUIRE_PROFILE_DEFAULT = 0, QUIRE_PROFILE_VLLM_0_20 = 1 } quire_profile;
+/* Whose decisions the library reproduces. VLLM_0_20 and VLLM_0_32: the decisions of vLLM 0.20.0 and
+ * 0.32.0 with their observable bugs, which docs/quirks.md lists. DEFAULT: no bugs, and of each rule
+ * the better one. */
+typedef enum quire_profile {
+    QUIRE_PROFILE_DEFAULT = 0,
+    QUIRE_PROFILE_VLLM_0_20 = 1,
+    QUIRE_PROFILE_VLLM_0_32 = 2
+} quire_profile;
 
 typedef enum quire_log_level {
     QUIRE_LOG_ERROR = 0,

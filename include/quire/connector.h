@@ -62,6 +62,15 @@ typedef struct quire_connector {
      * function is NULL, the connector saves nothing of a preempted request. */
     uint32_t (*request_preempted)(void *user, quire_req req, const quire_block_span *blocks,
                                   uint32_t num_tokens, int is_urgent);
+    /* 1: the connector must send what a request computed, so outputs of steps in flight do not
+     * count once the request is preempted. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
+    int requires_kv_delivery;
+    /* 1: the connector loads. With several steps in flight the blocks of a request that ends or is
+     * preempted become free when these steps were updated. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
+    int is_kv_consumer;
+    /* 1: blocks will become free without a preemption; asked when a running request finds no room,
+     * which then waits. NULL: never. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
+    int (*has_pending_block_frees)(void *user);
 } quire_connector;
 
 #define QUIRE_CONNECTOR_INIT QUIRE_SIZED_INIT(quire_connector)
@@ -92,7 +101,9 @@ typedef struct quire_encoder_connector {
 typedef struct quire_grammar {
     size_t size;
     void *user;
-    int (*is_ready)(void *user, quire_req req);       /* 1: compiled, may be scheduled */
+    /* 1: compiled, may be scheduled; 0: not yet; negative: it cannot be compiled, and the next update
+     * ends the request with an error. */
+    int (*is_ready)(void *user, quire_req req);
     int (*should_advance)(void *user, quire_req req); /* 1: past the reasoning */
     int (*accept_tokens)(void *user, quire_req req, const quire_token *tokens, uint32_t n);
     /* Returns how many of the drafts, from the first on, the grammar accepts. */

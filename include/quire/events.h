@@ -11,7 +11,10 @@
  *                  is just the end
  *
  * These are the frames of vLLM 0.20.0: vLLM's subscribers and routers read them unchanged. The
- * snapshot is Quire's own, in batches that they can read.
+ * snapshot is Quire's own, in batches that they can read. If the scheduler has
+ * QUIRE_PROFILE_VLLM_0_32, a publisher does as vLLM 0.32.0: events have the map form, stored blocks
+ * are told with the kind of their group, and each answer has the topic before its number, ["",
+ * topic, number, batch] ... ["", "", ff ..., ""]. A subscriber reads both forms of answers.
  *
  * The scheduler never waits for a publisher (quire/monitor.h). A subscriber that is too slow misses
  * batches, detects this by their numbers, and asks for a replay; if the replay does not go back far
@@ -58,7 +61,7 @@ typedef struct quire_publisher_config {
     uint32_t buffer_steps;    /* batches kept for replay; 0 = 10,000 */
     uint64_t buffer_bytes;    /* the most bytes kept for replay; 0 = 256 MiB */
     uint32_t hashes_as_bytes; /* 1: whole hashes, like VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0 */
-    uint32_t as_maps;         /* 1: the map form of newer vLLM */
+    uint32_t as_maps; /* 1: the map form of newer vLLM; QUIRE_PROFILE_VLLM_0_32 always has it */
     /* 1: report each block, like vLLM 0.20.0; 0: report a hash as stored with its first block and
      * as removed with its last block. */
     uint32_t every_copy;

@@ -32,7 +32,7 @@ extern "C" {
 
 /* The algorithms: X(value, name, text name, digest bytes).
  *
- * These four algorithms give the bytes of vLLM 0.20.0:
+ * These four algorithms give the bytes of vLLM, of the release that the hasher's profile names:
  *   sha256        SHA-256 over Python's pickle (protocol 5) of (parent, tokens, extra keys);
  *                 vLLM's default
  *   sha256_cbor   SHA-256 over canonical CBOR of the same tuple
@@ -127,6 +127,8 @@ typedef struct quire_mm_feature { /* final */
 /* The extra keys of a whole request. Each block uses the keys that concern the block, in vLLM's
  * order: the LoRA name; (identifier, offset - start of block) of every feature that overlaps the
  * block; the salt, in the first block only; the SHA-256 of the block's rows of prompt embeddings.
+ * In QUIRE_PROFILE_VLLM_0_32 each key also has a tag, so that a salt never hashes like a LoRA name,
+ * and the LoRA key has the adapter's path.
  *
  * Python's pickle writes a string once and then refers to it if the same object occurs twice in one
  * block. So for `sha256` and `xxhash` (not for the other algorithms) strings of one call with the
@@ -142,16 +144,19 @@ typedef struct quire_extra_keys {
     size_t prompt_embed_bytes; /* bytes of one token's row */
     /* Number of rows. A block past the last row uses the rows that remain, or none. */
     uint64_t num_prompt_embeds;
+    quire_bytes lora_path; /* read in QUIRE_PROFILE_VLLM_0_32 alone, with a lora_name; UTF-8 */
 } quire_extra_keys;
 
 #define QUIRE_EXTRA_KEYS_INIT QUIRE_SIZED_INIT(quire_extra_keys)
 
 /* One extra key of one block, for callers that compute the extra keys themselves. */
 typedef enum quire_extra_key_kind {
-    QUIRE_KEY_LORA_NAME = 1,    /* text */
-    QUIRE_KEY_MM_FEATURE = 2,   /* text and offset */
-    QUIRE_KEY_CACHE_SALT = 3,   /* text */
-    QUIRE_KEY_PROMPT_EMBEDS = 4 /* bytes: a SHA-256 digest */
+    QUIRE_KEY_LORA_NAME = 1,     /* text */
+    QUIRE_KEY_MM_FEATURE = 2,    /* text and offset */
+    QUIRE_KEY_CACHE_SALT = 3,    /* text */
+    QUIRE_KEY_PROMPT_EMBEDS = 4, /* bytes: a SHA-256 digest */
+    /* text; directly behind its QUIRE_KEY_LORA_NAME, and in QUIRE_PROFILE_VLLM_0_32 alone */
+    QUIRE_KEY_LORA_PATH = 5
 } quire_extra_key_kind;
 
 typedef struct quire_extra_key { /* final */
@@ -170,7 +175,8 @@ typedef struct quire_hasher_config {
     uint32_t block_size; /* tokens in a block; 0 = 16; at most 65,536 */
     quire_profile profile;
     /* NONE_HASH is the hash of this text, like vLLM's PYTHONHASHSEED; at most 4,096 bytes. If both
-     * seed and none_hash are absent, NONE_HASH is random. */
+     * seed and none_hash are absent, NONE_HASH is random, except for sha256 and sha256_cbor in
+     * QUIRE_PROFILE_VLLM_0_32: there the seed is "vllm-none-hash", as in vLLM 0.32.0. */
     quire_bytes seed;
     quire_bytes none_hash; /* NONE_HASH itself, 1 to 64 bytes; not for quire128 */
     /* Bytes of the extra keys of one block, plus 24 for each key; 0 = 16,384; at most 65,535. */
@@ -214,8 +220,8 @@ QUIRE_API quire_hasher_info quire_hasher_get_info(const quire_hasher *hasher);
  * accepts token ids of 64 bits.
  *
  * Returns QUIRE_E_RANGE if num_tokens exceeds the block size, the parent exceeds 64 bytes, or the
- * extra keys exceed max_extra_bytes; QUIRE_E_ARGUMENT if a required pointer is NULL or an extra key
- * has an unknown kind. */
+ * extra keys exceed max_extra_bytes; QUIRE_E_ARGUMENT if a required pointer is NULL, an extra key
+ * has an unknown kind, or a QUIRE_KEY_LORA_PATH is out of place. */
 QUIRE_API int quire_hasher_hash_block(quire_hasher *hasher, quire_bytes parent,
                                       const quire_token *tokens, size_t num_tokens,
                                       const quire_extra_key *keys, size_t num_keys, void *digest);

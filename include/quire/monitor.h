@@ -330,6 +330,13 @@ QUIRE_API uint32_t quire_monitor_get_num_unfinished(const quire_monitor *monitor
 QUIRE_API uint32_t quire_monitor_get_tiers(const quire_monitor *monitor, quire_tier_usage *tiers,
                                            uint32_t capacity);
 
+/* A group of the scheduler. */
+typedef struct quire_monitor_group { /* final */
+    quire_layer_kind kind;
+    uint32_t block_size;     /* tokens in a block, over all context-parallel ranks */
+    uint32_t sliding_window; /* tokens; 0 for kinds without a window */
+} quire_monitor_group;
+
 /* Constants of the scheduler that the monitor belongs to. quire_monitor_get_info returns NULL if
  * monitor is NULL. Valid as long as the monitor. */
 typedef struct quire_monitor_info { /* lent */
@@ -347,6 +354,8 @@ typedef struct quire_monitor_info { /* lent */
     uint32_t tier_blocks[QUIRE_MAX_TIERS];
     uint32_t num_names; /* of the config */
     uint32_t map_ms;    /* of the config */
+    quire_profile profile;
+    const quire_monitor_group *groups; /* num_groups elements */
 } quire_monitor_info;
 
 QUIRE_API const quire_monitor_info *quire_monitor_get_info(const quire_monitor *monitor);

@@ -47,6 +47,10 @@ typedef struct quire_model_output {
     /* Blocks whose load failed: loads of this step, and asynchronous loads. */
     const quire_block *invalid_blocks;
     uint32_t num_invalid_blocks;
+    /* Requests whose loads failed as a whole, in any group. They compute what was to be loaded, or end
+     * with an error (fail_on_load_error), once finished_recving lists them. */
+    const quire_req *failed_recving;
+    uint32_t num_failed_recving;
 } quire_model_output;
 
 #define QUIRE_MODEL_OUTPUT_INIT QUIRE_SIZED_INIT(quire_model_output)

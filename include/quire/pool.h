@@ -95,6 +95,7 @@ typedef struct quire_pool_config {
     void (*on_event)(void *user, const quire_event *event);
     void *event_user;
     quire_hooks hooks;
+    quire_profile profile; /* VLLM_0_32: freed blocks without a key are taken first */
 } quire_pool_config;
 
 #define QUIRE_POOL_CONFIG_INIT QUIRE_SIZED_INIT(quire_pool_config)

@@ -247,6 +247,20 @@ typedef struct quire_sched_config {
     void *victim_user;
 
     uint64_t swap_setup_ns; /* to start the copies of one request in one direction */
+
+    /* ---- options of vLLM 0.32; QUIRE_E_CONFIG in QUIRE_PROFILE_VLLM_0_20 unless they are 0 ---- */
+
+    /* Requests that may run, with sessions that wait for their next input: at most max_num_seqs.
+     * 0: max_num_seqs. */
+    uint32_t max_num_active_seqs;
+    /* On: long_prefill_token_threshold is at least max_num_batched_tokens / number of requests. */
+    quire_switch long_prefill_token_threshold_adaptive;
+    /* Input slots of each request that the draft model needs beside num_spec_tokens; they count
+     * against max_num_batched_tokens. */
+    uint32_t num_draft_slots;
+    /* Tokens behind a chunk of a prompt that the draft model reads. 0: 1 with EAGLE, else none. */
+    uint32_t num_prefill_lookahead_tokens;
+    quire_switch is_pooling_model; /* on: no token is sampled, a prompt may have max_model_len */
 } quire_sched_config;
 
 #define QUIRE_SCHED_CONFIG_INIT QUIRE_SIZED_INIT(quire_sched_config)
@@ -314,6 +328,7 @@ typedef struct quire_request_params {
      * NULL: its tokens are then zeros. Not for sessions. */
     const void *prompt_embeds;
     size_t prompt_embed_bytes;
+    quire_bytes lora_path; /* of the adapter; hashed in QUIRE_PROFILE_VLLM_0_32 alone */
 } quire_request_params;
 
 #define QUIRE_REQUEST_PARAMS_INIT QUIRE_SIZED_INIT(quire_request_params)

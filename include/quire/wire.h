@@ -1,4 +1,5 @@
-/* quire/wire.h - KV events as bytes, in the format of vLLM 0.20.0, and the index of a router.
+/* quire/wire.h - KV events as bytes, in the formats of vLLM 0.20.0 and 0.32.0, and the index of a
+ * router.
  *
  *      batch     [ts, [event, ...], data_parallel_rank]                              msgpack arrays
  *      stored    ["BlockStored", hashes, parent, token_ids, block_size, lora_id, medium, lora_name,
@@ -7,9 +8,16 @@
  *      cleared   ["AllBlocksCleared"]
  *
  * hash      in events a number (the last 8 bytes of a block's hash) or bytes (the whole hash).
- * map form  newer vLLM writes each event as a map, {"type": "BlockStored", "block_hashes": ...},
- *           without extra_keys and group_idx if they are nil. The reader accepts both forms, any
- *           order of fields and additional fields; the writer writes the form of its options.
+ * map form  vLLM 0.24 and later write each event as a map, {"type": "BlockStored",
+ *           "block_hashes": ...}. A map does not have the field extra_keys, group_idx or a later
+ *           field if the field is nil. Behind group_idx vLLM 0.32.0 has
+ *
+ *              stored    kv_cache_spec_kind, kv_cache_spec_sliding_window, locality, ownership,
+ *                        session_id
+ *              removed   locality, ownership
+ *
+ *           The reader accepts both forms, any order of fields and additional fields; the writer
+ *           writes the form of its options.
  * index     the blocks of each worker, collected from the worker's events: a router looks up a
  *           prompt there before it chooses a worker.
  *
@@ -80,6 +88,14 @@ typedef struct quire_wire_event {
     const quire_wire_key *keys;
     uint32_t has_group;
     uint32_t group;
+
+    /* The fields below are in the map form alone. */
+    quire_bytes spec_kind; /* of the group: "full_attention", "sliding_window", "mamba", ... */
+    uint32_t has_sliding_window;
+    uint32_t sliding_window; /* of the group, in tokens */
+    quire_bytes locality;    /* "LOCAL" or "REMOTE", seen from the publisher */
+    quire_bytes ownership;   /* name of the tier that has the blocks */
+    quire_bytes session_id;  /* session of the request that caused the event */
 } quire_wire_event;
 
 #define QUIRE_WIRE_EVENT_INIT QUIRE_SIZED_INIT(quire_wire_event)
@@ -90,7 +106,7 @@ typedef struct quire_wire_writer quire_wire_writer;
 
 typedef struct quire_wire_options {
     size_t size;
-    uint32_t as_maps;   /* 1: the map form */
+    uint32_t as_maps;   /* 1: the map form, as vLLM 0.32.0; 0: arrays, as vLLM 0.20.0 */
     uint64_t max_bytes; /* of a batch; 0 = 64 MiB, at least 64 */
 } quire_wire_options;
 

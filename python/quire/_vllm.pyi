@@ -7,7 +7,8 @@ _Request = Any
 
 class BlockHasher:
     def __new__(cls, algorithm: str, block_size: int, module: Any,
-                fallback: Callable[[_Request], list[bytes]], /) -> Self: ...
+                fallback: Callable[[_Request], list[bytes]], profile: int = 1,
+                /) -> Self: ...
     def __call__(self, request: _Request, /) -> list[bytes]: ...
 
 class Core:

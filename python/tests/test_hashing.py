@@ -131,3 +131,17 @@ def test_list_that_shrinks_while_it_is_read():
     tokens += [Sly() for _ in range(16)]
     with pytest.raises(IndexError):
         quire.Hasher().hash(tokens)
+
+
+@pytest.mark.parametrize("profile", ["default", "vllm-0.20", "vllm-0.32"])
+def test_path_of_an_adapter(profile):
+    """vLLM 0.32 hashes it."""
+    hasher = quire.Hasher(seed="0", profile=profile)
+    tokens = list(range(16))
+    one, other = (hasher.hash(tokens, lora_name="a", lora_path=path) for path in ("/b", "/c"))
+    assert (one != other) == (profile == "vllm-0.32")
+    if profile == "vllm-0.32":
+        keys = [("lora_name", "a"), ("lora_path", "/b")]
+        assert hasher.hash_block(None, tokens, keys) == one[0]
+    sched = quire.Scheduler(num_gpu_blocks=100, max_model_len=100, profile=profile)
+    assert sched.add("a", tokens, lora_name="a", lora_id=1, lora_path="/b") > 0

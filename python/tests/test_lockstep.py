@@ -6,14 +6,19 @@ every field of every output compared.
 --platform names a module to import first, where there is no GPU.
 """
 import copy
+import dataclasses
 import importlib
 import os
 import random
 from types import SimpleNamespace
 
 import vllm_kit
-from lockstep_parts import (ALPHABET, BLOCK_SIZE, Grammar, Grammars, MAX_MODEL_LEN, Published,
-                            drawn_config, drawn_groups, make_connector, make_encoder_connector)
+from lockstep_parts import (ALPHABET, BLOCK_SIZE, Grammar, Grammars, MAX_MODEL_LEN, OrderedSet,
+                            Published, add_0_32, drawn_config, drawn_groups, is_0_32,
+                            make_connector, make_encoder_connector)
+
+
+HOLDERS = ("skipped_waiting", "kv_holding_waiting")  # the second queue of 0.20 and of 0.32
 
 
 class Ended(Exception):
@@ -59,9 +64,12 @@ class Pair:
             self.num_spec = self.config.speculative_config.num_speculative_tokens
         self.has_images, self.has_grammars = rng.random() < 0.3, rng.random() < 0.3
         self.has_images |= self.is_encoder_decoder
-        if self.has_images and rng.random() < 0.4:
+        if self.has_images and rng.random() < 0.4 and not (is_0_32() and self.is_encoder_decoder):
             self.set_encoder_connector(seed)
         self.set_budget()
+        self.retained, self.block_size = None, BLOCK_SIZE
+        if is_0_32():
+            groups = self.set_0_32(groups)
         self.both = [self.make(kind, groups, KVCacheConfig) for kind in kinds]
         for scheduler in self.both:
             scheduler.kv_event_publisher = Published()
@@ -81,7 +89,8 @@ class Pair:
         from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
 
         self.config.ec_transfer_config = SimpleNamespace()
-        ECConnectorFactory.create_connector = lambda **_given: make_encoder_connector(seed)
+        ECConnectorFactory.create_connector = lambda **_given: make_encoder_connector(
+            seed, sees_ends=self.config.kv_transfer_config is not None)
 
     def set_encoder_decoder(self) -> list:
         """As vLLM sets such models up: whole prompts, no prefix caching, no embeddings."""
@@ -110,10 +119,49 @@ class Pair:
         for module in (config, scheduler):
             module.MultiModalBudget = lambda _config, _registry: budget
 
+    def set_0_32(self, groups: list) -> list:
+        """Settings of 0.32, drawn after all others."""
+        from quire.vllm import scheduler as ours
+        from vllm.v1.core.sched import scheduler as theirs
+
+        ours.as_set = theirs.set = OrderedSet
+        rng, config = self.rng, self.config
+        depth = 2 if self.is_async or config.parallel_config.pipeline_parallel_size > 1 else 1
+        add_0_32(config, rng, depth, self.has_images)
+        has_window = any("Window" in type(group.kv_cache_spec).__name__ for group in groups)
+        self.retained = rng.choice([0, 0, None] + [8 * BLOCK_SIZE] * has_window)
+        if config.kv_transfer_config is not None:
+            config.kv_transfer_config.is_kv_consumer = depth == 1
+            config.kv_transfer_config.is_kv_producer = True
+            # What ends by a load and what ends by a grammar: the library's order is another.
+            policies = ["recompute"] if self.has_grammars else ["recompute", "fail"]
+            config.kv_transfer_config.kv_load_failure_policy = rng.choice(policies)
+        if config.num_prefill_lookahead_tokens > 1:  # as vLLM's plan has it
+            for group in groups:
+                if hasattr(group.kv_cache_spec, "extra_retained_tokens"):
+                    group.kv_cache_spec = dataclasses.replace(
+                        group.kv_cache_spec,
+                        extra_retained_tokens=config.num_prefill_lookahead_tokens - 1)
+        if len(groups) == 2 and not self.is_encoder_decoder:
+            self.set_unlike(groups)
+        return groups
+
+    def set_unlike(self, groups: list):
+        """Two groups with blocks of two sizes, or with numbers of two precisions: new blocks are
+        zeroed then."""
+        import torch
+
+        for name, value in (("block_size", 2 * BLOCK_SIZE), ("dtype", torch.float32)):
+            if self.rng.random() < 0.4:
+                group = self.rng.choice(groups)
+                group.kv_cache_spec = dataclasses.replace(group.kv_cache_spec, **{name: value})
+        self.block_size = max(group.kv_cache_spec.block_size for group in groups)
+
     def make(self, kind, groups, config_class):
         num_blocks = self.config.cache_config.num_gpu_blocks
-        return kind(self.config, config_class(num_blocks, [], groups),
-                    Grammars(), BLOCK_SIZE, BLOCK_SIZE,
+        more = {"prefix_cache_retention_interval": self.retained} if is_0_32() else {}
+        return kind(self.config, config_class(num_blocks, [], groups, **more),
+                    Grammars(), self.block_size, BLOCK_SIZE,
                     SimpleNamespace(supports_multimodal_inputs=lambda _config: self.has_images),
                     include_finished_set=self.with_finished, log_stats=self.log_stats)
 
@@ -173,6 +221,9 @@ class Pair:
         from vllm.v1.request import RequestStatus
 
         questions = self.rng.randint(1, 3)
+        if is_0_32():  # the step from which on it is ready; below 0: has failed
+            questions += self.both[0].structured_output_manager.num_steps
+            questions *= self.rng.choice([1] * 9 + [-1])
         for scheduler, request in zip(self.both, made):
             request.structured_output_request = Grammar(scheduler.structured_output_manager,
                                                         request, questions)
@@ -248,16 +299,28 @@ class Pair:
         from vllm.v1.request import RequestStatus
 
         known = list(self.both[0].requests)
-        if self.both[0].connector is not None:
-            loading = {r.request_id for r in self.loading()}
-            for scheduler in self.both:
-                scheduler.connector.loading = loading
+        self.tell_loading()
         names = self.rng.sample(known, min(len(known), self.rng.randint(1, 3))) + ["nobody"]
         if self.rng.random() < 0.1:
             names = None
         elif self.rng.random() < 0.3:
             names = names[0]
-        same(*(s.finish_requests(names, RequestStatus.FINISHED_ABORTED) for s in self.both))
+        ended = [s.finish_requests(names, RequestStatus.FINISHED_ABORTED) for s in self.both]
+        if is_0_32():  # which answers with the requests
+            ended = [[(r.request_id, r.client_index) for r in each] for each in ended]
+        same(*ended)
+
+    def reset(self):
+        """Of the prefix cache; in 0.32 also with the requests that run, and with the connector."""
+        more = {}
+        if is_0_32():
+            more = {"reset_running_requests": self.rng.random() < 0.5,
+                    "reset_connector": self.rng.random() < 0.3}
+        try:
+            done = self.both[0].reset_prefix_cache(**more)
+        except RuntimeError:  # some are being loaded or sent
+            raise Ended
+        same(done, self.both[1].reset_prefix_cache(**more))
 
     # -- what a connector's workers report
 
@@ -265,9 +328,16 @@ class Pair:
         from vllm.v1.request import RequestStatus
 
         theirs = self.both[0]
-        return [r for r in theirs.skipped_waiting
+        return [r for r in getattr(theirs, HOLDERS[is_0_32()])
                 if r.status == RequestStatus.WAITING_FOR_REMOTE_KVS
                 and r.request_id not in theirs.finished_recving_kv_req_ids]
+
+    def tell_loading(self):
+        """A connector sends nothing of requests that end while they load."""
+        if self.both[0].connector is not None:
+            loading = {r.request_id for r in self.loading()}
+            for scheduler in self.both:
+                scheduler.connector.loading = loading
 
     def report(self):
         from vllm.v1.outputs import KVConnectorOutput
@@ -292,6 +362,8 @@ class Pair:
     # -- steps
 
     def schedule(self):
+        for scheduler in self.both:
+            scheduler.structured_output_manager.num_steps += 1
         try:
             made = [self.both[0].schedule()]
         except (ValueError, AssertionError) as error:  # bugs of vLLM's: it predicted too few blocks,
@@ -321,11 +393,19 @@ class Pair:
         pooled = [f"pooled {name}" if pooling and samples[name] else None
                   for name, pooling in zip(names, is_pooling)]
         report = self.report()
+        if is_0_32():  # where loads may end requests
+            self.tell_loading()
         outputs = []
         for scheduler, step in zip(self.both, made):
-            outputs.append(scheduler.update_from_output(step, ModelRunnerOutput(
+            given = ModelRunnerOutput(
                 list(names), dict(index), [list(tokens) for tokens in sampled],
-                pooler_output=pooled if any(is_pooling) else None, kv_connector_output=report)))
+                pooler_output=pooled if any(is_pooling) else None, kv_connector_output=report)
+            try:
+                outputs.append(scheduler.update_from_output(step, given))
+            except AssertionError as error:  # 0.32 counts on the order of the steps
+                if scheduler is self.both[0] and (self.reorders or self.drops) and is_0_32():
+                    raise Ended from error
+                raise
             self.check_queues()
         compare_outputs(*outputs)
         if self.num_spec and not self.is_async and names:
@@ -336,7 +416,8 @@ class Pair:
         listed twice, and both entries are scheduled; or it is in no queue any more; or its prompt
         is longer than all of its tokens."""
         theirs = self.both[0]
-        listed = [r.request_id for r in (*theirs.running, *theirs.waiting, *theirs.skipped_waiting)]
+        listed = [r.request_id for r in (*theirs.running, *theirs.waiting,
+                                         *getattr(theirs, HOLDERS[is_0_32()]))]
         known = [name for name, request in theirs.requests.items() if not request.is_finished()]
         if sorted(listed) != sorted(known) or any(
                 request.num_prompt_tokens > request.num_tokens
@@ -381,7 +462,7 @@ class Pair:
                      "kv_event_publisher"):
             if getattr(theirs, kind) is not None:
                 compare_notes(*(getattr(s, kind).notes for s in self.both))
-        for queue in ("running", "waiting", "skipped_waiting"):
+        for queue in ("running", "waiting", HOLDERS[is_0_32()]):
             same([r.request_id for r in getattr(theirs, queue)],
                  [r.request_id for r in getattr(ours, queue)])
         for name in theirs.requests:
@@ -416,7 +497,7 @@ class Pair:
             if self.rng.random() < 0.05 and self.both[0].requests:
                 self.finish()
             if self.rng.random() < 0.03:
-                same(*(s.reset_prefix_cache() for s in self.both))
+                self.reset()
             if self.rng.random() < 0.05:
                 pause = self.rng.choice([PauseState.UNPAUSED] * 2 + list(PauseState))
                 for scheduler in self.both:
@@ -516,11 +597,15 @@ def compare_outputs(theirs, ours):
                 assert x == y, f"{a.request_id}.{name}: vLLM {x}, Quire {y}"
 
 
+COUNTERS = ("num_in_flight_tokens", "num_stale_output_tokens", "drop_stale_output")
+
+
 def compare_requests(theirs, ours):
     for name in ("status", "num_computed_tokens", "num_output_placeholders", "num_preemptions",
                  "is_prefill_chunk", "num_tokens", "num_tokens_with_spec", "num_output_tokens",
                  "block_hashes", "spec_token_ids", "stop_reason", "prompt_token_ids",
-                 "num_prompt_tokens", "arrival_time", "mm_features"):
+                 "num_prompt_tokens", "arrival_time", "mm_features", "max_tokens",
+                 *(COUNTERS if is_0_32() else ())):
         x, y = getattr(theirs, name), getattr(ours, name)
         assert x == y, f"{theirs.request_id}.{name}: vLLM {x}, Quire {y}"
     same(list(theirs.all_token_ids), list(ours.all_token_ids))

@@ -74,7 +74,7 @@ def test_signatures_name_every_setting():
     others = {"plan", "groups", "block_size"}
     hashing = {"prefix_caching_hash_algo", "seed", "none_hash", "max_extra_bytes"}
     request = settings_in("request.c", "request_fields") | {
-        "eos_token_id", "stop_token_ids", "lora_name", "cache_salt", "mm_inputs"}
+        "eos_token_id", "stop_token_ids", "lora_name", "lora_path", "cache_salt", "mm_inputs"}
     told = {
         quire.Cache: cache | own | others,
         quire.Scheduler: cache | sched | others | hashing | {"snapshots"},

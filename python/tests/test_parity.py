@@ -1,4 +1,4 @@
-"""The recorded hashes of vLLM 0.20.0 (tests/parity/data), through Hasher and Chain.
+"""The recorded hashes of vLLM 0.20.0 and 0.32.0 (tests/parity/data), through Hasher and Chain.
 
 The format is explained in tests/parity/parity_hash.c and hash_case.h; tokens are drawn as the
 recorder drew them.
@@ -37,21 +37,29 @@ def tokens_of(stream, kind, count):
 class Case:
     """One pass over the recording: a method for each kind of line."""
 
-    def __init__(self):
+    def __init__(self, profile):
+        self.profile = profile
         self.hasher = self.chain = self.last = None
         self.checked = 0
 
     def h(self, algo, block_size, seed, none_hash):
-        given = {"none_hash": bytes.fromhex(none_hash)} if seed == "-" else {"seed": text_of(seed)}
+        if seed == "-" and self.profile == "vllm-0.32":
+            given = {}  # the seed that vLLM has by default
+        elif seed == "-" or seed[0] == "?":  # NONE_HASH was random
+            given = {"none_hash": bytes.fromhex(none_hash)}
+        else:
+            given = {"seed": text_of(seed)}
         self.hasher = quire.Hasher(algo, int(block_size), max_extra_bytes=65535,
-                                   profile="vllm-0.20", **given)
+                                   profile=self.profile, **given)
         assert self.hasher.none_hash.hex() == none_hash
 
     def r(self, seed, lora, salt, embeds, features, words):
         strings = strings_of(words)
         extra = {}
         if lora != "-":
-            extra["lora_name"] = strings[int(lora)]
+            name, *path = map(int, lora.split(":"))
+            extra["lora_name"] = strings[name]
+            extra.update({"lora_path": strings[i] for i in path})
         if salt != "-":
             extra["cache_salt"] = strings[int(salt)]
         if features != "-":
@@ -79,18 +87,21 @@ class Case:
         strings = strings_of(words)
         given = []
         for key in [] if keys == "-" else keys.split(","):
-            letter, value, *offset = key.split(":")
+            letter, value, *more = key.split(":")
             value = bytes.fromhex(value) if letter == "P" else strings[int(value)]
-            given.append((KINDS[letter], value, *map(int, offset)))
+            given.append((KINDS[letter], value, *(map(int, more) if letter == "M" else ())))
+            if letter == "L":
+                given += [("lora_path", strings[int(i)]) for i in more]
         tokens = tokens_of(SplitMix(int(seed)), kind, int(count))
         self.last = self.hasher.hash_block(before, tokens, given)
         assert self.last.hex().startswith(digest)
         self.checked += 1
 
 
-def test_recorded_hashes():
-    case = Case()
-    for line in (PARITY / "data" / "hash.txt").read_text().splitlines()[1:]:
+@pytest.mark.parametrize("profile, path", [("vllm-0.20", "hash.txt"), ("vllm-0.32", "0.32/hash.txt")])
+def test_recorded_hashes(profile, path):
+    case = Case(profile)
+    for line in (PARITY / "data" / path).read_text().splitlines()[1:]:
         kind, *words = line.split(" ")
         if kind in "hraeb":
             getattr(case, kind)(*words)

@@ -222,8 +222,11 @@ def test_a_connector_ends_with_nonsense(answer):
 
 @pytest.mark.parametrize("where", ["should_advance", "accept_tokens", "grammar", "validate_tokens"])
 def test_a_grammar_raises(where):
+    from lockstep_parts import is_0_32
     from vllm.v1.outputs import DraftTokenIds
 
+    if where == "should_advance" and is_0_32():
+        pytest.skip("0.32 does not ask this")
     broken = []
 
     def trouble(place):

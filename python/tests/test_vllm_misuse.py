@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import vllm_kit
+from lockstep_parts import is_0_32
 
 
 @pytest.fixture
@@ -54,7 +55,8 @@ def test_a_request_is_the_schedulers(pair):
     pair.add()
     (request,) = pair.both[1].requests.values()
     for name, value in (("status", RequestStatus.WAITING_FOR_REMOTE_KVS), ("num_preemptions", 1),
-                        ("num_computed_tokens", 1), ("is_prefill_chunk", True)):
+                        ("num_computed_tokens", 1), ("is_prefill_chunk", True),
+                        *((("num_in_flight_tokens", 1),) if is_0_32() else ())):
         with pytest.raises(AttributeError):
             setattr(request, name, value)
     assert request.num_computed_tokens == 0

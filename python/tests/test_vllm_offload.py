@@ -7,34 +7,40 @@ from types import SimpleNamespace
 
 import pytest
 import vllm_kit
+from lockstep_parts import is_0_32
 from test_lockstep import compare_outputs, compare_pools, compare_requests, compare_steps, same
 
 NUM_BLOCKS, NUM_CPU_BLOCKS, BLOCK_BYTES = 40, 50, 64
 
 
 def offload_class():
-    from vllm.distributed.kv_transfer.kv_connector.v1 import SupportsHMA
     from vllm.v1.simple_kv_offload.manager import SimpleCPUOffloadScheduler
 
-    class Offload(SimpleCPUOffloadScheduler, SupportsHMA):
+    class Offload(SimpleCPUOffloadScheduler, vllm_kit.connector_class()):
         """The scheduler's half of SimpleCPUOffloadConnector; notes what the workers would do."""
 
         def __init__(self, is_lazy: bool):
             from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheTensor
 
-            super().__init__(CONFIG, KVCacheConfig(
-                NUM_BLOCKS, [KVCacheTensor(size=NUM_BLOCKS * BLOCK_BYTES, shared_by=["full"])],
-                [vllm_kit.full_group()]), NUM_CPU_BLOCKS * BLOCK_BYTES, is_lazy)
+            size, sizes = NUM_BLOCKS * BLOCK_BYTES, {}
+            if is_0_32():
+                tensor = KVCacheTensor(size, ["full"], size, BLOCK_BYTES)
+                sizes = dict.fromkeys(("scheduler_block_size", "hash_block_size"),
+                                      vllm_kit.BLOCK_SIZE)
+            else:
+                tensor = KVCacheTensor(size=size, shared_by=["full"])
+            super().__init__(CONFIG, KVCacheConfig(NUM_BLOCKS, [tensor], [vllm_kit.full_group()]),
+                             NUM_CPU_BLOCKS * BLOCK_BYTES, lazy_offload=is_lazy, **sizes)
             self.notes, self.loading = [], []
+
+        def bind_kv_cache_manager(self, manager):
+            self.bind_gpu_block_pool(manager.block_pool)
 
         def build_connector_meta(self, output):
             meta = super().build_connector_meta(output)
             self.notes.append(copy.deepcopy(vars(meta)))
             self.loading += meta.load_event_to_reqs.get(meta.load_event, ())
             return meta
-
-        def get_kv_connector_stats(self):
-            return None
 
     return Offload
 
@@ -43,7 +49,8 @@ CONFIG = SimpleNamespace(
     kv_events_config=None, cache_config=SimpleNamespace(block_size=vllm_kit.BLOCK_SIZE),
     parallel_config=SimpleNamespace(decode_context_parallel_size=1, world_size=1,
                                     prefill_context_parallel_size=1),
-    model_config=SimpleNamespace(max_model_len=96),
+    model_config=SimpleNamespace(max_model_len=96), speculative_config=None,
+    max_in_flight_tokens=256, num_prefill_lookahead_tokens=0,
     scheduler_config=SimpleNamespace(max_num_batched_tokens=256))
 
 

@@ -38,6 +38,29 @@ def platform(request):
     return f"import {name}\n" if name else ""
 
 
+def release() -> str:
+    """The folder of the vLLM that is installed."""
+    from quire.vllm.version import check
+
+    return check()
+
+
+@pytest.mark.parametrize("version", ["0.20.0", "0.20.2", "0.32.0", "0.32.1rc1"])
+def test_the_releases_that_are_served(tmp_path, version):
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text(f"__version__ = {version!r}\n")
+    program = "from quire.vllm.version import check, profile; print(check(), profile())"
+    expected = {"0.20": "_v020 1", "0.32": "_v032 2"}[version[:4]]
+    assert python(program, tmp_path) == expected
+
+
+@pytest.mark.parametrize("version", ["0.2.0", "0.21.0", "0.31.9", "0.33.0", "0.320.0", "1.20.0"])
+def test_releases_between_are_refused(tmp_path, version):
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text(f"__version__ = {version!r}\n")
+    assert python("import quire.vllm; quire.vllm.Scheduler", tmp_path).startswith("ImportError: ")
+
+
 @pytest.mark.parametrize("wish", ["", "0"])
 def test_the_plugin_is_nothing_unless_asked_for(wish):
     program = ("import sys\nfrom quire.vllm.plugin import register\nregister()\n"
@@ -56,7 +79,7 @@ def test_a_wish_that_is_none():
                                  "from quire.vllm.plugin import register; register()"])
 def test_another_version_is_refused(old_vllm, use):
     assert python(use, old_vllm, QUIRE_VLLM="1") == \
-        "ImportError: quire.vllm makes the decisions of vLLM 0.20.x; this is vLLM 0.19.1"
+        "ImportError: quire.vllm makes the decisions of vLLM 0.20.x and 0.32.x; this is vLLM 0.19.1"
 
 
 def test_another_version_is_left_alone_on_trial(old_vllm):
@@ -116,12 +139,15 @@ print(*(f'{each.__module__}.{each.__qualname__}' for each in made),
 
 def test_the_plugin_gives_quires_scheduler(platform):
     assert python(platform + PLUGIN, QUIRE_VLLM="1").splitlines()[-1].split() == [
-        "quire.vllm.scheduler.Scheduler", "quire.vllm.scheduler.AsyncScheduler",
+        f"quire.vllm.{release()}.scheduler.Scheduler",
+        f"quire.vllm.{release()}.scheduler.AsyncScheduler",
         "vllm.v1.core.sched.scheduler.Scheduler", "quire.vllm.hasher"]
 
 
 def test_what_quire_refuses_is_vllms_on_trial(platform, monkeypatch):
-    from quire.vllm import config, plugin
+    from quire.vllm import plugin, version
+
+    config = version.part("config")
 
     def refuse(_config):
         raise NotImplementedError("quire.vllm: a thing of tomorrow")

@@ -39,6 +39,15 @@ class Grammars:
     def grammar_bitmask(self, *_given):
         return None
 
+    def accept_tokens(self, request, tokens) -> bool:
+        """0.32: the manager asks the grammar."""
+        part = request.structured_output_request
+        return part is None or part.grammar.accept_tokens(request.request_id, tokens)
+
+    def validate_tokens(self, request, tokens):
+        part = request.structured_output_request
+        return tokens if part is None else part.grammar.validate_tokens(tokens)
+
 
 class Grammar:
     """Ready at once; takes every token."""
@@ -85,6 +94,28 @@ def connector_class():
         def shutdown(self):
             pass
 
+        # -- 0.32
+
+        requires_kv_delivery = supports_divergent_local_hybrid_hits = False
+
+        def on_new_request(self, _request):
+            pass
+
+        def bind_kv_cache_manager(self, _manager):
+            pass
+
+        def get_loaded_kv_cache_group_ids(self, _request):
+            return (0,)
+
+        def get_external_cache_hit_sources(self, _request, _num_tokens):
+            return None
+
+        def has_pending_block_frees(self):
+            return False
+
+        def has_pending_push_work(self):
+            return False
+
     return Connector
 
 
@@ -99,7 +130,7 @@ def full_group():
 def make(is_async=False, connector=None, events=False, num_blocks=200, log_stats=True, drafts=0,
          max_num_seqs=16, grammars=None, module="quire.vllm"):
     """A scheduler on one group of full attention. module: where its class comes from."""
-    from lockstep_parts import drawn_config
+    from lockstep_parts import add_0_32, drawn_config, is_0_32
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
     from vllm.utils.hashing import get_hash_fn_by_name
     from vllm.v1.core import kv_cache_utils
@@ -120,7 +151,12 @@ def make(is_async=False, connector=None, events=False, num_blocks=200, log_stats
         config.speculative_config = SimpleNamespace(
             num_speculative_tokens=drafts, use_eagle=lambda: False, uses_draft_model=lambda: False)
     if connector is not None:
-        config.kv_transfer_config = SimpleNamespace(kv_load_failure_policy="recompute")
+        config.kv_transfer_config = SimpleNamespace(
+            kv_load_failure_policy="recompute", is_kv_consumer=not is_async, is_kv_producer=True)
+    if is_0_32():
+        add_0_32(config, random.Random(0), 1 + is_async, False)
+        vars(config.scheduler_config).update(max_num_active_seqs=None, watermark=0.0)
+        config.use_v2_model_runner = False
     create = KVConnectorFactory.create_connector
     KVConnectorFactory.create_connector = lambda **_given: connector
     try:

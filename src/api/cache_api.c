@@ -42,6 +42,9 @@ static int check_allocation_params(const quire_cache *cache, const quire_cache_r
                               .max_encoder_tokens = cache->max_encoder_tokens,
                               .first_hash = first_hash};
     int err = qr_check_cache_request(request, &limits);
+    if (err == QUIRE_OK && params->num_skip_zeroing_group_ids > 0 &&
+        params->skip_zeroing_group_ids == NULL)
+        return QUIRE_E_ARGUMENT;
     return err == QUIRE_OK ? qr_check_allocate_params(params, &limits) : err;
 }
 
@@ -138,6 +141,11 @@ static QR_NOINLINE int can_allocate_by_other_params(const quire_cache *cache,
     quire_allocate_params own;
     bool is_read = qr_config_read(&own, sizeof own, params) == QUIRE_OK;
     return is_read ? quire_cache_can_allocate(cache, request, &own) : QUIRE_E_ARGUMENT;
+}
+
+uint32_t quire_cache_get_shared_prefix_boundary(const quire_cache *cache)
+{
+    return cache_ok(cache) ? cache->shared_prefix : 0;
 }
 
 int quire_cache_can_allocate(const quire_cache *cache, const quire_cache_request *request,

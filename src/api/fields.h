@@ -43,7 +43,8 @@ typedef struct qr_field_limits {
     NUMBER(hash_bytes, 0, QR_MAX_HASH_BYTES)                                                       \
     ANY(on_event)                                                                                  \
     ANY(event_user)                                                                                \
-    ANY(hooks)
+    ANY(hooks)                                                                                     \
+    NUMBER(profile, QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_32)
 
 #define QR_FIELDS_quire_cache_full_params(NUMBER, REAL, FLAG, ANY)                                 \
     ANY(size)                                                                                      \
@@ -77,7 +78,7 @@ typedef struct qr_field_limits {
     ANY(size)                                                                                      \
     NUMBER(algo, QUIRE_HASH_SHA256, QUIRE_HASH_QUIRE128)                                           \
     NUMBER(block_size, 0, QR_HASH_MAX_BLOCK)                                                       \
-    NUMBER(profile, QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_20)                                \
+    NUMBER(profile, QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_32)                                \
     NUMBER(seed.len, 0, QR_HASH_MAX_SEED)                                                          \
     NUMBER(none_hash.len, 0, QR_HASH_MAX_PARENT)                                                   \
     NUMBER(max_extra_bytes, 0, QR_HASH_MAX_EXTRA)                                                  \
@@ -89,7 +90,7 @@ typedef struct qr_field_limits {
     NUMBER(length, 0, limits->longest_feature)
 
 #define QR_FIELDS_quire_extra_key(NUMBER, REAL, FLAG, ANY)                                         \
-    NUMBER(kind, QUIRE_KEY_LORA_NAME, QUIRE_KEY_PROMPT_EMBEDS)                                     \
+    NUMBER(kind, QUIRE_KEY_LORA_NAME, QUIRE_KEY_LORA_PATH)                                         \
     ANY(value)                                                                                     \
     ANY(offset)
 
@@ -116,7 +117,7 @@ typedef struct qr_field_limits {
     NUMBER(track_new_blocks, QUIRE_DEFAULT, QUIRE_OFF)                                             \
     NUMBER(dcp_world_size, 0, 1024)                                                                \
     NUMBER(pcp_world_size, 0, 1024)                                                                \
-    NUMBER(profile, QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_20)                                \
+    NUMBER(profile, QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_32)                                \
     REAL(watermark, 0, 1)                                                                          \
     REAL(admit_below, 0, 1)                                                                        \
     REAL(preempt_above, 0, 1)                                                                      \
@@ -125,7 +126,10 @@ typedef struct qr_field_limits {
     ANY(on_event)                                                                                  \
     ANY(event_user)                                                                                \
     ANY(hooks)                                                                                     \
-    NUMBER(num_host_blocks, 0, QR_MAX_HOST_SLOTS)
+    NUMBER(num_host_blocks, 0, QR_MAX_HOST_SLOTS)                                                  \
+    NUMBER(prefix_cache_retention_interval, 0, QUIRE_RETAIN_ALL)                                   \
+    NUMBER(num_prefill_lookahead, 0, QR_MAX_TOKENS)                                                \
+    NUMBER(max_in_flight_tokens, 0, QR_MAX_TOKENS)
 
 #define QR_FIELDS_quire_cache_request(NUMBER, REAL, FLAG, ANY)                                     \
     ANY(seq)                                                                                       \
@@ -148,7 +152,13 @@ typedef struct qr_field_limits {
     NUMBER(num_encoder_tokens, 0, limits->max_encoder_tokens)                                      \
     FLAG(delay_cache_blocks)                                                                       \
     NUMBER(num_uncertain_tokens, 0, UINT32_MAX) /* cut at the computed ones */                     \
-    FLAG(full_sequence_must_fit)
+    FLAG(full_sequence_must_fit)                                                                   \
+    NUMBER(reserved_blocks, 0, UINT32_MAX)                                                         \
+    FLAG(has_scheduled_reqs)                                                                       \
+    ANY(skip_zeroing_group_ids)                                                                    \
+    NUMBER(num_skip_zeroing_group_ids, 0, 4096)                                                    \
+    NUMBER(num_prompt_tokens, 0, UINT32_MAX)                                                       \
+    NUMBER(shared_prefix_boundary, 0, UINT32_MAX)
 
 /* ---- scheduler ---- */
 
@@ -187,7 +197,7 @@ typedef struct qr_field_limits {
     NUMBER(max_ghosts, 0, 1u << 28)                                                                \
     ANY(connector)                                                                                 \
     ANY(grammar)                                                                                   \
-    NUMBER(profile, QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_20)                                \
+    NUMBER(profile, QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_32)                                \
     ANY(hooks)                                                                                     \
     NUMBER(num_swap_blocks, 0, 1u << 28)                                                           \
     NUMBER(swap_block_ns, 0, UINT32_MAX)                                                           \
@@ -202,7 +212,12 @@ typedef struct qr_field_limits {
     NUMBER(use_pressure, QUIRE_DEFAULT, QUIRE_OFF)                                                 \
     NUMBER(victim, QUIRE_VICTIM_DEFAULT, QUIRE_VICTIM_LRU)                                         \
     ANY(choose_victim)                                                                             \
-    ANY(victim_user)
+    ANY(victim_user)                                                                               \
+    NUMBER(max_num_active_seqs, 0, 1u << 24)                                                       \
+    NUMBER(long_prefill_token_threshold_adaptive, QUIRE_DEFAULT, QUIRE_OFF)                        \
+    NUMBER(num_draft_slots, 0, 1024)                                                               \
+    NUMBER(num_prefill_lookahead_tokens, 0, 1024)                                                  \
+    NUMBER(is_pooling_model, QUIRE_DEFAULT, QUIRE_OFF)
 
 #define QR_FIELDS_quire_mm_input(NUMBER, REAL, FLAG, ANY)                                          \
     ANY(feature)                                                                                   \
@@ -239,7 +254,8 @@ typedef struct qr_field_limits {
     ANY(hashes)                                                                                    \
     NUMBER(num_hashes, 0, limits->max_hashes)                                                      \
     ANY(prompt_embeds)                                                                             \
-    NUMBER(prompt_embed_bytes, 0, UINT32_MAX)
+    NUMBER(prompt_embed_bytes, 0, UINT32_MAX)                                                      \
+    NUMBER(lora_path.len, 0, 1u << 20)
 
 /* What each element of its arrays may be depends on the step: sched/step/update.c. */
 #define QR_FIELDS_quire_model_output(NUMBER, REAL, FLAG, ANY)                                      \
@@ -254,7 +270,9 @@ typedef struct qr_field_limits {
     ANY(finished_recving)                                                                          \
     NUMBER(num_finished_recving, 0, UINT32_MAX)                                                    \
     ANY(invalid_blocks)                                                                            \
-    NUMBER(num_invalid_blocks, 0, UINT32_MAX)
+    NUMBER(num_invalid_blocks, 0, UINT32_MAX)                                                      \
+    ANY(failed_recving)                                                                            \
+    NUMBER(num_failed_recving, 0, UINT32_MAX)
 
 /* ---- monitor ---- */
 

@@ -66,12 +66,18 @@ static bool bytes_ok(quire_bytes bytes)
     return bytes.data != NULL || bytes.len == 0;
 }
 
-static int check_keys(const quire_extra_key *keys, size_t num_keys)
+static bool path_ok(const quire_hasher *hasher, const quire_extra_key *keys, size_t i)
+{
+    return keys[i].kind != QUIRE_KEY_LORA_PATH ||
+           (hasher->tags_extra_keys && i > 0 && keys[i - 1].kind == QUIRE_KEY_LORA_NAME);
+}
+
+static int check_keys(const quire_hasher *hasher, const quire_extra_key *keys, size_t num_keys)
 {
     if (keys == NULL && num_keys > 0)
         return QUIRE_E_ARGUMENT;
     for (size_t i = 0; i < num_keys; i++)
-        if (!qr_is_extra_key(&keys[i]) || !bytes_ok(keys[i].value))
+        if (!qr_is_extra_key(&keys[i]) || !bytes_ok(keys[i].value) || !path_ok(hasher, keys, i))
             return QUIRE_E_ARGUMENT;
     return QUIRE_OK;
 }
@@ -81,7 +87,7 @@ static int hash_block(quire_hasher *hasher, quire_bytes parent, qr_hash_input *i
     bool tokens_ok = input->tokens != NULL || input->tokens64 != NULL || input->num_tokens == 0;
     if (!hasher_ok(hasher) || !bytes_ok(parent) || !tokens_ok || digest == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = check_keys(input->keys, input->num_keys);
+    int err = check_keys(hasher, input->keys, input->num_keys);
     if (err != QUIRE_OK)
         return err;
     if (input->num_tokens > hasher->block_size || parent.len > QR_HASH_MAX_PARENT ||
@@ -141,7 +147,7 @@ static bool extra_ok(const quire_extra_keys *extra)
     for (size_t i = 0; i < extra->num_mm_features; i++)
         if (!bytes_ok(extra->mm_features[i].identifier))
             return false;
-    return bytes_ok(extra->lora_name) && bytes_ok(extra->cache_salt);
+    return bytes_ok(extra->lora_name) && bytes_ok(extra->lora_path) && bytes_ok(extra->cache_salt);
 }
 
 static QR_NOINLINE int append_by_other_keys(quire_hasher *hasher, quire_chain *chain,

@@ -24,11 +24,11 @@ int quire_pool_create(const quire_pool_config *config, const quire_allocator *al
     qr_owner owner;
     qr_arena arena;
     qr_arena size = qr_arena_plan();
-    qr_pool_carve(&size, &c);
+    qr_pool_carve(&size, &c, 0);
     err = qr_owner_begin(&owner, allocator, &size, &arena);
     if (err != QUIRE_OK)
         return err;
-    quire_pool *made = qr_pool_carve(&arena, &c);
+    quire_pool *made = qr_pool_carve(&arena, &c, 0);
     qr_arena_seal(&arena);
     err = qr_pool_init(made, &c);
     if (err != QUIRE_OK) {
@@ -73,7 +73,7 @@ int quire_pool_get_cached_block(const quire_pool *pool, quire_bytes hash, const 
     for (uint32_t pass = 0; pass < 2; pass++) { /* all are there before the first is written */
         for (uint32_t g = 0; g < num_groups; g++) {
             key.group_id = group_ids[g];
-            uint32_t block = qr_map_get(&pool->map, key);
+            uint32_t block = qr_extras_owner(&pool->extras, qr_map_get(&pool->map, key));
             if (block == QUIRE_NULL_BLOCK)
                 return QUIRE_MISS;
             if (pass == 1 || num_groups == 1)
@@ -99,6 +99,8 @@ int quire_pool_get_cached_prefix(const quire_pool *pool, const void *hashes, siz
         qr_key first = {hashes, (uint32_t)hash_len, hit > 0 ? group_ids[g] : 0};
         hit = hit == 0 ? 0 : qr_map_get_run(&pool->map, first, hit, blocks + g, num_groups);
     }
+    for (uint32_t i = 0; pool->extras.heads != NULL && i < hit * num_groups; i++)
+        blocks[i] = qr_extras_owner(&pool->extras, blocks[i]);
     *num_hit = hit;
     return QUIRE_OK;
 }
@@ -114,6 +116,8 @@ int quire_pool_get_cached_each(const quire_pool *pool, const void *hashes, size_
                         blocks);
     else if (num_hashes > 0)
         memset(blocks, 0, num_hashes * sizeof *blocks); /* null blocks */
+    for (uint32_t i = 0; pool->extras.heads != NULL && i < num_hashes; i++)
+        blocks[i] = qr_extras_owner(&pool->extras, blocks[i]);
     return QUIRE_OK;
 }
 

@@ -84,12 +84,12 @@ void quire_sched_destroy(quire_sched *sched)
 static int check_params_of(const quire_sched *sched, const quire_request_params *params,
                            uint32_t max_hashes)
 {
-    qr_field_limits limits = {.max_model_len = sched->rules.max_model_len,
+    qr_field_limits limits = {.max_model_len = sched->settings.max_model_len,
                               .longest_feature = qr_sched_longest_feature(sched),
                               .max_hashes = max_hashes,
-                              .max_features = sched->rules.max_features,
+                              .max_features = sched->settings.max_features,
                               .max_stop_tokens =
-                                  sched->rules.max_request_bytes / sizeof(quire_token)};
+                                  sched->settings.max_request_bytes / sizeof(quire_token)};
     return qr_check_request_params(params, &limits);
 }
 
@@ -100,7 +100,8 @@ int quire_sched_add(quire_sched *sched, const quire_request_params *params, quir
     if (params == NULL || req == NULL || !enter_request(sched))
         return QUIRE_E_ARGUMENT;
     bool has_hashes = sched->hasher != NULL;
-    uint32_t num_blocks = has_hashes ? params->num_prompt_tokens / sched->rules.hash_block_size : 0;
+    uint32_t num_blocks =
+        has_hashes ? params->num_prompt_tokens / sched->settings.hash_block_size : 0;
     int err = check_params_of(sched, params, has_hashes ? num_blocks : UINT32_MAX);
     return leave_call(sched, err == QUIRE_OK ? qr_sched_add(sched, params, req) : err);
 }
@@ -117,6 +118,7 @@ int quire_sched_fork(quire_sched *sched, quire_req parent, const quire_request_p
     own.num_prompt_tokens = 1; /* what it is in a fork depends on the parent */
     own.prompt = NULL;
     own.lora_name.len = 0;
+    own.lora_path.len = 0;
     own.cache_salt.len = 0;
     own.num_mm_inputs = 0;
     own.prompt_embed_bytes = 0;
@@ -268,6 +270,7 @@ int quire_sched_get_params(const quire_sched *sched, quire_req req, quire_reques
                                 .arrival_time = w->arrival_time,
                                 .client_index = r->client_index,
                                 .lora_name = r->extra.lora_name,
+                                .lora_path = r->extra.lora_path,
                                 .lora_id = r->lora_id,
                                 .cache_salt = r->extra.cache_salt,
                                 .num_mm_inputs = r->num_features,
@@ -470,9 +473,19 @@ static uint32_t count_unfinished(const quire_sched *sched, uint32_t num_waiting)
 {
     if (sched->pause == QUIRE_PAUSED_ALL)
         return 0;
-    if (sched->pause == QUIRE_PAUSED_NEW)
+    if (sched->pause == QUIRE_PAUSED_NEW && !sched->settings.rules.holders_first)
         return sched->queues.num_running;
+    if (sched->pause == QUIRE_PAUSED_NEW)
+        num_waiting = sched->queues.skipped.count; /* those with blocks still run */
     return sched->queues.num_running + num_waiting - sched->queues.num_waiting_for_streaming;
+}
+
+/* vLLM 0.32 counts requests whose blocks a connector still reads. */
+static bool has_finished(const quire_sched *sched, uint32_t num_waiting)
+{
+    bool has_left = sched->settings.rules.holders_first && sched->partners.has_connector &&
+                    sched->table.num_live > sched->queues.num_running + num_waiting;
+    return sched->ended.num_finished > 0 || has_left;
 }
 
 quire_sched_counts quire_sched_get_counts(const quire_sched *sched)
@@ -483,7 +496,7 @@ quire_sched_counts quire_sched_get_counts(const quire_sched *sched)
     return (quire_sched_counts){.num_running = sched->queues.num_running,
                                 .num_waiting = num_waiting,
                                 .num_unfinished = count_unfinished(sched, num_waiting),
-                                .has_finished = sched->ended.num_finished > 0,
+                                .has_finished = has_finished(sched, num_waiting),
                                 .pause = sched->pause};
 }
 

@@ -81,7 +81,10 @@
       "preempted, so that two requests may preempt each other forever")                            \
     X(26, LOAD_ASKED_AGAIN,                                                                        \
       "a loaded request without a computed token (its prompt is one token, or outputs of older "   \
-      "steps removed its tokens) is looked up again, and its connector is asked again")
+      "steps removed its tokens) is looked up again, and its connector is asked again")            \
+    X(27, ANY_OUTPUT,                                                                              \
+      "an update takes any number of tokens, steps in any order, and drafts for requests that do " \
+      "not run")
 
 enum qr_quirk_bit {
 #define QR_X(bit, name, sentence) QR_QUIRK_BIT_##name = (bit),
@@ -94,9 +97,19 @@ enum qr_quirk_bit {
 #define QR_QUIRK_OR(bit, name, sentence) | QR_QUIRK(name)
 #define QR_ALL_QUIRKS                    (UINT64_C(0) QR_QUIRK_MAP(QR_QUIRK_OR))
 
+/* Those of vLLM 0.20.0 that 0.32.0 still has. */
+#define QR_QUIRKS_0_32                                                                             \
+    (QR_QUIRK(MAMBA_ALIGN_ESTIMATE) | QR_QUIRK(TRIM_ON_FAILURE) | QR_QUIRK(CHUNK_INSIDE_BLOCK) |   \
+     QR_QUIRK(ENCODER_FREES_AGAIN) | QR_QUIRK(HOPELESS_WAITS) | QR_QUIRK(FAILED_BLOCKS_STAY) |     \
+     QR_QUIRK(LORA_OF_STEP) | QR_QUIRK(WINDOW_AHEAD) | QR_QUIRK(UNENCODED_STAYS) |                 \
+     QR_QUIRK(LOADS_ARE_ZEROED) | QR_QUIRK(RESET_IN_PARTS) | QR_QUIRK(PRIORITY_TIES) |             \
+     QR_QUIRK(LOAD_ASKED_AGAIN) | QR_QUIRK(ANY_OUTPUT))
+
 static inline uint64_t qr_quirks_of(quire_profile profile)
 {
-    return profile == QUIRE_PROFILE_VLLM_0_20 ? QR_ALL_QUIRKS : 0;
+    return profile == QUIRE_PROFILE_VLLM_0_20   ? QR_ALL_QUIRKS
+           : profile == QUIRE_PROFILE_VLLM_0_32 ? QR_QUIRKS_0_32
+                                                : 0;
 }
 
 /* The quirks that a new handle reproduces: those of its profile. The function is alone in its

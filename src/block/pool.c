@@ -2,6 +2,7 @@
 
 #include "base/hooks.h"
 #include "base/refuse.h"
+#include "base/rules.h"
 
 enum { DEFAULT_HASH_BYTES = 32 };
 
@@ -22,18 +23,23 @@ int qr_pool_config_read(quire_pool_config *config, const quire_pool_config *call
     return err;
 }
 
-quire_pool *qr_pool_carve(qr_arena *arena, const quire_pool_config *config)
+quire_pool *qr_pool_carve(qr_arena *arena, const quire_pool_config *config, uint32_t num_extras)
 {
     uint32_t n = config->num_blocks;
     quire_pool *pool = qr_arena_take(arena, 1, sizeof *pool);
-    qr_block *blocks = qr_arena_take(arena, (size_t)n + 1, sizeof *blocks);
+    qr_block *blocks = qr_arena_take(arena, (size_t)n + 1 + num_extras, sizeof *blocks);
     uint8_t *holds = qr_arena_take(arena, n, sizeof *holds);
     qr_map map = {.stride = config->hash_bytes};
+    qr_extras extras = {0};
     if (config->enable_caching == QUIRE_ON)
-        qr_map_carve(&map, arena, n, config->hash_bytes);
+        qr_map_carve(&map, arena, num_extras > 0 ? n + 1 + num_extras : n, config->hash_bytes);
+    if (num_extras > 0)
+        qr_extras_carve(&extras, arena, n, num_extras);
     if (pool != NULL)
-        *pool =
-            (quire_pool){.map = map, .holds = holds, .queue = {.blocks = blocks, .num_blocks = n}};
+        *pool = (quire_pool){.map = map,
+                             .extras = extras,
+                             .holds = holds,
+                             .queue = {.blocks = blocks, .num_blocks = n}};
     return pool;
 }
 
@@ -51,11 +57,15 @@ int qr_pool_init(quire_pool *pool, const quire_pool_config *config)
     pool->on_event = config->on_event;
     pool->event_user = config->event_user;
     qr_block *blocks = pool->queue.blocks;
-    memset(blocks, 0, ((size_t)config->num_blocks + 1) * sizeof *blocks);
+    size_t num_records = (size_t)config->num_blocks + 1 + pool->extras.num_extras;
+    memset(blocks, 0, num_records * sizeof *blocks);
     memset(pool->holds, 0, config->num_blocks);
     qr_queue_init(&pool->queue, blocks, config->num_blocks, QUIRE_NULL_BLOCK + 1);
+    pool->queue.is_two_ended = qr_rules_of(config->profile)->reuses_empty_first;
     if (pool->enable_caching)
         qr_map_init(&pool->map, blocks, secret[0], secret[1]);
+    if (pool->extras.heads != NULL)
+        qr_extras_clear(&pool->extras);
     for (uint32_t i = 0; i < QR_POOL_SCOUTS; i++)
         pool->scouted[i] = QUIRE_NULL_BLOCK;
     qr_pool_publish(pool);
@@ -76,29 +86,48 @@ static inline bool is_usable(const quire_pool *pool, uint32_t block)
     return QR_LIKELY(block - 1 < pool->queue.num_blocks - 1);
 }
 
-/* Apart, so that a pool without events needs no room for one. */
-static QR_NOINLINE void tell_removed(const quire_pool *pool, uint32_t block, uint32_t hash_bytes,
-                                     bool still_cached)
+/* record: that of the key, the block's own or an extra. Apart, so that a pool without events needs
+ * no room for one. */
+static QR_NOINLINE void tell_removed(const quire_pool *pool, uint32_t block, uint32_t record,
+                                     uint32_t hash_bytes, bool still_cached)
 {
-    const qr_block *b = &pool->queue.blocks[block];
+    const qr_block *b = &pool->queue.blocks[record];
     quire_event event = {.size = sizeof(quire_event),
                          .kind = QUIRE_EVENT_REMOVED,
                          .group_id = b->group_id,
                          .blocks = &block,
                          .num_blocks = 1,
-                         .hashes = qr_map_hash_of(&pool->map, block),
+                         .hashes = qr_map_hash_of(&pool->map, record),
                          .hash_bytes = hash_bytes,
                          .still_cached = still_cached};
     pool->on_event(pool->event_user, &event);
 }
 
-/* Takes the key from a block that has one, and tells. The counts are right already. */
+static void forget_one_key(quire_pool *pool, uint32_t block, uint32_t record)
+{
+    uint32_t hash_bytes = qr_block_key_len(&pool->queue.blocks[record]);
+    bool still_cached = qr_map_remove(&pool->map, record);
+    if (pool->on_event != NULL)
+        tell_removed(pool, block, record, hash_bytes, still_cached);
+}
+
+static QR_NOINLINE void forget_extra_keys(quire_pool *pool, uint32_t block)
+{
+    qr_extra_head *head = &pool->extras.heads[block];
+    head->num_tokens = 0;
+    while (head->first != 0) {
+        uint32_t extra = head->first;
+        qr_extras_drop_first(&pool->extras, block);
+        forget_one_key(pool, block, extra);
+    }
+}
+
+/* Takes all keys from a block that has one, and tells. The counts are right already. */
 static void forget_key(quire_pool *pool, uint32_t block)
 {
-    uint32_t hash_bytes = qr_block_key_len(&pool->queue.blocks[block]);
-    bool still_cached = qr_map_remove(&pool->map, block);
-    if (pool->on_event != NULL)
-        tell_removed(pool, block, hash_bytes, still_cached);
+    forget_one_key(pool, block, block);
+    if (QR_UNLIKELY(pool->extras.heads != NULL))
+        forget_extra_keys(pool, block);
 }
 
 /* ---- operations ------------------------------------------------------------ */
@@ -313,25 +342,47 @@ int qr_pool_let_go(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool to
     return QUIRE_OK;
 }
 
-void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+qr_pool_freeing qr_pool_free_begin(const quire_pool *pool)
 {
-    uint32_t num_cached = 0;
-    qr_queue_joining joining = qr_queue_join_begin(&pool->queue);
+    return (qr_pool_freeing){.joining = qr_queue_join_begin(&pool->queue)};
+}
+
+static inline void free_part(quire_pool *pool, qr_pool_freeing *freeing, const uint32_t *blocks,
+                             uint32_t n)
+{
+    qr_queue_joining *joining = &freeing->joining;
     for (uint32_t i = n; i-- > 0;) {
         uint32_t block = blocks[i];
         if (i >= QR_FREE_AHEAD)
-            qr_prefetch_write(&joining.blocks[blocks[i - QR_FREE_AHEAD]]);
+            qr_prefetch_write(&joining->blocks[blocks[i - QR_FREE_AHEAD]]);
         if (block == QUIRE_NULL_BLOCK)
             continue;
-        qr_block *b = &joining.blocks[block];
+        qr_block *b = &joining->blocks[block];
         qr_assert_internal(is_usable(pool, block) && b->ref_cnt > 0);
         if (--b->ref_cnt == 0)
-            qr_pool_end_use(pool, &joining, block, &num_cached);
+            qr_pool_end_use(pool, joining, block, &freeing->num_cached);
     }
-    qr_queue_join_end(&pool->queue, &joining);
-    pool->num_cached += num_cached;
+}
+
+void qr_pool_free_part(quire_pool *pool, qr_pool_freeing *freeing, const uint32_t *blocks,
+                       uint32_t n)
+{
+    free_part(pool, freeing, blocks, n);
+}
+
+void qr_pool_free_end(quire_pool *pool, const qr_pool_freeing *freeing)
+{
+    qr_queue_join_end(&pool->queue, &freeing->joining);
+    pool->num_cached += freeing->num_cached;
     qr_pool_publish(pool);
     qr_assert_expensive(qr_pool_is_valid(pool));
+}
+
+void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    qr_pool_freeing freeing = qr_pool_free_begin(pool);
+    free_part(pool, &freeing, blocks, n);
+    qr_pool_free_end(pool, &freeing);
 }
 
 static qr_key full_block_key(const quire_cache_full_params *p, uint32_t i)
@@ -422,6 +473,43 @@ void qr_pool_cache_row(quire_pool *pool, const quire_cache_full_params *p)
     qr_assert_expensive(qr_pool_is_valid(pool));
 }
 
+static void tell_partial(const quire_pool *pool, const qr_partial_key *p)
+{
+    quire_event event = {.size = sizeof(quire_event),
+                         .kind = QUIRE_EVENT_STORED,
+                         .group_id = p->key.group_id,
+                         .blocks = &p->block,
+                         .num_blocks = 1,
+                         .first_block = p->num_tokens / p->hash_block_size - 1,
+                         .hashes = p->key.hash,
+                         .hash_bytes = p->key.len,
+                         .block_size = p->hash_block_size,
+                         .parent = p->parent,
+                         .request = p->request};
+    pool->on_event(pool->event_user, &event);
+}
+
+void qr_pool_cache_partial(quire_pool *pool, const qr_partial_key *p)
+{
+    const qr_block *b = &pool->queue.blocks[p->block];
+    qr_extra_head *head = &pool->extras.heads[p->block];
+    qr_assert(is_usable(pool, p->block) && b->ref_cnt > 0);
+    if (qr_block_has_key(b) && qr_extras_has_key(&pool->extras, &pool->map, p->block, p->key))
+        return;
+    if (head->num_tokens > 0 && head->num_tokens < p->num_tokens)
+        forget_key(pool, p->block);
+    if (qr_block_has_key(b)) {
+        if (!qr_extras_add(&pool->extras, &pool->map, p->block, p->key))
+            return;
+    } else {
+        qr_map_insert(&pool->map, p->key, p->block);
+        head->num_tokens = p->num_tokens;
+    }
+    if (pool->on_event != NULL)
+        tell_partial(pool, p);
+    qr_assert_expensive(qr_pool_is_valid(pool));
+}
+
 int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -463,6 +551,8 @@ int qr_pool_reset_prefix_cache(quire_pool *pool)
         return QUIRE_BUSY;
     if (pool->enable_caching)
         qr_map_clear(&pool->map);
+    if (pool->extras.heads != NULL)
+        qr_extras_clear(&pool->extras);
     if (pool->residency != NULL)
         qr_residency_reset(pool->residency);
     pool->num_cached = 0;

@@ -18,7 +18,7 @@
 #define QR_BLOCK_POOL_H
 
 #include "base/memory.h"
-#include "block/map.h"
+#include "block/extra.h"
 #include "block/queue.h"
 #include "obs/residency.h"
 
@@ -49,6 +49,7 @@ struct quire_pool {
     void *keeper;
     void (*on_event)(void *user, const quire_event *event);
     void *event_user;
+    qr_extras extras; /* keys of blocks that have several */
     qr_owner owner;
 };
 
@@ -57,7 +58,7 @@ struct quire_pool {
 /* The config with its defaults filled in, or an error. */
 int qr_pool_config_read(quire_pool_config *config, const quire_pool_config *callers);
 /* Plans or carves, see base/arena.h; returns the pool, NULL while planning. */
-quire_pool *qr_pool_carve(qr_arena *arena, const quire_pool_config *config);
+quire_pool *qr_pool_carve(qr_arena *arena, const quire_pool_config *config, uint32_t num_extras);
 /* QUIRE_OK or QUIRE_E_RANDOM. */
 int qr_pool_init(quire_pool *pool, const quire_pool_config *config);
 
@@ -72,10 +73,37 @@ int qr_pool_let_go(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool to
 /* As free_blocks, for blocks that the library itself holds: from the last to the first, null blocks
  * passed over. Cannot fail. */
 void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n);
+/* The same for several rows, which then are as one. */
+typedef struct qr_pool_freeing {
+    qr_queue_joining joining;
+    uint32_t num_cached;
+} qr_pool_freeing;
+qr_pool_freeing qr_pool_free_begin(const quire_pool *pool);
+void qr_pool_free_part(quire_pool *pool, qr_pool_freeing *freeing, const uint32_t *blocks,
+                       uint32_t n);
+void qr_pool_free_end(quire_pool *pool, const qr_pool_freeing *freeing);
 int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p);
 /* As cache_full_blocks, for blocks that the library itself holds, none of which has a key. Cannot
  * fail. */
 void qr_pool_cache_row(quire_pool *pool, const quire_cache_full_params *p);
+/* A key for the first num_tokens tokens of a request, which end inside one of its blocks. */
+typedef struct qr_partial_key {
+    uint32_t block; /* a request uses it */
+    qr_key key;
+    quire_bytes parent; /* hash before it, if there is one */
+    uint32_t num_tokens;
+    uint32_t hash_block_size;
+    void *request;
+} qr_partial_key;
+
+/* One more key for the block, unless it has it; where its own key is one for fewer tokens, all of
+ * its keys are forgotten before. The pool has extra keys. */
+void qr_pool_cache_partial(quire_pool *pool, const qr_partial_key *p);
+/* Whether the block's own key is a partial one. */
+static inline bool qr_pool_is_partial(const quire_pool *pool, uint32_t block)
+{
+    return pool->extras.heads[block].num_tokens > 0;
+}
 int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n);
 /* Of n cached blocks at most, from the head of the queue on; returns how many. */
 uint32_t qr_pool_evict_cached(quire_pool *pool, uint32_t n);

@@ -50,5 +50,6 @@ bool qr_pool_is_valid(const quire_pool *pool)
     uint64_t counts = atomic_load_explicit(&pool->counts, memory_order_relaxed);
     return queued == pool->queue.num_free && cached == pool->num_cached && held == pool->num_held &&
            counts == ((uint64_t)queued << 32 | cached) &&
-           (!pool->enable_caching || qr_map_is_valid(&pool->map));
+           (!pool->enable_caching || qr_map_is_valid(&pool->map)) &&
+           (pool->extras.heads == NULL || qr_extras_is_valid(&pool->extras, &pool->map));
 }

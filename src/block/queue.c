@@ -47,6 +47,7 @@ void qr_queue_unwant(qr_queue *queue, uint32_t block)
 void qr_queue_append(qr_queue *queue, uint32_t block)
 {
     qr_queue_joining joining = qr_queue_join_begin(queue);
+    joining.is_two_ended = false;
     qr_queue_join(queue, &joining, block);
     qr_queue_join_end(queue, &joining);
 }

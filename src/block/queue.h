@@ -14,6 +14,12 @@
  *      [s] <-> 5 <-> 9 <-> 2 <-> ... <-> 7 <-> 4 <-> 6 <-> 1 <-> (back to [s])
  *                     others join here, before end ^     num_kept of them
  *
+ * A queue with two ends (is_two_ended) reuses blocks without content first: a block that has no key
+ * joins at the head. The blocks of one call keep their order there: the first is the new head.
+ *
+ *      [s] <-> 8 <-> 3 <-> 5 <-> 9 <-> 2 <-> ... <-> 7 <-> 4 <-> (back to [s])
+ *       just freed, no key ^     just freed, with a key ^
+ *
  * In a large pool neighbours in the queue are strangers in memory, and to walk the list means to
  * wait for memory at every step, since each block alone knows the next. So a block that joins the
  * tail is also noted in the block that joined QR_QUEUE_AHEAD before it: when that one is taken,
@@ -34,6 +40,7 @@ typedef struct qr_queue {
     uint32_t num_joined;
     uint32_t end;      /* others join before it: the first that is kept back, or the sentinel */
     uint32_t num_kept; /* from there on */
+    bool is_two_ended; /* blocks without a key join at the head */
     uint16_t *wanted;  /* of each block: by how many, and QR_QUEUE_KEPT; NULL: nobody wants any */
 } qr_queue;
 
@@ -98,6 +105,10 @@ typedef struct qr_queue_joining {
     uint32_t end;
     uint32_t num_joined;
     uint32_t num_kept; /* of them */
+    bool is_two_ended;
+    uint32_t num_front; /* those for the head, a chain of their own until the end */
+    uint32_t front_first;
+    uint32_t front_last;
 } qr_queue_joining;
 
 static inline qr_queue_joining qr_queue_join_begin(const qr_queue *queue)
@@ -107,7 +118,9 @@ static inline qr_queue_joining qr_queue_join_begin(const qr_queue *queue)
                               .sentinel = sentinel,
                               .tail = queue->blocks[queue->end].free.prev,
                               .end = queue->end,
-                              .num_joined = queue->num_joined};
+                              .num_joined = queue->num_joined,
+                              .is_two_ended = queue->is_two_ended,
+                              .front_last = sentinel};
 }
 
 /* Wanted, and with content that can be found. */
@@ -128,10 +141,26 @@ static inline void qr_queue_join_kept(qr_queue *queue, qr_queue_joining *joining
     queue->wanted[block] |= QR_QUEUE_KEPT;
 }
 
+/* Behind those of this call that are for the head too. */
+static inline void qr_queue_join_front(qr_queue_joining *joining, uint32_t block)
+{
+    qr_block *blocks = joining->blocks;
+    qr_link_set(&blocks[block].free, joining->front_last, joining->sentinel);
+    if (joining->num_front++ == 0)
+        joining->front_first = block;
+    else
+        blocks[joining->front_last].free.next = block;
+    joining->front_last = block;
+}
+
 static inline void qr_queue_join(qr_queue *queue, qr_queue_joining *joining, uint32_t block)
 {
     qr_block *blocks = joining->blocks;
     qr_assert_internal(!qr_link_in_list(&blocks[block].free));
+    if (joining->is_two_ended && !qr_block_has_key(&blocks[block])) {
+        qr_queue_join_front(joining, block);
+        return;
+    }
     if (QR_UNLIKELY(queue->wanted != NULL) && qr_queue_is_wanted(queue, block)) {
         qr_queue_join_kept(queue, joining, block);
         return;
@@ -179,6 +208,12 @@ static inline uint32_t qr_queue_join_row(qr_queue *queue, qr_queue_joining *join
 static inline void qr_queue_unjoin(qr_queue *queue, qr_queue_joining *joining, uint32_t block)
 {
     qr_link *link = &joining->blocks[block].free;
+    if (joining->num_front > 0 && block == joining->front_last) {
+        joining->front_last = link->prev;
+        joining->num_front--;
+        qr_link_clear(link);
+        return;
+    }
     if (block == joining->end) { /* it was kept back */
         queue->wanted[block] &= QR_QUEUE_MAX_WANTED;
         joining->end = link->next;
@@ -192,6 +227,19 @@ static inline void qr_queue_unjoin(qr_queue *queue, qr_queue_joining *joining, u
     qr_link_clear(link);
 }
 
+/* The chain for the head, before all others. */
+static inline void qr_queue_join_fronts(qr_queue *queue, const qr_queue_joining *joining)
+{
+    qr_block *blocks = joining->blocks;
+    uint32_t sentinel = joining->sentinel;
+    uint32_t head = blocks[sentinel].free.next;
+    blocks[joining->front_last].free.next = head;
+    blocks[head].free.prev = joining->front_last;
+    blocks[joining->front_first].free.prev = sentinel;
+    blocks[sentinel].free.next = joining->front_first;
+    queue->num_free += joining->num_front;
+}
+
 static inline void qr_queue_join_end(qr_queue *queue, const qr_queue_joining *joining)
 {
     queue->blocks[joining->end].free.prev = joining->tail;
@@ -199,6 +247,8 @@ static inline void qr_queue_join_end(qr_queue *queue, const qr_queue_joining *jo
     queue->num_free += joining->num_joined - queue->num_joined + joining->num_kept;
     queue->num_kept += joining->num_kept;
     queue->num_joined = joining->num_joined;
+    if (joining->num_front > 0)
+        qr_queue_join_fronts(queue, joining);
 }
 
 /* Puts a block that is not in the queue at its head. */
@@ -230,7 +280,7 @@ static inline void qr_queue_remove(qr_queue *queue, uint32_t block)
 void qr_queue_want(qr_queue *queue, uint32_t block);
 void qr_queue_unwant(qr_queue *queue, uint32_t block);
 
-/* A block that is not in the queue. */
+/* A block that is not in the queue, at its tail. */
 void qr_queue_append(qr_queue *queue, uint32_t block);
 
 bool qr_queue_is_valid(const qr_queue *queue);

@@ -362,7 +362,8 @@ int qr_pool_leave_same(quire_pool *pool, quire_pool *other, const uint32_t *from
     uint32_t num_others_cached = 0;
     qr_queue_joining mine = qr_queue_join_begin(&pool->queue);
     qr_queue_joining theirs = qr_queue_join_begin(&other->queue);
-    bool are_alone = n > 0 && pool->queue.wanted == NULL && release_alone(pool, to, n);
+    bool are_alone = n > 0 && pool->queue.wanted == NULL && !pool->queue.is_two_ended &&
+                     release_alone(pool, to, n);
     int err = are_alone ? QUIRE_OK : leave_row(pool, &mine, to, n, &num_cached);
     if (err != QUIRE_OK)
         return err;

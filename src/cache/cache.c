@@ -2,20 +2,25 @@
 
 #include "base/hooks.h"
 #include "base/refuse.h"
+#include "base/rules.h"
 #include "group/spec.h"
 
 enum { DEFAULT_MAX_REQUESTS = 256, DEFAULT_DIGEST_BYTES = 32 };
 
 /* ---- reading the config ---------------------------------------------------- */
 
-static uint32_t cp_of(const quire_cache_config *c)
+/* Ranks that share the tokens of a block. */
+static uint32_t cp_of(const quire_cache_config *c, quire_layer_kind kind)
 {
-    return c->dcp_world_size * c->pcp_world_size;
+    if (!qr_rules_of(c->profile)->shards_attention_only)
+        return c->dcp_world_size * c->pcp_world_size;
+    return kind == QUIRE_LAYER_MAMBA ? 1 : c->dcp_world_size;
 }
 
 static uint32_t block_size_of(const quire_cache_config *c, uint32_t group)
 {
-    return c->groups[group].spec.block_size * cp_of(c);
+    const quire_layer_spec *spec = &c->groups[group].spec;
+    return spec->block_size * cp_of(c, spec->kind);
 }
 
 static bool has_kind(const quire_cache_config *c, quire_layer_kind kind)
@@ -43,6 +48,7 @@ bool qr_cache_can_move(const quire_cache_config *c)
 static void fill_defaults(quire_cache_config *c)
 {
     qr_default_u32(&c->max_num_batched_tokens, c->max_model_len);
+    qr_default_u32(&c->max_in_flight_tokens, c->max_num_batched_tokens);
     qr_default_u32(&c->max_requests, DEFAULT_MAX_REQUESTS);
     qr_default_u32(&c->digest_bytes, DEFAULT_DIGEST_BYTES);
     qr_default_u32(&c->dcp_world_size, 1);
@@ -69,6 +75,45 @@ static uint32_t num_sinks_of(const quire_cache_config *c, uint32_t g)
     return spec_of(c, g).sink_len / block_size_of(c, g);
 }
 
+/* What a release of vLLM cannot run, and what the profile does not have yet. */
+static int check_kind(const quire_cache_config *c, const quire_layer_spec *spec)
+{
+    if (!qr_rules_of(c->profile)->has_no_old_kinds)
+        return QUIRE_OK;
+    if (spec->kind == QUIRE_LAYER_TQ_FULL || spec->kind == QUIRE_LAYER_SINK_FULL)
+        return qr_refuse("invalid kind %d (vLLM 0.32 has no layers of this kind, or cannot start "
+                         "them)",
+                         (int)spec->kind);
+    bool is_mamba = spec->kind == QUIRE_LAYER_MAMBA;
+    if (is_mamba && spec->mamba_mode == QUIRE_MAMBA_MODE_ALL)
+        return qr_refuse("invalid mamba_mode %d (vLLM 0.32 has no mode ALL)",
+                         (int)spec->mamba_mode);
+    bool has_partial_hits = is_mamba && spec->mamba_mode == QUIRE_MAMBA_MODE_ALIGN &&
+                            c->hash_block_size > 0 && spec->block_size > c->hash_block_size;
+    if (has_partial_hits)
+        return qr_refuse("hash_block_size is %u, but hits inside a block of %u tokens of Mamba in "
+                         "align mode are not supported in QUIRE_PROFILE_VLLM_0_32",
+                         c->hash_block_size, spec->block_size);
+    return QUIRE_OK;
+}
+
+static int check_parallel(const quire_cache_config *c, const quire_layer_spec *spec)
+{
+    uint32_t ranks = c->dcp_world_size * c->pcp_world_size;
+    if (ranks == 1)
+        return QUIRE_OK;
+    bool is_full = qr_spec_is_full(spec);
+    if (!qr_rules_of(c->profile)->shards_attention_only)
+        return is_full && c->num_groups == 1
+                   ? QUIRE_OK
+                   : qr_refuse("context parallelism needs one group of full attention");
+    bool is_state = spec->kind == QUIRE_LAYER_MAMBA && c->pcp_world_size == 1;
+    return is_full || is_state ? QUIRE_OK
+                               : qr_refuse("dcp_world_size is %u and pcp_world_size is %u, but a "
+                                           "layer of kind %d cannot be shared by ranks",
+                                           c->dcp_world_size, c->pcp_world_size, (int)spec->kind);
+}
+
 static int check_group(const quire_cache_config *c, uint32_t g)
 {
     int err = qr_spec_check(&c->groups[g].spec);
@@ -77,9 +122,12 @@ static int check_group(const quire_cache_config *c, uint32_t g)
     quire_layer_spec spec = spec_of(c, g);
     if (qr_group_ops_of(spec.kind) == NULL)
         return qr_refuse("layers of kind %d keep no KV", (int)spec.kind);
-    uint64_t block_size = (uint64_t)spec.block_size * cp_of(c);
-    if (cp_of(c) > 1 && (c->num_groups > 1 || !qr_spec_is_full(&spec)))
-        return qr_refuse("context parallelism needs one group of full attention");
+    uint64_t block_size = (uint64_t)spec.block_size * cp_of(c, spec.kind);
+    err = check_kind(c, &spec);
+    if (err == QUIRE_OK)
+        err = check_parallel(c, &spec);
+    if (err != QUIRE_OK)
+        return err;
     if (spec.sink_len % block_size != 0)
         return qr_refuse("invalid sink_len %u (expected a multiple of block_size %u)",
                          spec.sink_len, (unsigned)block_size);
@@ -113,7 +161,7 @@ static int check_hashing(quire_cache_config *c)
     if (c->digest_bytes % QR_HASH_UNIT != 0)
         return qr_refuse("invalid digest_bytes %u (expected a multiple of %d)", c->digest_bytes,
                          (int)QR_HASH_UNIT);
-    uint32_t joined = largest / c->hash_block_size;
+    uint32_t joined = qr_rules_of(c->profile)->keys_by_last_hash ? 1 : largest / c->hash_block_size;
     if (joined > QR_MAX_HASH_BYTES / c->digest_bytes)
         return qr_refuse("a block of %u tokens has %u hashes of %u bytes (expected at most %d "
                          "bytes in all)",
@@ -137,7 +185,50 @@ static bool caching_ok(const quire_cache_config *c)
             if (is_eagle_group(c, g) || block_size_of(c, g) % block_size_of(c, other) != 0)
                 return false;
     }
-    return !all_alike;
+    return !all_alike || qr_rules_of(c->profile)->takes_equal_groups;
+}
+
+/* The least number of tokens that is a whole number of blocks in every group, of which there is one
+ * at least. */
+static uint32_t common_multiple(const quire_cache_config *c)
+{
+    uint64_t multiple = 1;
+    for (uint32_t g = 0; g < c->num_groups; g++) {
+        uint32_t size = block_size_of(c, g);
+        multiple *= size / qr_gcd(size, multiple); /* both are 1 or more */
+        if (multiple > QR_MAX_TOKENS)
+            return QR_MAX_TOKENS; /* no request is that long: no hit is */
+    }
+    return (uint32_t)multiple;
+}
+
+/* Fields that only profiles with their rule have. */
+static int check_retention(const quire_cache_config *c)
+{
+    uint32_t interval = c->prefix_cache_retention_interval;
+    uint32_t lookahead = c->num_prefill_lookahead;
+    if (!qr_rules_of(c->profile)->retains_boundaries)
+        return interval == 0 && lookahead == 0
+                   ? QUIRE_OK
+                   : qr_refuse("prefix_cache_retention_interval is %u and num_prefill_lookahead is "
+                               "%u (expected 0 in this profile)",
+                               interval, lookahead);
+    bool is_sparse = false;
+    bool any_eagle = false;
+    for (uint32_t g = 0; g < c->num_groups; g++) {
+        is_sparse = is_sparse || qr_spec_is_window(&c->groups[g].spec) ||
+                    c->groups[g].spec.kind == QUIRE_LAYER_MAMBA;
+        any_eagle = any_eagle || is_eagle_group(c, g);
+    }
+    uint32_t step = common_multiple(c);
+    if (interval != 0 && interval != QUIRE_RETAIN_ALL && (!is_sparse || interval % step != 0))
+        return qr_refuse("invalid prefix_cache_retention_interval %u (expected %s)", interval,
+                         is_sparse ? "a multiple of all block sizes"
+                                   : "0: there is no window and no Mamba group");
+    if (c->enable_caching == QUIRE_ON && any_eagle && lookahead > step)
+        return qr_refuse("invalid num_prefill_lookahead %u (expected at most %u, the block size)",
+                         lookahead, step);
+    return QUIRE_OK;
 }
 
 int qr_cache_config_read(quire_cache_config *c, const quire_cache_config *callers)
@@ -169,7 +260,8 @@ int qr_cache_config_read(quire_cache_config *c, const quire_cache_config *caller
         return qr_refuse("prefix caching does not go with these groups: it needs a group and no "
                          "cross attention; several equal groups, and chunked attention with EAGLE "
                          "or with other block sizes, are not possible");
-    return check_hashing(c);
+    err = check_retention(c);
+    return err == QUIRE_OK ? check_hashing(c) : err;
 }
 
 /* ---- plan and carve -------------------------------------------------------- */
@@ -198,7 +290,8 @@ static void forward_event(void *user, const quire_event *event)
 uint32_t qr_cache_hash_bytes(const quire_cache_config *c)
 {
     uint32_t joined = 1;
-    for (uint32_t g = 0; g < c->num_groups; g++)
+    bool joins = !qr_rules_of(c->profile)->keys_by_last_hash;
+    for (uint32_t g = 0; joins && g < c->num_groups; g++)
         if (hashes_joined_of(c, g) > joined)
             joined = hashes_joined_of(c, g);
     return c->digest_bytes * joined;
@@ -210,12 +303,55 @@ static quire_pool_config pool_config_of(const quire_cache_config *c, quire_cache
     p.num_blocks = c->num_blocks;
     p.enable_caching = c->enable_caching;
     p.hash_bytes = qr_cache_hash_bytes(c);
+    p.profile = c->profile;
     p.hooks = c->hooks;
     if (c->event_log_bytes > 0 || c->on_event != NULL) {
         p.on_event = forward_event;
         p.event_user = cache;
     }
     return p;
+}
+
+static bool has_tails(const quire_cache_config *c, uint32_t g)
+{
+    return qr_rules_of(c->profile)->keys_prompt_tails && c->enable_caching == QUIRE_ON &&
+           qr_spec_is_full(&c->groups[g].spec) && hashes_joined_of(c, g) > 1;
+}
+
+/* Records for extra keys. A block cannot have more of them than hashes that end inside it. Few have
+ * that many: two for each block are enough, but in a small pool there are as many as there can be.
+ */
+static uint32_t num_extras_of(const quire_cache_config *c)
+{
+    enum { SMALL = 4096, USUAL = 2 };
+    uint64_t most = 0;
+    for (uint32_t g = 0; g < c->num_groups; g++)
+        if (has_tails(c, g) && hashes_joined_of(c, g) - 1 > most)
+            most = hashes_joined_of(c, g) - 1;
+    uint64_t all = most * c->num_blocks;
+    uint64_t usual = (most < USUAL ? most : USUAL) * (uint64_t)c->num_blocks;
+    uint64_t small = all < SMALL ? all : SMALL;
+    uint64_t n = usual > small ? usual : small;
+    uint64_t room = UINT32_C(1) << 31; /* ids of blocks and extras together */
+    return (uint32_t)(n < room - c->num_blocks ? n : room - c->num_blocks);
+}
+
+/* Room for one row's keys, and for a row without the blocks that get none: of the longest row. */
+static void carve_key_rows(quire_cache *parts, qr_arena *arena, const quire_cache_config *c)
+{
+    const qr_rules *rules = qr_rules_of(c->profile);
+    uint32_t longest = 0;
+    bool gathers = false;
+    for (uint32_t g = 0; g < c->num_groups; g++) {
+        longest = max_row_of(c, g) > longest ? max_row_of(c, g) : longest;
+        gathers = gathers || hashes_joined_of(c, g) > 1;
+    }
+    if (c->enable_caching == QUIRE_ON && rules->retains_boundaries) {
+        parts->masked = qr_arena_take(arena, longest, sizeof *parts->masked);
+        parts->prompts = qr_arena_take(arena, c->max_requests, sizeof *parts->prompts);
+    }
+    if (c->enable_caching == QUIRE_ON && rules->keys_by_last_hash && gathers)
+        parts->keys = qr_arena_take(arena, longest, c->digest_bytes);
 }
 
 quire_cache *qr_cache_carve(qr_arena *arena, const quire_cache_config *c)
@@ -237,6 +373,7 @@ quire_cache *qr_cache_carve(qr_arena *arena, const quire_cache_config *c)
     if (c->track_new_blocks == QUIRE_ON)
         qr_fresh_carve(&parts.fresh, arena, c->num_blocks);
     qr_event_log_carve(&parts.events, arena, c->event_log_bytes);
+    carve_key_rows(&parts, arena, c);
     for (uint32_t g = 0; g < n; g++) {
         uint32_t max_row = max_row_of(c, g);
         qr_row *rows = qr_arena_take(arena, c->max_requests, sizeof *rows);
@@ -254,7 +391,7 @@ quire_cache *qr_cache_carve(qr_arena *arena, const quire_cache_config *c)
         parts.hits[g] = hits;
     }
     quire_pool_config p = pool_config_of(c, cache);
-    parts.pool = qr_pool_carve(arena, &p);
+    parts.pool = qr_pool_carve(arena, &p, num_extras_of(c));
     if (cache != NULL)
         *cache = parts;
     return cache;
@@ -272,14 +409,31 @@ static void init_group(quire_cache *cache, const quire_cache_config *c, uint32_t
     group->id = g;
     group->block_size = block_size_of(c, g);
     group->hashes_joined = hashes_joined_of(c, g);
-    group->hash_len = group->hashes_joined * c->digest_bytes;
-    group->admission_cap =
-        qr_spec_max_admission_blocks(spec, c->max_num_batched_tokens, c->max_model_len);
+    group->key_stride = group->hashes_joined * c->digest_bytes;
+    group->hash_len = cache->rules.keys_by_last_hash ? c->digest_bytes : group->key_stride;
+    group->first_key = group->key_stride - group->hash_len;
     group->quirks = cache->quirks;
+    group->rules = cache->rules;
     group->enable_caching = cache->enable_caching;
     group->is_eagle = is_eagle_group(c, g);
+    group->alignment = cache->lookup_alignment;
+    group->retention = c->prefix_cache_retention_interval;
+    bool is_window = qr_spec_is_window(spec);
+    bool is_mamba = spec->kind == QUIRE_LAYER_MAMBA;
+    group->extra_tokens = is_window ? cache->num_recomputed : 0;
+    group->admission_cap = qr_spec_max_admission_blocks(
+        spec, c->max_in_flight_tokens + group->extra_tokens, c->max_model_len);
+    group->has_tails = has_tails(c, g);
+    group->has_mask =
+        cache->enable_caching && cache->rules.retains_boundaries && (is_window || is_mamba);
+    group->has_own_keys =
+        group->has_tails || group->has_mask || group->key_stride != group->hash_len;
+    group->masked = cache->masked;
+    group->keys = cache->keys;
+    group->prompts = cache->prompts;
     bool is_plain = spec->kind == QUIRE_LAYER_FULL || spec->kind == QUIRE_LAYER_TQ_FULL;
-    group->tracks_new = is_plain && c->track_new_blocks == QUIRE_ON;
+    bool is_zeroed = cache->rules.zeroes_all_attention ? !is_mamba : is_plain;
+    group->tracks_new = is_zeroed && c->track_new_blocks == QUIRE_ON;
     group->fresh = &cache->fresh;
     group->stamps = spec->kind == QUIRE_LAYER_MAMBA ? cache->stamps : NULL;
     group->step = 1;
@@ -323,20 +477,22 @@ static void make_sets(quire_cache *cache)
                 set->num_ids++;
                 set->is_eagle = set->is_eagle || cache->groups[other].is_eagle;
             }
+            for (uint32_t i = 0; i < set->num_ids; i++)
+                cache->groups[set->ids[i]].drops_eagle = set->is_eagle;
         }
     }
 }
 
-static uint32_t common_multiple(const quire_cache *cache)
+/* What groups have to know of all of them. */
+static void tell_groups(quire_cache *cache)
 {
-    uint64_t multiple = 1;
+    bool any_eagle = false;
     for (uint32_t g = 0; g < cache->num_groups; g++) {
-        uint32_t size = cache->groups[g].block_size;
-        multiple *= size / qr_gcd(size, multiple); /* both are 1 or more */
-        if (multiple > QR_MAX_TOKENS)
-            return QR_MAX_TOKENS; /* no request is that long: no hit is */
+        any_eagle = any_eagle || cache->groups[g].is_eagle;
+        cache->has_tails = cache->has_tails || cache->groups[g].has_tails;
     }
-    return (uint32_t)multiple;
+    for (uint32_t g = 0; g < cache->num_groups; g++)
+        cache->groups[g].cache_eagles = any_eagle;
 }
 
 static void init_numbers(quire_cache *cache, const quire_cache_config *c)
@@ -348,6 +504,11 @@ static void init_numbers(quire_cache *cache, const quire_cache_config *c)
     cache->watermark_blocks = (uint32_t)((double)c->num_blocks * c->watermark);
     cache->max_encoder_tokens = c->max_encoder_tokens;
     cache->quirks = qr_quirks(c->profile);
+    cache->rules = *qr_rules_of(c->profile);
+    cache->lookup_alignment = common_multiple(c);
+    cache->num_recomputed = c->num_prefill_lookahead > 0 ? c->num_prefill_lookahead - 1 : 0;
+    cache->caches_all_tokens =
+        cache->num_recomputed == 0 && (c->num_groups < 2 || !cache->rules.caches_to_alignment);
     cache->enable_caching = c->enable_caching == QUIRE_ON;
     cache->log_stats = c->log_stats == QUIRE_ON;
     cache->is_admitting = true;
@@ -374,10 +535,10 @@ int qr_cache_init(quire_cache *cache, const quire_cache_config *c)
     }
     if (cache->stamps != NULL)
         memset(cache->stamps, 0, (size_t)c->num_blocks * sizeof *cache->stamps);
-    cache->is_one_full =
-        c->num_groups == 1 && cache->groups[0].ops == &qr_full_ops && c->max_copies == 0;
+    cache->is_one_full = c->num_groups == 1 && cache->groups[0].ops == &qr_full_ops &&
+                         c->max_copies == 0 && cache->caches_all_tokens;
     make_sets(cache);
-    cache->lookup_alignment = common_multiple(cache);
+    tell_groups(cache);
     take_sinks(cache);
     cache->magic = QR_CACHE_MAGIC;
     qr_assert_expensive(qr_cache_is_valid(cache));

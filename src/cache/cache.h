@@ -38,11 +38,16 @@ struct quire_cache {
     uint32_t max_requests;
     uint32_t hash_block_size;
     uint32_t lookup_alignment; /* tokens that a hit is a multiple of */
+    uint32_t shared_prefix; /* of the last lookup: the longest hit of a group, where it is longer */
+    uint32_t num_recomputed; /* computed tokens whose keys and values may still be written again */
     uint32_t num_sets;
     uint32_t num_seqs;
     uint32_t watermark_blocks;
     uint32_t max_encoder_tokens;
     uint64_t quirks;
+    qr_rules rules;
+    bool has_tails;         /* of a group */
+    bool caches_all_tokens; /* blocks get keys as soon as they are full */
     bool enable_caching;
     bool log_stats;
     bool is_admitting; /* of quire_pressure */
@@ -57,6 +62,9 @@ struct quire_cache {
     qr_row_state *row_states;
     uint32_t *free_rows;
     uint32_t *stamps;
+    uint32_t *masked; /* for groups, see group.h */
+    unsigned char *keys;
+    qr_prompt *prompts; /* of each row; NULL: not asked for */
     qr_fresh fresh;
 
     quire_block_copy *copies;
@@ -120,8 +128,9 @@ static inline bool qr_cache_is_quiet(const quire_cache *cache, quire_seq seq, ui
 /* New tokens alone: no hit, no external and no encoder tokens. */
 static inline bool qr_cache_is_plain(const quire_allocate_params *p)
 {
-    uint32_t others =
-        p->num_new_computed_tokens | p->num_external_computed_tokens | p->num_encoder_tokens;
+    uint32_t others = p->num_new_computed_tokens | p->num_external_computed_tokens |
+                      p->num_encoder_tokens | p->full_sequence_must_fit | p->reserved_blocks |
+                      p->has_scheduled_reqs;
     return others == 0 && p->new_computed_blocks == NULL && p->num_new_tokens > 0;
 }
 
@@ -200,6 +209,9 @@ int qr_cache_can_allocate(const quire_cache *cache, const quire_cache_request *r
                           const quire_allocate_params *params);
 int qr_cache_can_fit(const quire_cache *cache, const quire_cache_request *request,
                      const quire_allocate_params *params);
+/* Blocks that the request still needs for all its tokens and num_more others. */
+uint32_t qr_cache_count_remaining(const quire_cache *cache, const quire_cache_request *request,
+                                  uint32_t num_more);
 int qr_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request, uint32_t row,
                           uint32_t num_tokens);
 void qr_cache_remove_skipped(quire_cache *cache, uint32_t row, uint32_t computed);
@@ -213,6 +225,8 @@ void qr_cache_get_blocks(const quire_cache *cache, quire_seq seq, quire_block_sp
 void qr_cache_count_common(const quire_cache *cache, uint32_t row, uint32_t *num_blocks);
 /* Frees the blocks of a request, in the pool or in host memory. False if its seq is unknown. */
 bool qr_cache_drop(quire_cache *cache, quire_cache_request *request);
+/* Frees the sequence's blocks, those of all groups at once, from the last to the first. */
+void qr_cache_free_joined(quire_cache *cache, quire_seq seq);
 /* Takes the keys from the blocks, so that no lookup finds them. */
 void qr_cache_evict(quire_cache *cache, const quire_block *blocks, uint32_t num_blocks);
 /* Takes the keys from all blocks: QUIRE_OK, or QUIRE_BUSY and no change. */

@@ -46,6 +46,8 @@ int qr_cache_fork(quire_cache *cache, uint32_t parent_row, uint32_t num_tokens, 
         return QUIRE_FULL;
     uint32_t row = qr_cache_open_row(cache, child);
     qr_block *records = cache->pool->queue.blocks;
+    if (cache->prompts != NULL)
+        cache->prompts[row] = cache->prompts[parent_row];
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         qr_group *group = &cache->groups[g];
         uint32_t n = num_forked(group, &group->rows[parent_row], num_tokens);

@@ -19,6 +19,7 @@ typedef struct qr_candidate {
     quire_block_span *blocks; /* what each group has found so far */
     uint32_t max_tokens;
     uint32_t tokens;
+    uint32_t longest; /* that a set has answered */
     bool is_first_round;
 } qr_candidate;
 
@@ -43,13 +44,19 @@ static void ask_set(qr_candidate *c, qr_group_set *set)
         c->tokens = c->tokens / block_size * block_size;
         return;
     }
-    bool drops = group->spec.kind != QUIRE_LAYER_MAMBA ||
-                 (c->cache->quirks & QR_QUIRK(MAMBA_EAGLE_GROWS)) != 0;
-    bool eagle = set->is_eagle && !set->eagle_done && drops;
+    /* A Mamba group drops nothing; in 0.32 it is taken for one that did. */
+    const qr_rules *rules = &c->cache->rules;
+    bool can_drop = group->spec.kind != QUIRE_LAYER_MAMBA ||
+                    (c->cache->quirks & QR_QUIRK(MAMBA_EAGLE_GROWS)) != 0;
+    bool eagle = set->is_eagle && !set->eagle_done && (can_drop || rules->probes_last_block);
     uint32_t max_tokens = c->tokens;
-    if (eagle) /* one block more, since the last is dropped (but not of a Mamba group) */
+    if (eagle && can_drop) { /* one block more, since the last is dropped */
+        uint64_t most = c->max_tokens;
+        if (rules->probes_last_block)
+            most = (uint64_t)c->lookup.num_hashes * c->cache->hash_block_size;
         max_tokens =
-            block_size < c->max_tokens - c->tokens ? c->tokens + block_size : c->max_tokens;
+            most < (uint64_t)c->tokens + block_size ? (uint32_t)most : c->tokens + block_size;
+    }
     uint32_t num_blocks =
         group->ops->find(set, &c->lookup, max_tokens, eagle, c->cache->lookup_alignment);
     uint32_t tokens = num_blocks * block_size;
@@ -58,6 +65,7 @@ static void ask_set(qr_candidate *c, qr_group_set *set)
     else if (tokens < c->tokens) /* each drop is made once for a candidate */
         forget_eagle_drops(c->cache);
     c->tokens = tokens;
+    c->longest = tokens > c->longest ? tokens : c->longest;
     set_hits(c, set, num_blocks);
 }
 
@@ -111,6 +119,7 @@ int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *
     for (uint32_t g = 0; g < cache->num_groups; g++)
         blocks[g] = (quire_block_span){cache->hits[g], 0};
     *num_tokens = 0;
+    cache->shared_prefix = 0;
     if (!cache->enable_caching || request->skip_reading_prefix != 0)
         return QUIRE_OK;
     qr_candidate c = {.cache = cache,
@@ -122,7 +131,7 @@ int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *
                       .max_tokens = request->num_tokens - 1,
                       .tokens = request->num_tokens - 1,
                       .is_first_round = true};
-    if (cache->num_sets == 1) {
+    if (cache->num_groups == 1) {
         forget_eagle_drops(cache);
         const qr_group_set *set = &cache->sets[0];
         const qr_group *group = &cache->groups[0];
@@ -132,6 +141,8 @@ int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *
         *num_tokens = num_blocks * group->block_size;
     } else {
         *num_tokens = find_fixed_point(&c);
+        if (cache->rules.retains_boundaries && c.longest > *num_tokens)
+            cache->shared_prefix = c.longest;
     }
     if (cache->log_stats && (cache->quirks & QR_QUIRK(STATS_EVERY_LOOKUP)) != 0)
         qr_cache_count_lookup(cache, request, *num_tokens);

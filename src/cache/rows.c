@@ -20,7 +20,8 @@ void qr_cache_count_common(const quire_cache *cache, uint32_t row, uint32_t *num
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         const qr_group *group = &cache->groups[g];
         const uint32_t *blocks = qr_group_row_blocks(group, row);
-        bool can_share = cache->enable_caching && group->ops == &qr_full_ops;
+        bool can_share =
+            cache->enable_caching && group->ops == &qr_full_ops && !cache->rules.counts_no_common;
         uint32_t end = can_share ? group->rows[row].num_blocks : 0;
         uint32_t i = 0;
         while (i < end && records[blocks[i]].ref_cnt == cache->num_seqs)
@@ -54,7 +55,11 @@ void qr_cache_evict(quire_cache *cache, const quire_block *blocks, uint32_t num_
 
 int qr_cache_reset(quire_cache *cache)
 {
-    int err = cache->host.num_seqs > 0 ? QUIRE_BUSY : qr_pool_reset_prefix_cache(cache->pool);
+    int err = QUIRE_OK;
+    if (cache->host.num_seqs > 0)
+        err = QUIRE_BUSY;
+    else if (cache->num_groups > 0 || !cache->rules.resets_groups_only)
+        err = qr_pool_reset_prefix_cache(cache->pool);
     if (err == QUIRE_OK && cache->log_stats)
         cache->stats.was_reset = 1;
     return err;

@@ -48,8 +48,11 @@ static int read_want(const quire_cache *cache, const quire_cache_request *reques
     want->total_computed = (uint32_t)total;
     want->num_certain =
         p->num_uncertain_tokens < total ? (uint32_t)total - p->num_uncertain_tokens : 0;
+    want->num_kept = cache->rules.skips_by_computed ? want->total_computed : want->num_certain;
     want->num_external = p->num_external_computed_tokens;
     want->num_encoder_tokens = p->num_encoder_tokens;
+    want->unzeroed = p->skip_zeroing_group_ids;
+    want->num_unzeroed = p->num_skip_zeroing_group_ids;
     want->keeps_hits = want->num_external > 0;
     if (!has_hits(cache, p))
         return QUIRE_OK;
@@ -94,16 +97,21 @@ void qr_cache_remove_skipped(quire_cache *cache, uint32_t row, uint32_t computed
 
 /* Blocks that a new request must leave free, for sequences that have blocks and may want more.
  * Without such sequences it need not leave any: it would wait for ever. */
-static int64_t watermark_for(const quire_cache *cache, const qr_want *want)
+static int64_t watermark_for(const quire_cache *cache, const quire_allocate_params *p,
+                             const qr_want *want)
 {
-    return want->row == QR_NIL && cache->num_seqs > 0 ? cache->watermark_blocks : 0;
+    bool applies = want->row == QR_NIL && cache->num_seqs > 0;
+    if (cache->rules.watermark_by_caller)
+        applies = p->has_scheduled_reqs != 0;
+    return applies ? cache->watermark_blocks : 0;
 }
 
 /* Whether the blocks are there. Those that remove_skipped will give back count as free; they are
  * counted only when it matters. */
-static int check_space(const quire_cache *cache, const qr_want *want, const qr_need *need)
+static int check_space(const quire_cache *cache, const quire_allocate_params *p,
+                       const qr_want *want, const qr_need *need)
 {
-    int64_t reserve = watermark_for(cache, want);
+    int64_t reserve = watermark_for(cache, p, want) + p->reserved_blocks;
     int64_t most =
         need->predicted + reserve > need->taken ? need->predicted + reserve : need->taken;
     int64_t free_blocks = cache->pool->queue.num_free;
@@ -120,7 +128,8 @@ static int check_space(const quire_cache *cache, const qr_want *want, const qr_n
 static inline int read_allocation(const quire_cache *cache, const quire_cache_request *request,
                                   const quire_allocate_params *p, qr_want *want)
 {
-    if (p->num_new_tokens == 0 && p->num_external_computed_tokens == 0)
+    bool has_hit = cache->rules.takes_bare_hits && p->num_new_computed_tokens > 0;
+    if (p->num_new_tokens == 0 && p->num_external_computed_tokens == 0 && !has_hit)
         return QUIRE_E_ARGUMENT;
     int err = read_want(cache, request, p, want);
     if (err != QUIRE_OK)
@@ -190,7 +199,8 @@ bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num
     uint32_t row = qr_cache_row_of(cache, seq);
     for (uint32_t g = 0; g < cache->num_groups && row != QR_NIL; g++) {
         const qr_group *group = &cache->groups[g];
-        if (num_tokens >= ((uint64_t)group->rows[row].num_cached + 1) * group->block_size)
+        if (group->has_tails ||
+            num_tokens >= ((uint64_t)group->rows[row].num_cached + 1) * group->block_size)
             return true;
     }
     return false;
@@ -200,7 +210,7 @@ bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num
 static uint32_t first_hash_behind(const quire_cache *cache, uint64_t num_tokens)
 {
     uint32_t step = cache->lookup_alignment; /* all groups' keys begin at its multiples */
-    if (num_tokens < 2 * (uint64_t)step || num_tokens == UINT64_MAX)
+    if (cache->has_tails || num_tokens < 2 * (uint64_t)step || num_tokens == UINT64_MAX)
         return 0;
     return (uint32_t)(num_tokens / step - 1) * (step / cache->hash_block_size);
 }
@@ -231,9 +241,47 @@ uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq)
     return first_hash_behind(cache, first);
 }
 
+/* Of so many certain tokens, those whose blocks get keys in this group: the last ones may be computed
+ * again, and with several groups no hit ends between two multiples of the alignment. With EAGLE it
+ * needs one block more, which is dropped. */
+static uint32_t tokens_for_keys(const quire_cache *cache, const qr_group *group,
+                                uint32_t num_tokens)
+{
+    if (cache->caches_all_tokens)
+        return num_tokens;
+    uint32_t again = cache->num_recomputed;
+    uint32_t final = num_tokens > again ? num_tokens - again : 0;
+    uint32_t step = cache->lookup_alignment;
+    if (cache->num_groups == 1)
+        return final;
+    uint32_t aligned = num_tokens / step * step;
+    if (!group->drops_eagle || aligned == 0)
+        return aligned;
+    uint32_t most = final / step * step + group->block_size;
+    return most < final ? most : final;
+}
+
+static QR_NOINLINE void cache_some(quire_cache *cache, const quire_cache_request *request,
+                                   uint32_t row, uint32_t num_tokens)
+{
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        qr_group *group = &cache->groups[g];
+        uint32_t n = tokens_for_keys(cache, group, num_tokens);
+        qr_group_cache(group, row, request, n);
+        if (group->has_tails)
+            qr_group_cache_tail(group, row, request, n);
+        if (QR_UNLIKELY(group->ops->reached != NULL))
+            group->ops->reached(group, row, n);
+    }
+}
+
 static void cache_full(quire_cache *cache, const quire_cache_request *request, uint32_t row,
                        uint32_t num_tokens)
 {
+    if (QR_UNLIKELY(!cache->caches_all_tokens)) { /* tails need several groups */
+        cache_some(cache, request, row, num_tokens);
+        return;
+    }
     for (uint32_t g = 0; g < cache->num_groups; g++)
         qr_group_cache(&cache->groups[g], row, request, num_tokens);
 }
@@ -276,7 +324,7 @@ static inline int check_allocation(const quire_cache *cache, const quire_cache_r
     if (need.status != QUIRE_OK)
         return need.status;
     int full = check_copies(cache, want, &need);
-    int err = check_space(cache, want, &need);
+    int err = check_space(cache, p, want, &need);
     if (err != QUIRE_OK)
         return err;
     if (want->row == QR_NIL && !qr_cache_has_row(cache))
@@ -288,7 +336,7 @@ static inline int check_allocation(const quire_cache *cache, const quire_cache_r
  * shared blocks is a change, and not foreseen here. */
 static void note_quiet(quire_cache *cache, const qr_want *want)
 {
-    uint32_t quiet = cache->max_copies > 0 ? 0 : cache->max_model_len;
+    uint32_t quiet = cache->max_copies > 0 || cache->has_tails ? 0 : cache->max_model_len;
     for (uint32_t g = 0; g < cache->num_groups && quiet > 0; g++) {
         uint32_t of_group = qr_group_quiet_tokens(&cache->groups[g], want->row, want->num_certain);
         quiet = of_group < quiet ? of_group : quiet;
@@ -331,6 +379,18 @@ static bool allocate_shortly(quire_cache *cache, const quire_cache_request *requ
     return true;
 }
 
+static void note_prompt(quire_cache *cache, const quire_cache_request *request, uint32_t row,
+                        bool is_new, const quire_allocate_params *p)
+{
+    qr_prompt *prompt = &cache->prompts[row];
+    if (is_new)
+        *prompt = (qr_prompt){.num_tokens = request->num_tokens};
+    if (p->num_prompt_tokens > 0)
+        prompt->num_tokens = p->num_prompt_tokens;
+    if (p->shared_prefix_boundary > 0)
+        prompt->shared_boundary = p->shared_prefix_boundary;
+}
+
 /* Apart, so that the quiet path does not pay for its stack. */
 static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_request *request,
                                              const quire_allocate_params *p,
@@ -338,6 +398,11 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
 {
     qr_want want;
     int err = read_allocation(cache, request, p, &want);
+    if (err == QUIRE_OK && p->full_sequence_must_fit != 0 && cache->rules.checks_whole_sequence) {
+        err = qr_cache_can_fit(cache, request, p);
+        if (err != QUIRE_OK)
+            return err; /* nothing was given back */
+    }
     if (err == QUIRE_OK)
         err = check_allocation(cache, request, p, &want);
     if (QR_UNLIKELY(err != QUIRE_OK)) {
@@ -347,7 +412,8 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
         return err;
     }
 
-    if (want.row == QR_NIL) {
+    bool is_new = want.row == QR_NIL;
+    if (is_new) {
         begin_request(cache, request, &want, p);
     } else {
         qr_cache_remove_skipped(cache, want.row, want.num_certain);
@@ -361,6 +427,8 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
         if (new_blocks != NULL)
             new_blocks[g] = (quire_block_span){blocks + group->rows[want.row].num_blocks - n, n};
     }
+    if (cache->prompts != NULL)
+        note_prompt(cache, request, want.row, is_new, p);
     if (cache->enable_caching && p->delay_cache_blocks == 0)
         cache_full(cache, request, want.row, tokens_to_cache(&want, request));
     note_quiet(cache, &want);
@@ -398,8 +466,22 @@ int qr_cache_can_fit(const quire_cache *cache, const quire_cache_request *reques
     qr_need need = total_need(cache, &want);
     if (need.status != QUIRE_OK)
         return need.status;
-    int64_t reserve = watermark_for(cache, &want);
+    int64_t reserve = watermark_for(cache, p, &want);
     return need.predicted + reserve <= cache->pool->queue.num_free ? QUIRE_OK : QUIRE_NO_SPACE;
+}
+
+uint32_t qr_cache_count_remaining(const quire_cache *cache, const quire_cache_request *request,
+                                  uint32_t num_more)
+{
+    qr_want want;
+    int err = read_want(cache, request, &(quire_allocate_params){0}, &want);
+    qr_assert(err == QUIRE_OK);
+    want.for_admission = true;
+    want.num_main =
+        request->num_tokens < cache->max_model_len ? request->num_tokens : cache->max_model_len;
+    want.num_tokens = want.num_main + num_more;
+    qr_need need = total_need(cache, &want);
+    return need.status == QUIRE_OK && need.predicted > 0 ? (uint32_t)need.predicted : 0;
 }
 
 /* ---- the rest -------------------------------------------------------------- */
@@ -413,12 +495,29 @@ int qr_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request
         return QUIRE_E_RANGE;
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         const qr_group *group = &cache->groups[g];
-        if (num_tokens / group->block_size > group->rows[row].num_blocks)
+        uint32_t n = tokens_for_keys(cache, group, num_tokens);
+        if (n / group->block_size > group->rows[row].num_blocks)
             return QUIRE_E_RANGE;
     }
     cache_full(cache, request, row, num_tokens);
     qr_assert_expensive(qr_cache_is_valid(cache));
     return QUIRE_OK;
+}
+
+void qr_cache_free_joined(quire_cache *cache, quire_seq seq)
+{
+    uint32_t row = qr_cache_row_of(cache, seq);
+    qr_assert(row != QR_NIL);
+    qr_pool_freeing freeing = qr_pool_free_begin(cache->pool);
+    for (uint32_t g = cache->num_groups; g-- > 0;) {
+        qr_group *group = &cache->groups[g];
+        qr_pool_free_part(cache->pool, &freeing, qr_group_row_blocks(group, row),
+                          group->rows[row].num_blocks);
+        qr_group_init_row(group, row);
+    }
+    qr_pool_free_end(cache->pool, &freeing);
+    qr_cache_close_row(cache, row);
+    qr_assert_expensive(qr_cache_is_valid(cache));
 }
 
 void qr_cache_free(quire_cache *cache, uint32_t row)

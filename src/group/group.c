@@ -64,7 +64,7 @@ static inline qr_kept kept_hits(const qr_group *group, const qr_want *want)
     quire_block_span hits = {0};
     if (want->hits != NULL)
         hits = want->hits[group->id];
-    uint32_t skipped_tokens = skipped_tokens_of(group, want->num_certain);
+    uint32_t skipped_tokens = skipped_tokens_of(group, want->num_kept);
     uint32_t skipped = skipped_tokens / group->block_size;
     qr_kept k = {.skipped = skipped};
     if (hits.count > skipped) {
@@ -72,7 +72,8 @@ static inline qr_kept kept_hits(const qr_group *group, const qr_want *want)
         k.kept = hits.ids + skipped;
     }
     uint32_t external = want->num_external;
-    if (skipped > 0 && want->total_computed - skipped_tokens < external)
+    bool is_cut = skipped > 0 || (skipped_tokens > 0 && group->rules.skips_by_computed);
+    if (is_cut && want->total_computed - skipped_tokens < external)
         external = want->total_computed - skipped_tokens;
     if (external == 0)
         return k;
@@ -237,7 +238,11 @@ void qr_group_add_external(qr_group *group, const qr_want *want)
         return;
     bool is_zeroed = (group->quirks & QR_QUIRK(LOADS_ARE_ZEROED)) != 0;
     uint32_t num_whole = want->total_computed % group->block_size == 0 ? n : n - 1;
-    take_some_loaded(group, want->row, n, is_zeroed ? 0 : num_whole);
+    uint32_t num_loaded = is_zeroed ? 0 : num_whole;
+    for (uint32_t i = 0; i < want->num_unzeroed; i++)
+        if (want->unzeroed[i] == group->id)
+            num_loaded = n;
+    take_some_loaded(group, want->row, n, num_loaded);
 }
 
 uint32_t qr_group_quiet_tokens(const qr_group *group, uint32_t row, uint32_t computed)
@@ -277,6 +282,43 @@ static bool find_unkeyed(const qr_group *group, const uint32_t *blocks, uint32_t
     return *first < i;
 }
 
+/* A block that was full in part has keys for that part: they make way for the one of the whole. */
+static void forget_partial_keys(qr_group *group, const uint32_t *blocks, uint32_t first,
+                                uint32_t end)
+{
+    for (uint32_t i = first; i < end; i++)
+        if (qr_pool_is_partial(group->pool, blocks[i]))
+            qr_pool_evict_blocks(group->pool, &blocks[i], 1);
+}
+
+/* Puts the keys of blocks from the one before `first` up to `end` one behind the other. */
+static void gather_keys(const qr_group *group, const quire_cache_request *request, uint32_t first,
+                        quire_cache_full_params *p, uint32_t end)
+{
+    const unsigned char *hashes = request->hashes;
+    uint32_t from = first > 0 ? first - 1 : 0;
+    size_t shown = (size_t)request->first_hash * group->hash_len;
+    for (uint32_t i = from; i < end; i++)
+        memcpy(group->keys + (size_t)(i - from) * group->hash_len,
+               hashes + group->first_key + (size_t)i * group->key_stride - shown, group->hash_len);
+    p->hashes = group->keys;
+    p->first_hash = from;
+}
+
+/* What the rules of vLLM 0.32 change: which of the blocks up to `end` get keys, and which keys. */
+static QR_NOINLINE void choose_keys(qr_group *group, uint32_t row,
+                                    const quire_cache_request *request, quire_cache_full_params *p,
+                                    uint32_t end)
+{
+    uint32_t first = group->rows[row].num_cached;
+    if (group->has_tails)
+        forget_partial_keys(group, p->blocks, first, end);
+    if (group->has_mask)
+        p->blocks = qr_group_mask(group, row, first, end);
+    if (group->key_stride != group->hash_len)
+        gather_keys(group, request, first, p, end);
+}
+
 void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *request,
                     uint32_t num_tokens)
 {
@@ -298,6 +340,8 @@ void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *re
         .request = request->user,
         .first_hash = joined == 1 ? request->first_hash : request->first_hash / joined};
     uint32_t first = r->num_cached;
+    if (QR_UNLIKELY(group->has_own_keys))
+        choose_keys(group, row, request, &p, num_full);
     while (find_unkeyed(group, p.blocks, num_full, &first, &p.num_full_blocks)) {
         p.num_cached_blocks = first;
         qr_pool_cache_row(group->pool, &p);
@@ -307,6 +351,116 @@ void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *re
     }
     r->num_cached = num_full;
     r->is_settled = true;
+}
+
+void qr_group_cache_tail(qr_group *group, uint32_t row, const quire_cache_request *request,
+                         uint32_t num_tokens)
+{
+    uint32_t size = group->block_size / group->hashes_joined;
+    /* A lookup of the same prompt leaves one token; with EAGLE it looks at all, and drops some. */
+    uint32_t limit = group->prompts[row].num_tokens - !group->drops_eagle;
+    uint32_t end = limit / size * size;
+    uint32_t block = end / group->block_size;
+    if (end == 0 || end > num_tokens || end % group->block_size == 0 ||
+        block >= group->rows[row].num_blocks)
+        return;
+    uint32_t at = end / size - 1;
+    qr_assert(at >= request->first_hash && at < request->num_hashes);
+    const unsigned char *hash = (const unsigned char *)request->hashes +
+                                (size_t)(at - request->first_hash) * group->hash_len;
+    qr_partial_key partial = {.block = qr_group_row_blocks(group, row)[block],
+                              .key = {hash, group->hash_len, group->id},
+                              .num_tokens = end,
+                              .hash_block_size = size,
+                              .request = request->user};
+    if (at > request->first_hash)
+        partial.parent = (quire_bytes){hash - group->hash_len, group->hash_len};
+    if (partial.block != QUIRE_NULL_BLOCK)
+        qr_pool_cache_partial(group->pool, &partial);
+}
+
+/* ---- which blocks get keys -------------------------------------------------
+ *
+ *      window of 2 blocks, block size 4, boundaries at multiples of 16, the prompt ends at token 38
+ *
+ *      blocks    0   1   2   3 | 4   5   6   7 | 8   9         a later request resumes at a boundary
+ *      interval 0                  .   .   x   x               the last one in the prompt alone
+ *      interval 16       x   x         .   .   x   x           each multiple of 16 besides
+ *
+ * With EAGLE the block behind a boundary is looked up and dropped: it is kept too. */
+
+typedef struct qr_mask {
+    uint32_t *out; /* from block `first` on */
+    const uint32_t *blocks;
+    uint32_t first;
+    uint32_t end;
+    uint32_t need;  /* blocks that a hit needs */
+    uint32_t shift; /* of them, behind the boundary */
+} qr_mask;
+
+/* Keeps blocks [from, to). */
+static void unmask(const qr_mask *m, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from > m->first ? from : m->first; i < m->end && i < to; i++)
+        m->out[i] = m->blocks[i];
+}
+
+static void unmask_boundary(const qr_mask *m, const qr_group *group, uint32_t num_tokens)
+{
+    uint32_t end = num_tokens / group->alignment * group->alignment / group->block_size + m->shift;
+    unmask(m, end > m->need ? end - m->need : 0, end);
+}
+
+/* The boundaries that every request can come back to: the end of the prompt, of which a lookup
+ * leaves one token. With EAGLE it drops a block, and a longer prompt may use the last whole one. */
+static void unmask_prompt(const qr_mask *m, const qr_group *group, uint32_t num_prompt)
+{
+    uint32_t size = group->alignment;
+    uint32_t ends[2] = {num_prompt - 1, num_prompt - 1};
+    if (group->cache_eagles) {
+        ends[0] = (num_prompt - 1) / size * size;
+        ends[1] = num_prompt / size * size;
+        for (uint32_t i = 0; i < 2; i++)
+            ends[i] = ends[i] > size ? ends[i] - size : 0;
+    }
+    unmask_boundary(m, group, ends[0]);
+    unmask_boundary(m, group, ends[1]);
+}
+
+/* One tail for each interval; false: that is all blocks. */
+static bool unmask_intervals(const qr_mask *m, const qr_group *group, uint32_t interval)
+{
+    uint32_t blocks = interval / group->block_size;
+    if (m->need >= blocks)
+        return false;
+    for (uint32_t i = m->first; i < m->end; i++)
+        if (i >= m->shift && (i - m->shift) % blocks >= blocks - m->need)
+            m->out[i] = m->blocks[i];
+    return true;
+}
+
+const uint32_t *qr_group_mask(qr_group *group, uint32_t row, uint32_t first, uint32_t end)
+{
+    const uint32_t *blocks = qr_group_row_blocks(group, row);
+    bool is_mamba = group->spec.kind == QUIRE_LAYER_MAMBA;
+    bool is_all = group->retention == QUIRE_RETAIN_ALL;
+    if (is_mamba && is_all)
+        return blocks;
+    qr_mask m = {.out = group->masked, .blocks = blocks, .first = first, .end = end, .need = 1};
+    if (!is_mamba) {
+        m.shift = group->drops_eagle;
+        m.need = qr_ceil_div(group->spec.sliding_window - 1, group->block_size) + m.shift;
+    }
+    memset(m.out + first, 0, (size_t)(end - first) * sizeof *m.out); /* QUIRE_NULL_BLOCK */
+    uint32_t interval = is_all ? group->alignment : group->retention;
+    if (interval > 0 && !unmask_intervals(&m, group, interval))
+        return blocks;
+    if (!is_all) {
+        unmask_prompt(&m, group, group->prompts[row].num_tokens);
+        if (group->prompts[row].shared_boundary > 0)
+            unmask_boundary(&m, group, group->prompts[row].shared_boundary);
+    }
+    return m.out;
 }
 
 void qr_group_free(qr_group *group, uint32_t row)
@@ -329,7 +483,7 @@ bool qr_set_find_block(const qr_group_set *set, const qr_lookup *lookup, uint32_
         uint32_t block = qr_map_get(&group->pool->map, key_of_block(lookup, group, i));
         if (block == QUIRE_NULL_BLOCK)
             return false;
-        lookup->out[group->id][i] = block;
+        lookup->out[group->id][i] = qr_extras_owner(&group->pool->extras, block);
     }
     return true;
 }
@@ -337,7 +491,14 @@ bool qr_set_find_block(const qr_group_set *set, const qr_lookup *lookup, uint32_
 uint32_t qr_set_find_run(const qr_group_set *set, const qr_lookup *lookup, uint32_t first,
                          uint32_t end)
 {
-    uint32_t num_hit = end > first ? end - first : 0;
+    uint32_t num_hit = 0;
+    const qr_group *any = &lookup->groups[set->ids[0]];
+    if (QR_UNLIKELY(any->key_stride != any->hash_len)) { /* keys do not lie side by side */
+        while (first + num_hit < end && qr_set_find_block(set, lookup, first + num_hit))
+            num_hit++;
+        return num_hit;
+    }
+    num_hit = end > first ? end - first : 0;
     for (uint32_t s = 0; s < set->num_ids && num_hit > 0; s++) {
         const qr_group *group = &lookup->groups[set->ids[s]];
         num_hit = qr_map_get_run(&group->pool->map, key_of_block(lookup, group, first), num_hit,

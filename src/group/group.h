@@ -25,6 +25,7 @@
 #define QR_GROUP_GROUP_H
 
 #include "base/quirks.h"
+#include "base/rules.h"
 #include "block/pool.h"
 
 #include <quire/cache.h>
@@ -52,12 +53,19 @@ void qr_fresh_add(qr_fresh *fresh, quire_pool *pool, uint32_t group, const uint3
 uint32_t qr_fresh_take(qr_fresh *fresh, uint32_t num_groups);
 
 typedef struct qr_row {
-    uint32_t num_blocks; /* null blocks included */
-    uint32_t num_cached; /* of them, from the start: those that have keys or need none */
-    uint32_t last_state; /* Mamba, align mode: place of the state before the newest, or QR_NIL */
+    uint32_t num_blocks;  /* null blocks included */
+    uint32_t num_cached;  /* of them, from the start: those that have keys or need none */
+    uint32_t last_state;  /* Mamba, align mode: place of the state before the newest, or QR_NIL */
+    uint32_t num_retired; /* Mamba, align mode: states before it were given back, by the rule */
     bool is_settled; /* had hits or keys: further hits cannot come (vLLM: in num_cached_block) */
     bool has_state;  /* Mamba, align mode: allocate has run */
 } qr_row;
+
+/* What a request's own text says about the blocks that are worth a key. */
+typedef struct qr_prompt {
+    uint32_t num_tokens;      /* of the prompt */
+    uint32_t shared_boundary; /* where other requests have gone on differently; 0: not known */
+} qr_prompt;
 
 /* One allocation, the same for all groups. */
 typedef struct qr_want {
@@ -66,11 +74,15 @@ typedef struct qr_want {
     uint32_t num_main;       /* the same without lookahead */
     uint32_t total_computed; /* local and external */
     uint32_t num_certain;    /* of them, those that will not be taken back */
+    uint32_t num_kept; /* of them, those whose hits are kept as far as the window needs them */
     uint32_t num_external;
     uint32_t num_encoder_tokens;
     const quire_block_span *hits; /* of all groups, or NULL */
     bool keeps_hits;              /* keep_hits will run: hits or external tokens */
     bool for_admission;           /* asked for a whole sequence */
+    /* Groups whose external blocks the load writes, so that they need not be zeroed. */
+    const uint32_t *unzeroed;
+    uint32_t num_unzeroed;
 } qr_want;
 
 typedef struct qr_need {
@@ -114,6 +126,8 @@ typedef struct qr_group_ops {
     /* Called with the row as it is, before and after: blocks [first, end) have just got keys; NULL:
      * not. */
     void (*cached)(qr_group *group, uint32_t row, uint32_t first, uint32_t end);
+    /* Called whenever blocks of num_tokens tokens may get keys, new ones or not; NULL: not. */
+    void (*reached)(qr_group *group, uint32_t row, uint32_t num_tokens);
     /* The longest hit of the set's groups within max_tokens, in blocks; its length in tokens is a
      * multiple of `alignment`. With `eagle` the last block that matched is dropped. NULL: the kind
      * has no prefix caching. */
@@ -127,12 +141,20 @@ struct qr_group {
     uint32_t id;
     uint32_t block_size;    /* tokens in a block, over all context-parallel ranks */
     uint32_t hash_len;      /* bytes of a block's key */
-    uint32_t hashes_joined; /* in one key */
+    uint32_t hashes_joined; /* of one block */
+    /* The key of block i is at first_key + i * key_stride of a request's hashes: all hashes of the
+     * block, joined, or the last of them alone. */
+    uint32_t first_key;
+    uint32_t key_stride;
     uint32_t max_row;
     uint32_t admission_cap; /* most blocks that a request holds at one time; UINT32_MAX: no cap */
     uint64_t quirks;
     bool enable_caching;
     bool is_eagle;
+    bool drops_eagle;  /* lookups drop the last block: it, or a group of its set, is_eagle */
+    bool has_tails;    /* blocks where a prompt ends get an extra key */
+    bool has_mask;     /* not all full blocks get keys */
+    bool has_own_keys; /* one of these, or keys that do not lie side by side */
     bool tracks_new;
     qr_row *rows;
     uint32_t *blocks;
@@ -141,6 +163,14 @@ struct qr_group {
     uint32_t step;    /* Mamba: the current one, from 1 on */
     uint32_t *sinks;  /* SINK_FULL: the blocks that all requests share */
     uint32_t num_sinks;
+    qr_rules rules;
+    uint32_t alignment;    /* tokens that a hit is a multiple of */
+    uint32_t extra_tokens; /* kept before the window, for drafts that are computed again */
+    uint32_t retention;    /* interval of the boundaries whose blocks get keys, as configured */
+    bool cache_eagles;     /* some group is_eagle */
+    uint32_t *masked;      /* a row without the blocks that get no keys; shared by all groups */
+    unsigned char *keys;   /* keys of a row, one behind the other; shared, NULL: they always are */
+    const qr_prompt *prompts; /* of each row; shared, NULL: no rule asks for them */
     quire_layer_spec spec;
 };
 
@@ -164,7 +194,7 @@ static inline uint32_t *qr_group_row_blocks(const qr_group *group, uint32_t row)
 static inline const unsigned char *qr_lookup_hash(const qr_lookup *lookup, const qr_group *group,
                                                   uint32_t block)
 {
-    return lookup->hashes + (size_t)block * group->hash_len;
+    return lookup->hashes + group->first_key + (size_t)block * group->key_stride;
 }
 
 /* Blocks of the request's hashes that a lookup of max_tokens may use. */
@@ -239,9 +269,16 @@ uint32_t qr_group_quiet_tokens(const qr_group *group, uint32_t row, uint32_t com
 void qr_group_init_row(qr_group *group, uint32_t row);
 void qr_group_keep_hits(qr_group *group, const qr_want *want);
 void qr_group_add_external(qr_group *group, const qr_want *want);
-/* Gives full blocks their keys; the hashes are enough, as qr_group_num_to_cache says. */
+/* Gives full blocks their keys; the hashes are enough. */
 void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *request,
                     uint32_t num_tokens);
+/* Gives the block in which the prompt ends its extra key, in a group that has_tails, once so many
+ * tokens are cached. */
+void qr_group_cache_tail(qr_group *group, uint32_t row, const quire_cache_request *request,
+                         uint32_t num_tokens);
+/* Which blocks of [first, end) of a row can be hits, in a group that has_mask: the row's blocks, or
+ * `masked` with null blocks in place of the others. */
+const uint32_t *qr_group_mask(qr_group *group, uint32_t row, uint32_t first, uint32_t end);
 /* Gives all blocks back, last to first. */
 void qr_group_free(qr_group *group, uint32_t row);
 

@@ -97,8 +97,10 @@ static qr_need need_aligned(const qr_group *group, const qr_want *want)
     if (want->hits != NULL)
         hits = want->hits[group->id];
     need.predicted = (int64_t)step.required - hits.count - have;
-    if (need.predicted > 0)
-        need.predicted = has_state ? 1 : 1 + (int64_t)spec;
+    int64_t most = has_state ? 1 : 1 + (int64_t)spec;
+    bool may_be_less = group->rules.retires_past_gaps;
+    if (need.predicted > (may_be_less ? most : 0))
+        need.predicted = most;
     need.predicted += qr_group_count_evictable(group, hits.ids, hits.count, &need.status);
     return need;
 }
@@ -127,8 +129,10 @@ static uint32_t allocate_aligned(qr_group *group, const qr_want *want)
     uint32_t before = row->num_blocks;
     uint32_t spec = group->spec.num_speculative_blocks;
     qr_align_step step = plan_align_step(group, before, row->has_state, want->num_main);
-    if (step.required <= before)
+    if (step.required <= before) {
+        row->has_state = row->has_state || group->rules.retires_past_gaps;
         return 0;
+    }
     if (row->has_state)
         row->last_state = before - 1 - spec;
     else if (before > 0)
@@ -157,7 +161,7 @@ static uint32_t mamba_allocate(qr_group *group, const qr_want *want)
 /* Drafts of the step before may be rejected: count them as if they were. */
 static uint32_t certain_tokens(const qr_group *group, uint32_t computed)
 {
-    uint32_t drafts = group->spec.num_speculative_blocks;
+    uint32_t drafts = group->rules.frees_states_at_once ? 0 : group->spec.num_speculative_blocks;
     return computed > drafts ? computed - drafts : 0;
 }
 
@@ -171,10 +175,37 @@ static uint32_t stale_state(const qr_group *group, uint32_t row, uint32_t certai
     return qr_group_row_blocks(group, row)[last] == QUIRE_NULL_BLOCK ? QR_NIL : last;
 }
 
+/* The rule: where states that no step needs any more end in a row; they begin at num_retired. */
+static uint32_t end_of_retired(const qr_group *group, uint32_t row, uint32_t certain)
+{
+    uint32_t end = mamba_skipped(group, certain) / group->block_size;
+    return end < group->rows[row].num_blocks ? end : group->rows[row].num_blocks;
+}
+
+static void retire(qr_group *group, uint32_t row, uint32_t certain)
+{
+    uint32_t first = group->rows[row].num_retired;
+    uint32_t end = end_of_retired(group, row, certain);
+    if (first >= end)
+        return;
+    uint32_t *blocks = qr_group_row_blocks(group, row) + first;
+    qr_pool_free_row(group->pool, blocks, end - first); /* passes over null blocks */
+    memset(blocks, 0, (size_t)(end - first) * sizeof *blocks);
+    group->rows[row].num_retired = end;
+}
+
+static bool retires(const qr_group *group)
+{
+    return is_align(group) && group->rules.retires_past_gaps;
+}
+
 static void mamba_remove_skipped(qr_group *group, uint32_t row, uint32_t computed)
 {
     uint32_t certain = certain_tokens(group, computed);
-    qr_group_remove_to(group, row, certain);
+    if (retires(group))
+        retire(group, row, certain);
+    else
+        qr_group_remove_to(group, row, certain);
     uint32_t stale = stale_state(group, row, certain);
     if (stale == QR_NIL)
         return;
@@ -186,13 +217,20 @@ static void mamba_remove_skipped(qr_group *group, uint32_t row, uint32_t compute
 static uint32_t mamba_count_skipped(const qr_group *group, uint32_t row, uint32_t computed)
 {
     uint32_t certain = certain_tokens(group, computed);
-    uint32_t count = qr_group_count_to(group, row, certain);
+    uint32_t first = group->rows[row].num_retired;
+    uint32_t end = end_of_retired(group, row, certain);
+    uint32_t count = 0;
+    if (retires(group)) {
+        const uint32_t *blocks = qr_group_row_blocks(group, row);
+        for (uint32_t i = first; i < end; i++)
+            count += blocks[i] != QUIRE_NULL_BLOCK && qr_pool_is_one_user(group->pool, blocks[i]);
+    } else {
+        qr_group_skipped_range(group, row, certain, &first, &end);
+        count = qr_group_count_to(group, row, certain);
+    }
     uint32_t stale = stale_state(group, row, certain);
     if (stale == QR_NIL)
         return count;
-    uint32_t first;
-    uint32_t end;
-    qr_group_skipped_range(group, row, certain, &first, &end);
     bool is_counted = stale >= first && stale < end;
     uint32_t block = qr_group_row_blocks(group, row)[stale];
     return count + (!is_counted && qr_pool_is_one_user(group->pool, block));
@@ -214,8 +252,25 @@ static void mamba_cached(qr_group *group, uint32_t row, uint32_t first, uint32_t
 {
     const uint32_t *blocks = qr_group_row_blocks(group, row);
     for (uint32_t i = first; i < end; i++)
-        if (blocks[i] != QUIRE_NULL_BLOCK)
+        if (qr_block_has_key(&group->pool->queue.blocks[blocks[i]])) /* the null block has none */
             stamp_key(group, blocks[i]);
+}
+
+/* vLLM 0.32, align mode: while a request has got as far as the last state of its prompt that others
+ * can resume at, each of its steps counts as the one that computes this state. */
+static void mamba_reached(qr_group *group, uint32_t row, uint32_t num_tokens)
+{
+    if (!retires(group) || group->stamps == NULL)
+        return;
+    uint32_t size = group->block_size;
+    uint32_t end = (group->prompts[row].num_tokens - !group->cache_eagles) / size * size;
+    if (group->cache_eagles)
+        end = end > size ? end - size : 0;
+    if (end == 0 || num_tokens != end || end / size > group->rows[row].num_blocks)
+        return;
+    uint32_t block = qr_group_row_blocks(group, row)[end / size - 1];
+    if (qr_block_has_key(&group->pool->queue.blocks[block])) /* the null block has none */
+        stamp_key(group, block);
 }
 
 void qr_mamba_new_step(qr_group *group)
@@ -253,5 +308,6 @@ const qr_group_ops qr_mamba_ops = {
     .remove_skipped = mamba_remove_skipped,
     .count_skipped = mamba_count_skipped,
     .cached = mamba_cached,
+    .reached = mamba_reached,
     .find = find_state,
 };

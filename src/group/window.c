@@ -12,15 +12,16 @@
 
 static uint32_t window_skipped(const qr_group *group, uint32_t computed)
 {
-    uint32_t window = group->spec.sliding_window;
-    return computed + 1 > window ? computed + 1 - window : 0;
+    uint64_t kept = (uint64_t)group->spec.sliding_window + group->extra_tokens;
+    return computed + 1 > kept ? computed + 1 - (uint32_t)kept : 0;
 }
 
 /* Until the window has moved past one more block. */
 static uint32_t window_quiet(const qr_group *group, uint32_t computed)
 {
     uint64_t skipped = window_skipped(group, computed) / group->block_size;
-    return qr_clamp_u32((skipped + 1) * group->block_size + group->spec.sliding_window - 2);
+    return qr_clamp_u32((skipped + 1) * group->block_size + group->spec.sliding_window +
+                        group->extra_tokens - 2);
 }
 
 typedef struct qr_window_run {

@@ -79,9 +79,29 @@ static unsigned char *cbor_key(unsigned char *p, const quire_extra_key *key)
         return put_int(p, key->offset);
     case QUIRE_KEY_LORA_NAME:
     case QUIRE_KEY_CACHE_SALT:
+    case QUIRE_KEY_LORA_PATH:
     default:
         return put_string(p, MAJOR_TEXT, key->value);
     }
+}
+
+static unsigned char *cbor_tagged_key(unsigned char *p, const qr_hash_input *in, size_t i)
+{
+    const quire_extra_key *key = &in->keys[i];
+    bool is_lora = key->kind == QUIRE_KEY_LORA_NAME;
+    bool is_feature = key->kind == QUIRE_KEY_MM_FEATURE;
+    bool is_digest = key->kind == QUIRE_KEY_PROMPT_EMBEDS;
+    if (key->kind == QUIRE_KEY_LORA_PATH)
+        return p; /* written with the name */
+    p = put_head(p, MAJOR_ARRAY, is_lora || is_feature ? 3 : 2);
+    p = put_string(p, MAJOR_TEXT, QR_KEY_TAGS[key->kind]);
+    p = put_string(p, is_digest ? MAJOR_BYTES : MAJOR_TEXT, key->value);
+    if (is_feature)
+        p = put_int(p, key->offset);
+    if (is_lora)
+        p = put_string(p, MAJOR_TEXT,
+                       qr_hash_has_path(in, i) ? in->keys[i + 1].value : (quire_bytes){"", 0});
+    return p;
 }
 
 static inline unsigned char *put_four_tokens(unsigned char *p, const int32_t *tokens,
@@ -118,20 +138,35 @@ static unsigned char *cbor_tokens(unsigned char *p, const qr_hash_input *in)
     return p;
 }
 
-void qr_cbor_encode(qr_message *out, const qr_hash_input *input)
+/* Parent and tokens; gives the end. */
+static unsigned char *cbor_begin(qr_message *out, const qr_hash_input *input)
 {
     unsigned char *p = put_head(out->bytes, MAJOR_ARRAY, 3);
     p = put_head(p, MAJOR_BYTES, input->parent_len);
     out->parent_at = (size_t)(p - out->bytes);
     p += input->parent_len;
     p = put_head(p, MAJOR_ARRAY, input->num_tokens);
-    p = cbor_tokens(p, input);
+    return cbor_tokens(p, input);
+}
+
+void qr_cbor_encode(qr_message *out, const qr_hash_input *input)
+{
+    unsigned char *p = cbor_begin(out, input);
     if (input->num_keys == 0)
         *p++ = CBOR_NULL;
     else
         p = put_head(p, MAJOR_ARRAY, input->num_keys);
     for (size_t i = 0; i < input->num_keys; i++)
         p = cbor_key(p, &input->keys[i]);
+    out->len = (size_t)(p - out->bytes);
+}
+
+void qr_cbor_encode_tagged(qr_message *out, const qr_hash_input *input)
+{
+    unsigned char *p = cbor_begin(out, input);
+    p = put_head(p, MAJOR_ARRAY, qr_hash_num_tagged(input));
+    for (size_t i = 0; i < input->num_keys; i++)
+        p = cbor_tagged_key(p, input, i);
     out->len = (size_t)(p - out->bytes);
 }
 

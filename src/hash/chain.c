@@ -1,7 +1,6 @@
 #include "hash/chain.h"
 
 #include "base/assert.h"
-#include "hash/extra.h"
 #include "hash/safe.h"
 
 size_t qr_chain_bytes(const quire_hasher *hasher)
@@ -26,12 +25,22 @@ typedef struct chain_walk {
     uint32_t turn;      /* whose message is free */
 } chain_walk;
 
+qr_extra_cursor qr_chain_begin_extra(const quire_hasher *hasher, const quire_extra_keys *extra,
+                                     uint64_t start)
+{
+    bool only_last = start > 0 && (hasher->quirks & QR_QUIRK(MM_LAST_FEATURE)) != 0;
+    bool bisects = start > 0 && !only_last && hasher->bisects_features;
+    qr_extra_cursor cursor =
+        bisects ? qr_extra_begin_at(extra, start) : qr_extra_begin(extra, only_last);
+    cursor.has_path = hasher->tags_extra_keys;
+    return cursor;
+}
+
 static chain_walk begin_walk(quire_hasher *hasher, const quire_chain *chain,
                              const quire_token *tokens, const quire_extra_keys *extra)
 {
     bool continues = chain->num_blocks > 0;
-    bool only_last =
-        continues && !chain->is_one_call && (hasher->quirks & QR_QUIRK(MM_LAST_FEATURE)) != 0;
+    uint64_t start = chain->num_blocks * hasher->block_size;
     quire_bytes parent = {chain->parent, chain->parent_len};
     if (!continues)
         parent = (quire_bytes){hasher->none_hash, hasher->none_hash_len};
@@ -39,9 +48,9 @@ static chain_walk begin_walk(quire_hasher *hasher, const quire_chain *chain,
         .hasher = hasher,
         .tokens = tokens,
         .input = {.parent_len = parent.len, .num_tokens = hasher->block_size, .keys = hasher->keys},
-        .extra = qr_extra_begin(extra, only_last),
+        .extra = qr_chain_begin_extra(hasher, extra, chain->is_one_call ? 0 : start),
         .parent = parent,
-        .start = chain->num_blocks * hasher->block_size};
+        .start = start};
 }
 
 /* The next block's tokens: from the caller's array or, for the first, the tail completed from it.

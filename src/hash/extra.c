@@ -8,6 +8,30 @@ qr_extra_cursor qr_extra_begin(const quire_extra_keys *extra, bool only_last)
     return cursor;
 }
 
+static uint64_t feature_end(const quire_mm_feature *feature)
+{
+    uint64_t end;
+    return __builtin_add_overflow(feature->offset, feature->length, &end) ? UINT64_MAX : end;
+}
+
+/* The steps are those of Python's bisect_left: where features overlap, their ends are not in order,
+ * and what is found depends on the steps. */
+qr_extra_cursor qr_extra_begin_at(const quire_extra_keys *extra, uint64_t start)
+{
+    qr_extra_cursor cursor = qr_extra_begin(extra, false);
+    size_t low = 0;
+    size_t high = extra == NULL ? 0 : extra->num_mm_features;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (feature_end(&extra->mm_features[middle]) <= start)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    cursor.feature = low;
+    return cursor;
+}
+
 typedef struct key_list {
     quire_extra_key *keys;
     size_t count;
@@ -24,10 +48,14 @@ static void add_key(key_list *list, quire_extra_key_kind kind, quire_bytes value
     list->keys[list->count++] = (quire_extra_key){.kind = kind, .value = value, .offset = offset};
 }
 
-static uint64_t feature_end(const quire_mm_feature *feature)
+static void add_lora(const qr_extra_cursor *cursor, key_list *list)
 {
-    uint64_t end;
-    return __builtin_add_overflow(feature->offset, feature->length, &end) ? UINT64_MAX : end;
+    const quire_extra_keys *extra = cursor->extra;
+    if (extra->lora_name.data == NULL)
+        return;
+    add_key(list, QUIRE_KEY_LORA_NAME, extra->lora_name, 0);
+    if (cursor->has_path && extra->lora_path.data != NULL)
+        add_key(list, QUIRE_KEY_LORA_PATH, extra->lora_path, 0);
 }
 
 /* Features are in order of their offsets, and so are the blocks: the cursor only moves on. */
@@ -69,8 +97,7 @@ bool qr_extra_of_block(qr_extra_cursor *cursor, uint64_t start, uint64_t end, qu
     const quire_extra_keys *extra = cursor->extra;
     key_list list = {.keys = keys, .count = 0, .max = max, .overflow = false};
     if (extra != NULL) {
-        if (extra->lora_name.data != NULL)
-            add_key(&list, QUIRE_KEY_LORA_NAME, extra->lora_name, 0);
+        add_lora(cursor, &list);
         add_features(cursor, start, end, &list);
         if (start == 0 && extra->cache_salt.data != NULL && extra->cache_salt.len > 0)
             add_key(&list, QUIRE_KEY_CACHE_SALT, extra->cache_salt, 0);

@@ -17,11 +17,15 @@
 typedef struct qr_extra_cursor {
     const quire_extra_keys *extra; /* NULL: none at all */
     size_t feature;                /* features before it are past */
+    bool has_path;                 /* a LoRA name is followed by its path */
     unsigned char embeds_digest[QR_SHA256_BYTES];
 } qr_extra_cursor;
 
 /* only_last: start at the last feature, as vLLM 0.20.0 does when it continues a request. */
 qr_extra_cursor qr_extra_begin(const quire_extra_keys *extra, bool only_last);
+/* Starts at the feature that a bisection by the features' ends finds for position `start`, as vLLM
+ * 0.32.0 does when it continues a request. */
+qr_extra_cursor qr_extra_begin_at(const quire_extra_keys *extra, uint64_t start);
 
 /* The keys of tokens [start, end), in vLLM's order; false when there are more than max. The digest
  * that a key may point to lives in the cursor until the next block. */

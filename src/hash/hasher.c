@@ -1,13 +1,17 @@
 #include "hash/hasher.h"
 
 #include "base/assert.h"
+#include "base/hex.h"
 #include "base/hooks.h"
 #include "base/refuse.h"
+#include "base/rules.h"
 #include "hash/cbor.h"
 #include "hash/pickle.h"
 #include "hash/safe.h"
 
 enum { HASHER_DEFAULT_BLOCK_SIZE = 16, DEFAULT_EXTRA_BYTES = 16384, RANDOM_NONE_HASH_BYTES = 32 };
+
+static const char DEFAULT_SEED[] = "vllm-none-hash";
 
 /* ---- making ---------------------------------------------------------------- */
 
@@ -120,6 +124,32 @@ static int init_quire128(quire_hasher *hasher, const quire_hasher_config *config
     return QUIRE_OK;
 }
 
+static void none_hash_from(quire_hasher *hasher, quire_bytes seed)
+{
+    digest_message(hasher, encode_text(hasher, seed), hasher->none_hash);
+    hasher->none_hash_len = hasher->digest_bytes;
+}
+
+/* The seed that vLLM 0.32.0 takes if it has none: a fixed text where collisions cannot be found,
+ * random digits where they can. */
+static int init_default_seed(quire_hasher *hasher, const quire_hasher_config *config)
+{
+    unsigned char drawn[RANDOM_NONE_HASH_BYTES];
+    char digits[2 * sizeof drawn];
+    if (hasher->digest_bytes == QR_SHA256_BYTES) {
+        none_hash_from(hasher, (quire_bytes){DEFAULT_SEED, sizeof DEFAULT_SEED - 1});
+        return QUIRE_OK;
+    }
+    int err = qr_random_bytes(&config->hooks, drawn, sizeof drawn);
+    if (err != QUIRE_OK)
+        return err;
+    qr_hex_write(digits, drawn, sizeof drawn);
+    none_hash_from(hasher, (quire_bytes){digits, sizeof digits});
+    qr_memory_wipe(drawn, sizeof drawn);
+    qr_memory_wipe(digits, sizeof digits);
+    return QUIRE_OK;
+}
+
 static int init_none_hash(quire_hasher *hasher, const quire_hasher_config *config)
 {
     if (hasher->algo == QUIRE_HASH_QUIRE128)
@@ -130,10 +160,11 @@ static int init_none_hash(quire_hasher *hasher, const quire_hasher_config *confi
         return QUIRE_OK;
     }
     if (config->seed.data != NULL) {
-        digest_message(hasher, encode_text(hasher, config->seed), hasher->none_hash);
-        hasher->none_hash_len = hasher->digest_bytes;
+        none_hash_from(hasher, config->seed);
         return QUIRE_OK;
     }
+    if (qr_rules_of(config->profile)->hashes_default_seed && hasher->algo != QUIRE_HASH_SHA256_SAFE)
+        return init_default_seed(hasher, config);
     hasher->none_hash_len = RANDOM_NONE_HASH_BYTES; /* vLLM's length, for 16-byte digests too */
     return qr_random_bytes(&config->hooks, hasher->none_hash, RANDOM_NONE_HASH_BYTES);
 }
@@ -144,6 +175,8 @@ int qr_hasher_init(quire_hasher *hasher, const quire_hasher_config *config)
     hasher->block_size = config->block_size;
     hasher->digest_bytes = (uint32_t)quire_hash_digest_bytes(config->algo);
     hasher->quirks = qr_quirks(config->profile);
+    hasher->tags_extra_keys = qr_rules_of(config->profile)->tags_extra_keys;
+    hasher->bisects_features = qr_rules_of(config->profile)->bisects_features;
     hasher->max_extra_bytes = config->max_extra_bytes;
     int err = init_none_hash(hasher, config);
     if (err != QUIRE_OK)
@@ -173,14 +206,21 @@ int qr_hasher_encode(quire_hasher *hasher, const qr_hash_input *input, qr_messag
     qr_assert_internal(input->num_tokens <= hasher->block_size);
     if (input->num_keys > 0 && !keys_fit(hasher, input))
         return QUIRE_E_RANGE;
+    bool has_tags = input->num_keys > 0 && hasher->tags_extra_keys;
     switch (hasher->algo) {
     case QUIRE_HASH_SHA256:
     case QUIRE_HASH_XXHASH:
-        qr_pickle_encode(message, input, hasher->memo);
+        if (has_tags)
+            qr_pickle_encode_tagged(message, input, hasher->memo);
+        else
+            qr_pickle_encode(message, input, hasher->memo);
         return QUIRE_OK;
     case QUIRE_HASH_SHA256_CBOR:
     case QUIRE_HASH_XXHASH_CBOR:
-        qr_cbor_encode(message, input);
+        if (has_tags)
+            qr_cbor_encode_tagged(message, input);
+        else
+            qr_cbor_encode(message, input);
         return QUIRE_OK;
     case QUIRE_HASH_SHA256_SAFE:
         qr_safe_encode(message, input);

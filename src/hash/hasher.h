@@ -24,6 +24,8 @@ struct quire_hasher {
     uint32_t block_size;
     uint32_t digest_bytes;
     uint64_t quirks;
+    bool tags_extra_keys; /* of base/rules.h */
+    bool bisects_features;
     uint32_t none_hash_len;
     uint32_t max_extra_bytes;
     unsigned char none_hash[QR_HASH_MAX_PARENT];

@@ -28,11 +28,33 @@ typedef struct qr_hash_input {
     size_t num_keys; /* 0: Python's None, not an empty tuple */
 } qr_hash_input;
 
+/* The texts that tagged keys begin with, by kind. A path is part of its adapter's key. */
+static const quire_bytes QR_KEY_TAGS[] = {[QUIRE_KEY_LORA_NAME] = {"lora", 4},
+                                          [QUIRE_KEY_MM_FEATURE] = {"mm", 2},
+                                          [QUIRE_KEY_CACHE_SALT] = {"cache_salt", 10},
+                                          [QUIRE_KEY_PROMPT_EMBEDS] = {"prompt_embeds", 13},
+                                          [QUIRE_KEY_LORA_PATH] = {NULL, 0}};
+
+/* The number of tagged keys: a path counts with its adapter's name. */
+static inline size_t qr_hash_num_tagged(const qr_hash_input *input)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < input->num_keys; i++)
+        n += input->keys[i].kind != QUIRE_KEY_LORA_PATH;
+    return n;
+}
+
+/* The path of the adapter whose name is key i, which may have none. */
+static inline bool qr_hash_has_path(const qr_hash_input *input, size_t i)
+{
+    return i + 1 < input->num_keys && input->keys[i + 1].kind == QUIRE_KEY_LORA_PATH;
+}
+
 enum {
     /* The most bytes that any encoding writes... */
     QR_HASH_MAX_FIXED = 256, /* ...around everything, with a parent of up to QR_HASH_MAX_PARENT */
     QR_HASH_MAX_PER_TOKEN = 10, /* ...for a token */
-    QR_HASH_MAX_PER_KEY = 24,   /* ...for an extra key, besides its text */
+    QR_HASH_MAX_PER_KEY = 24,   /* ...for an extra key with its tag, besides its text */
     QR_HASH_MAX_PARENT = 64,
     QR_HASH_MAX_SEED = 4096,
     QR_HASH_MAX_EXTRA = 65535, /* Python writes longer texts outside of frames */

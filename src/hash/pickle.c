@@ -26,6 +26,8 @@ enum {
     OP_GET4 = 0x6a
 };
 
+enum { NUM_TAGS = sizeof QR_KEY_TAGS / sizeof QR_KEY_TAGS[0] };
+
 typedef struct pickler {
     unsigned char *p;
     unsigned char *frame; /* header of the open frame */
@@ -195,6 +197,13 @@ static void pickle_tokens(pickler *w, const qr_hash_input *in)
     tuple_end(w, in->num_tokens);
 }
 
+static void put_reference(pickler *w, uint32_t number)
+{
+    bool is_short = number <= 255;
+    put_op(w, is_short ? OP_GET1 : OP_GET4);
+    put_le(w, number, is_short ? 1 : 4);
+}
+
 /* A text of a key, or, if an earlier key of this block has the very same text, a reference to it.
  */
 static void put_key_text(pickler *w, const qr_hash_input *in, size_t i, uint32_t *memo)
@@ -205,9 +214,7 @@ static void put_key_text(pickler *w, const qr_hash_input *in, size_t i, uint32_t
         if (in->keys[j].kind == QUIRE_KEY_PROMPT_EMBEDS || in->keys[j].value.data != text.data ||
             in->keys[j].value.len != text.len)
             continue;
-        bool is_short = memo[j] <= 255;
-        put_op(w, is_short ? OP_GET1 : OP_GET4);
-        put_le(w, memo[j], is_short ? 1 : 4);
+        put_reference(w, memo[j]);
         return;
     }
     memo[i] = put_text(w, text);
@@ -228,6 +235,7 @@ static void pickle_key(pickler *w, const qr_hash_input *in, size_t i, uint32_t *
         return;
     case QUIRE_KEY_LORA_NAME:
     case QUIRE_KEY_CACHE_SALT:
+    case QUIRE_KEY_LORA_PATH:
     default:
         put_key_text(w, in, i, memo);
     }
@@ -244,6 +252,70 @@ static void pickle_keys(pickler *w, const qr_hash_input *in, uint32_t *memo)
     for (size_t i = 0; i < in->num_keys; i++)
         pickle_key(w, in, i, memo);
     tuple_end(w, in->num_keys);
+}
+
+/* tags: the numbers by which tags are remembered, 0 for a tag that was not written yet: number 0 is
+ * the parent. */
+static void put_tag(pickler *w, quire_extra_key_kind kind, uint32_t *tags)
+{
+    start_object(w);
+    if (tags[kind] != 0)
+        put_reference(w, tags[kind]);
+    else
+        tags[kind] = put_text(w, QR_KEY_TAGS[kind]);
+}
+
+static void put_path(pickler *w, const qr_hash_input *in, size_t name, uint32_t *memo)
+{
+    if (qr_hash_has_path(in, name)) {
+        put_key_text(w, in, name + 1, memo);
+    } else {
+        start_object(w);
+        put_text(w, (quire_bytes){"", 0});
+    }
+}
+
+static void pickle_tagged_key(pickler *w, const qr_hash_input *in, size_t i, uint32_t *memo,
+                              uint32_t *tags)
+{
+    const quire_extra_key *key = &in->keys[i];
+    if (key->kind == QUIRE_KEY_LORA_PATH)
+        return; /* written with the name */
+    start_object(w);
+    put_tag(w, key->kind, tags);
+    switch (key->kind) {
+    case QUIRE_KEY_PROMPT_EMBEDS:
+        memo[i] = put_bytes(w, key->value);
+        tuple_end(w, 2);
+        return;
+    case QUIRE_KEY_MM_FEATURE:
+        put_key_text(w, in, i, memo);
+        start_object(w);
+        put_int64(w, key->offset);
+        tuple_end(w, 3);
+        return;
+    case QUIRE_KEY_LORA_NAME:
+        put_key_text(w, in, i, memo);
+        put_path(w, in, i, memo);
+        tuple_end(w, 3);
+        return;
+    case QUIRE_KEY_CACHE_SALT:
+    case QUIRE_KEY_LORA_PATH:
+    default:
+        put_key_text(w, in, i, memo);
+        tuple_end(w, 2);
+    }
+}
+
+static void pickle_tagged_keys(pickler *w, const qr_hash_input *in, uint32_t *memo)
+{
+    uint32_t tags[NUM_TAGS] = {0};
+    size_t n = qr_hash_num_tagged(in);
+    start_object(w);
+    tuple_begin(w, n);
+    for (size_t i = 0; i < in->num_keys; i++)
+        pickle_tagged_key(w, in, i, memo, tags);
+    tuple_end(w, n);
 }
 
 static pickler pickle_begin(unsigned char *out)
@@ -268,6 +340,16 @@ void qr_pickle_encode(qr_message *out, const qr_hash_input *input, uint32_t *mem
     out->parent_at = (size_t)(put_parent(&w, input->parent_len) - out->bytes);
     pickle_tokens(&w, input);
     pickle_keys(&w, input, memo);
+    tuple_end(&w, 3);
+    pickle_end(&w, out);
+}
+
+void qr_pickle_encode_tagged(qr_message *out, const qr_hash_input *input, uint32_t *memo)
+{
+    pickler w = pickle_begin(out->bytes);
+    out->parent_at = (size_t)(put_parent(&w, input->parent_len) - out->bytes);
+    pickle_tokens(&w, input);
+    pickle_tagged_keys(&w, input, memo);
     tuple_end(&w, 3);
     pickle_end(&w, out);
 }

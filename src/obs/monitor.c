@@ -78,7 +78,7 @@ quire_monitor *qr_monitor_carve(qr_arena *arena, const quire_monitor_config *c,
     qr_maps_carve(&parts.maps, arena, c->map_ms);
     parts.walk_blocks = qr_arena_take(arena, WALK_RECORD, sizeof *parts.walk_blocks);
     parts.walk_hashes = qr_arena_take(arena, WALK_RECORD, world->info.hash_bytes);
-    parts.block_sizes = qr_arena_take(arena, world->info.num_groups, sizeof *parts.block_sizes);
+    parts.groups = qr_arena_take(arena, world->info.num_groups, sizeof *parts.groups);
     qr_metrics_shape shape = metrics_shape(c, world);
     qr_metrics_carve(&parts.metrics, arena, &shape);
     if (shape.has_residency)
@@ -118,6 +118,7 @@ int qr_monitor_init(quire_monitor *m, const quire_monitor_config *c, const qr_mo
     m->info.has_token_ids = c->token_ids == QUIRE_ON;
     m->info.num_names = c->num_names;
     m->info.map_ms = c->map_ms;
+    m->info.groups = m->groups;
     m->has_token_ids = c->token_ids == QUIRE_ON;
     m->hooks = c->hooks;
     m->wall_time = c->wall_time;
@@ -163,7 +164,7 @@ static void tell_present(quire_monitor *m, quire_event *run)
 {
     if (run->num_blocks == 0)
         return;
-    run->block_size = run->group_id < m->info.num_groups ? m->block_sizes[run->group_id] : 0;
+    run->block_size = run->group_id < m->info.num_groups ? m->groups[run->group_id].block_size : 0;
     qr_feed_entry present = {.kind = QUIRE_FEED_PRESENT, .event = run, .tier = m->walk_tier};
     qr_feed_add(&m->feed, &present);
     run->num_blocks = 0;
@@ -288,7 +289,7 @@ void qr_monitor_tell_event(quire_monitor *m, uint32_t tier, const quire_event *e
     quire_event told = *event;
     qr_feed_entry entry;
     if (told.block_size == 0 && told.group_id < m->info.num_groups)
-        told.block_size = m->block_sizes[told.group_id];
+        told.block_size = m->groups[told.group_id].block_size;
     qr_feed_entry_init(&entry, &told);
     entry.tier = tier;
     qr_monitor_add_event(m, &entry);

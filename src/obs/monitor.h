@@ -47,7 +47,7 @@ struct quire_monitor {
     void *wall_user;
     quire_watched_blocks watched[QUIRE_MAX_TIERS]; /* of each tier whose events are told; else no
                                                       get_key */
-    uint32_t *block_sizes;                         /* of the groups; the scheduler fills it in */
+    quire_monitor_group *groups;                   /* the scheduler fills it in */
 
     qr_feed feed;
     uint64_t num_batches;

@@ -117,7 +117,12 @@ static void derive_cache(quire_sched_config *c)
     c->cache->profile = c->profile;
     c->cache->log_stats = c->monitor != NULL ? QUIRE_ON : c->log_stats; /* its metrics need them */
     c->cache->max_num_batched_tokens = c->max_num_batched_tokens;
-    c->cache->max_requests = c->max_num_seqs + c->max_loading;
+    const qr_rules *rules = qr_rules_of(c->profile);
+    if (rules->counts_in_flight && c->cache->max_in_flight_tokens == 0)
+        c->cache->max_in_flight_tokens = c->max_batches * c->max_num_batched_tokens;
+    if (c->num_prefill_lookahead_tokens > 1 && c->cache->num_prefill_lookahead == 0)
+        c->cache->num_prefill_lookahead = c->num_prefill_lookahead_tokens;
+    c->cache->max_requests = c->max_num_seqs + c->max_loading + qr_fences_most(c);
     bool has_hasher = c->hasher != NULL && c->hasher->magic == QR_HASHER_MAGIC;
     if (has_hasher && c->cache->digest_bytes == 0)
         c->cache->digest_bytes = (uint32_t)c->hasher->digest_bytes;
@@ -205,6 +210,7 @@ static void carve_builder(qr_step_builder *b, qr_arena *arena, const quire_sched
     TAKE(b->zeros, (size_t)n + 1);
     TAKE(b->draft_start, n + 1);
     TAKE(b->drafts, (size_t)n * c->num_spec_tokens);
+    TAKE(b->padded, n);
     TAKE(b->encoder_first, n);
     TAKE(b->encoder_count, n);
     TAKE(b->encoder_found, num_inputs);
@@ -223,7 +229,7 @@ static void carve_requests(quire_sched *s, qr_arena *arena, const quire_sched_co
 {
     uint32_t n = c->max_requests;
     TAKE(s->table.requests, n);
-    TAKE(s->table.waiters, (size_t)n + 3);
+    TAKE(s->table.waiters, (size_t)n + 4);
     TAKE(s->table.by_age, (size_t)n + 1);
     s->table.blobs = qr_arena_take(arena, n, c->max_request_bytes);
     TAKE(s->table.drafts, (size_t)n * c->num_spec_tokens);
@@ -233,6 +239,7 @@ static void carve_requests(quire_sched *s, qr_arena *arena, const quire_sched_co
     TAKE(s->queues.waiting.heap, n);
     TAKE(s->queues.skipped.heap, n);
     TAKE(s->queues.step_skipped.heap, n);
+    TAKE(s->queues.step_waiting.heap, n);
     TAKE(s->sessions.inputs, n);
     TAKE(s->ended.finished, 2 * (size_t)n);
     TAKE(s->ended.client_finished, 2 * (size_t)n);
@@ -277,7 +284,8 @@ static qr_monitor_world monitor_world(const quire_sched_config *c)
                                        .hash_bytes = qr_cache_hash_bytes(c->cache),
                                        .block_size = c->cache->hash_block_size,
                                        .num_swap_slots = c->num_swap_blocks,
-                                       .max_num_seqs = c->max_num_seqs},
+                                       .max_num_seqs = c->max_num_seqs,
+                                       .profile = c->profile},
                               .max_requests = c->max_requests,
                               .max_model_len = c->cache->max_model_len,
                               .num_spec_tokens = c->num_spec_tokens,
@@ -315,6 +323,8 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     carve_requests(s, arena, c);
     carve_text(s, arena, c);
     carve_builder(&s->builder, arena, c, max_features_of(c));
+    s->fences.max_rows = qr_fences_most(c);
+    TAKE(s->fences.rows, s->fences.max_rows);
     TAKE(s->flight.batches, c->max_batches);
     for (uint32_t i = 0; i < c->max_batches; i++) {
         qr_batch batch;
@@ -332,16 +342,21 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     TAKE(s->room.failed_blocks, c->cache->num_blocks);
     TAKE(s->room.spans, c->cache->num_groups);
     TAKE(s->room.no_spans, c->cache->num_groups);
+    TAKE(s->room.group_ids, c->cache->num_groups);
     qr_encoder_config encoder = {.cache_size = c->encoder_cache_size,
                                  .max_items = c->max_encoder_items,
                                  .max_identifier_bytes = QR_MAX_IDENTIFIER_BYTES,
                                  .max_features = max_features_of(c),
+                                 .max_requests = c->max_requests,
                                  .is_encoder_decoder = c->is_encoder_decoder == QUIRE_ON};
     uint64_t quirks = qr_quirks(c->profile);
     encoder.frees_again = (quirks & QR_QUIRK(ENCODER_FREES_AGAIN)) != 0;
-    encoder.sizes_by_user = encoder.frees_again;
+    encoder.counts_inputs = qr_rules_of(c->profile)->counts_inputs;
+    encoder.sizes_by_user = encoder.frees_again && !encoder.counts_inputs;
     qr_encoder_carve(&s->encoder, arena, &encoder);
     qr_flags_carve(&s->flags, arena, num_flag_chunks(s, c));
+    TAKE(s->results.other_sizes.reqs, 2 * (size_t)c->max_requests);
+    TAKE(s->results.bad_grammars.reqs, 2 * (size_t)c->max_requests);
     TAKE(s->results.outgrown, c->max_batches); /* at most one in a step */
     qr_observer_carve(&s->observer, arena, c->max_ghosts);
     qr_swap_carve(&s->swap, arena, c->num_swap_blocks);
@@ -367,8 +382,8 @@ static quire_victim victim_of(const quire_sched_config *c)
 /* A request that is admitted leaves so many blocks free that the level is preempt_above at most. */
 static void init_pressure(quire_sched *s, const quire_sched_config *c)
 {
-    s->rules.uses_pressure = c->use_pressure == QUIRE_ON;
-    if (!s->rules.uses_pressure)
+    s->settings.uses_pressure = c->use_pressure == QUIRE_ON;
+    if (!s->settings.uses_pressure)
         return;
     double most = (double)(c->cache->num_blocks - 1) * c->cache->preempt_above;
     uint32_t reserve = c->cache->num_blocks - 1 - (uint32_t)most;
@@ -378,39 +393,51 @@ static void init_pressure(quire_sched *s, const quire_sched_config *c)
 
 static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
 {
-    s->rules.policy = c->policy;
-    s->rules.victim = victim_of(c);
-    s->rules.choose_victim = c->choose_victim;
-    s->rules.victim_user = c->victim_user;
-    s->rules.can_unschedule = s->rules.victim != QUIRE_VICTIM_LIFO || c->choose_victim != NULL;
-    s->rules.max_num_seqs = c->max_num_seqs;
-    s->rules.max_scheduled = c->max_num_scheduled_tokens;
-    s->rules.max_model_len = c->cache->max_model_len;
-    s->rules.long_prefill_threshold = c->long_prefill_token_threshold;
-    s->rules.num_spec_tokens = c->num_spec_tokens;
-    s->rules.num_lookahead = c->num_lookahead_tokens;
-    s->rules.max_loras = c->max_loras;
-    s->rules.encoder_budget = c->encoder_compute_budget;
-    s->rules.mamba_block_size = align_block_size(c->cache) > 0 ? c->mamba_block_size : 0;
-    s->rules.hash_block_size = c->cache->hash_block_size;
-    s->rules.max_requests = c->max_requests;
-    s->rules.max_loading = c->max_loading;
-    s->rules.max_request_bytes = c->max_request_bytes;
-    s->rules.max_features = max_features_of(c);
-    s->rules.max_batches = c->max_batches;
-    s->rules.max_finished = 2 * c->max_requests;
-    s->rules.quirks = qr_quirks(c->profile);
-    s->rules.chunked_prefill = c->enable_chunked_prefill == QUIRE_ON;
-    s->rules.reserve_full_sequence = c->reserve_full_sequence == QUIRE_ON;
-    s->rules.is_async = c->async_scheduling == QUIRE_ON;
-    s->rules.is_encoder_decoder = c->is_encoder_decoder == QUIRE_ON;
-    s->rules.disable_chunked_mm = c->disable_chunked_mm_input == QUIRE_ON;
-    s->rules.use_eagle = c->cache->use_eagle == QUIRE_ON;
-    s->rules.log_stats = c->log_stats == QUIRE_ON;
-    s->rules.counts_stats = s->rules.log_stats || c->monitor != NULL;
-    s->rules.lists_finished = c->include_finished_set == QUIRE_ON;
-    s->rules.fails_on_load_error = c->fail_on_load_error == QUIRE_ON;
-    s->rules.zeroes_blocks = c->cache->track_new_blocks == QUIRE_ON;
+    s->settings.policy = c->policy;
+    s->settings.victim = victim_of(c);
+    s->settings.choose_victim = c->choose_victim;
+    s->settings.victim_user = c->victim_user;
+    s->settings.can_unschedule =
+        s->settings.victim != QUIRE_VICTIM_LIFO || c->choose_victim != NULL;
+    s->settings.max_num_seqs = c->max_num_seqs;
+    s->settings.max_scheduled = c->max_num_scheduled_tokens;
+    s->settings.max_model_len = c->cache->max_model_len;
+    s->settings.long_prefill_threshold = c->long_prefill_token_threshold;
+    s->settings.num_spec_tokens = c->num_spec_tokens;
+    s->settings.num_lookahead = c->num_lookahead_tokens;
+    s->settings.max_loras = c->max_loras;
+    s->settings.encoder_budget = c->encoder_compute_budget;
+    s->settings.mamba_block_size = align_block_size(c->cache) > 0 ? c->mamba_block_size : 0;
+    s->settings.hash_block_size = c->cache->hash_block_size;
+    s->settings.max_requests = c->max_requests;
+    s->settings.max_loading = c->max_loading;
+    s->settings.max_request_bytes = c->max_request_bytes;
+    s->settings.max_features = max_features_of(c);
+    s->settings.max_batches = c->max_batches;
+    s->settings.max_finished = 2 * c->max_requests;
+    s->settings.quirks = qr_quirks(c->profile);
+    s->settings.rules = *qr_rules_of(c->profile);
+    s->settings.max_active = c->max_num_active_seqs > 0 ? c->max_num_active_seqs : c->max_num_seqs;
+    s->settings.draft_slots = c->num_draft_slots;
+    s->settings.max_input = c->max_num_batched_tokens;
+    s->settings.max_batched = c->num_draft_slots > 0 ? c->max_num_batched_tokens : UINT32_MAX;
+    s->settings.prefill_lookahead = c->num_prefill_lookahead_tokens > 0
+                                        ? c->num_prefill_lookahead_tokens
+                                        : c->cache->use_eagle == QUIRE_ON;
+    s->settings.num_sampled = c->is_pooling_model == QUIRE_ON ? 0 : 1;
+    s->settings.adaptive_threshold = c->long_prefill_token_threshold_adaptive == QUIRE_ON;
+    s->settings.chunked_prefill = c->enable_chunked_prefill == QUIRE_ON;
+    s->settings.reserve_full_sequence = c->reserve_full_sequence == QUIRE_ON;
+    s->settings.is_async = c->async_scheduling == QUIRE_ON;
+    s->settings.is_encoder_decoder = c->is_encoder_decoder == QUIRE_ON;
+    s->settings.disable_chunked_mm = c->disable_chunked_mm_input == QUIRE_ON;
+    s->settings.use_eagle = c->cache->use_eagle == QUIRE_ON;
+    s->settings.log_stats = c->log_stats == QUIRE_ON;
+    s->settings.counts_stats = s->settings.log_stats || c->monitor != NULL;
+    s->settings.lists_finished = c->include_finished_set == QUIRE_ON;
+    s->settings.fails_on_load_error = c->fail_on_load_error == QUIRE_ON;
+    s->fences.is_on = s->fences.max_rows > 0;
+    s->settings.zeroes_blocks = c->cache->track_new_blocks == QUIRE_ON;
     s->partners.has_connector = c->connector != NULL;
     s->partners.has_encoder_connector = c->encoder_connector != NULL;
     s->partners.has_grammar = c->grammar != NULL;
@@ -432,6 +459,16 @@ static void init_observer(qr_observer *observer, const quire_sched_config *c)
     memset(observer->ghosts, 0, (size_t)observer->num_ghosts * sizeof *observer->ghosts);
 }
 
+/* A full layer may have a window, too: of its attention, not of its cache. */
+static quire_monitor_group monitor_group(const qr_group *group)
+{
+    bool has_window = group->spec.kind == QUIRE_LAYER_SLIDING_WINDOW ||
+                      group->spec.kind == QUIRE_LAYER_SLIDING_WINDOW_MLA;
+    return (quire_monitor_group){.kind = group->spec.kind,
+                                 .block_size = group->block_size,
+                                 .sliding_window = has_window ? group->spec.sliding_window : 0};
+}
+
 static int init_monitor(quire_sched *s, const quire_sched_config *c)
 {
     quire_monitor_config config;
@@ -442,7 +479,7 @@ static int init_monitor(quire_sched *s, const quire_sched_config *c)
     if (err == QUIRE_OK)
         err = qr_monitor_init(s->watch.monitor, &config, &world, s->cache->pool);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
-        s->watch.monitor->block_sizes[g] = s->cache->groups[g].block_size;
+        s->watch.monitor->groups[g] = monitor_group(&s->cache->groups[g]);
     if (config.map_ms > 0 && c->max_pins > 0)
         s->watch.monitor->maps.maps[0].pins = s->pins.users;
     s->watch.monitor->shares_clock = config.hooks.now_ns == NULL && c->hooks.now_ns == NULL;
@@ -453,7 +490,7 @@ static int init_monitor(quire_sched *s, const quire_sched_config *c)
 
 static void init_slots(quire_sched *s)
 {
-    uint32_t n = s->rules.max_requests;
+    uint32_t n = s->settings.max_requests;
     qr_list_init(s->table.by_age, sizeof *s->table.by_age, n);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t *pages = s->texts.tables + (size_t)i * 2 * s->texts.store.max_pages;
@@ -470,11 +507,13 @@ static void init_slots(quire_sched *s)
     s->sessions.first_free_input = 0;
     s->deadlock.round = 1;
     qr_waiting_init(&s->queues.waiting, s->table.waiters, s->queues.waiting.heap, n, 1,
-                    s->rules.policy);
+                    s->settings.policy);
     qr_waiting_init(&s->queues.skipped, s->table.waiters, s->queues.skipped.heap, n + 1, 2,
-                    s->rules.policy);
+                    s->settings.policy);
     qr_waiting_init(&s->queues.step_skipped, s->table.waiters, s->queues.step_skipped.heap, n + 2,
-                    3, s->rules.policy);
+                    3, s->settings.policy);
+    qr_waiting_init(&s->queues.step_waiting, s->table.waiters, s->queues.step_waiting.heap, n + 3,
+                    4, s->settings.policy);
 }
 
 int qr_sched_init(quire_sched *s, const quire_sched_config *c)
@@ -507,10 +546,12 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     init_slots(s);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         s->room.no_spans[g] = (quire_block_span){NULL, 0};
+    for (uint32_t g = 0; g < s->cache->num_groups; g++)
+        s->room.group_ids[g] = g;
     memset(s->room.failed_blocks, 0, c->cache->num_blocks);
     for (uint32_t i = 0; c->cache->max_copies > 0 && i < c->cache->max_requests; i++)
         s->builder.row_places[i] = UINT32_MAX;
-    memset(s->builder.zeros, 0, ((size_t)s->rules.max_num_seqs + 1) * sizeof *s->builder.zeros);
+    memset(s->builder.zeros, 0, ((size_t)s->settings.max_num_seqs + 1) * sizeof *s->builder.zeros);
     s->magic = QR_SCHED_MAGIC;
     qr_sched_tell_levels(s);
     qr_assert_expensive(qr_sched_is_valid(s));

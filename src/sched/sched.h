@@ -1,6 +1,6 @@
 /* sched/sched.h - the scheduler: its state, and the parts of a step.
  *
- *      rules.h    what it was created with; the callbacks
+ *      settings.h what it was created with; the callbacks
  *      sched.c    creating it                          sched_check.c   the walker
  *
  *      requests/  table.h    all of them               requests.c   add, finish, free
@@ -38,7 +38,8 @@
 #include "sched/retain/lookahead.h"
 #include "sched/retain/pins.h"
 #include "sched/retain/swap.h"
-#include "sched/rules.h"
+#include "sched/settings.h"
+#include "sched/step/fence.h"
 #include "sched/step/flight.h"
 #include "sched/step/preempt.h"
 #include "sched/step/step.h"
@@ -55,11 +56,12 @@ typedef struct qr_room {
     uint8_t *failed_blocks;     /* a qr_failed mark for each block; all 0 between calls */
     quire_block_span *spans;    /* num_groups, inside one call */
     quire_block_span *no_spans; /* num_groups empty ones */
+    uint32_t *group_ids;        /* 0, 1, ...: all groups */
 } qr_room;
 
 struct quire_sched {
     uint32_t magic;
-    qr_rules rules;
+    qr_settings settings;
     qr_partners partners;
     quire_pause pause;
     quire_cache *cache;
@@ -74,6 +76,7 @@ struct quire_sched {
     qr_sessions sessions;
     qr_ended ended;
     qr_flight flight;
+    qr_fences fences;
     qr_step_builder builder;
     qr_results results;
     qr_observer observer;
@@ -104,7 +107,7 @@ static inline quire_req qr_sched_req_of(const quire_sched *sched, uint32_t index
 static inline uint32_t qr_sched_index_of(const quire_sched *sched, quire_req req)
 {
     uint32_t index = (uint32_t)req - 1;
-    bool ok = index < sched->rules.max_requests && sched->table.requests[index].is_in_use &&
+    bool ok = index < sched->settings.max_requests && sched->table.requests[index].is_in_use &&
               sched->table.requests[index].generation == (uint32_t)(req >> 32);
     return QR_LIKELY(ok) ? index : QR_NIL;
 }
@@ -112,7 +115,7 @@ static inline uint32_t qr_sched_index_of(const quire_sched *sched, quire_req req
 /* Tokens of one feature. What an encoder-decoder model's encoder sees is no part of the prompt. */
 static inline uint32_t qr_sched_longest_feature(const quire_sched *sched)
 {
-    return sched->rules.is_encoder_decoder ? QR_MAX_TOKENS : sched->rules.max_model_len;
+    return sched->settings.is_encoder_decoder ? QR_MAX_TOKENS : sched->settings.max_model_len;
 }
 
 enum { QR_FETCH_AHEAD = QR_AT_A_TIME(8, 1) };
@@ -136,7 +139,7 @@ static inline bool qr_sched_has_states(const quire_sched *sched)
 
 static inline quire_token *qr_sched_drafts_of(const quire_sched *sched, uint32_t index)
 {
-    return sched->table.drafts + (size_t)index * sched->rules.num_spec_tokens;
+    return sched->table.drafts + (size_t)index * sched->settings.num_spec_tokens;
 }
 
 /* ---- requests.c ------------------------------------------------------------ */
@@ -203,7 +206,7 @@ static inline uint32_t qr_sched_last_token_of(const quire_sched *sched, const qr
 {
     uint64_t end = (uint64_t)r->num_prompt_tokens + r->max_tokens;
     bool goes_on = r->is_resumable || r->stops.min_tokens > r->max_tokens;
-    uint32_t most = sched->rules.max_model_len;
+    uint32_t most = sched->settings.max_model_len;
     return goes_on || end > most ? most : (uint32_t)end;
 }
 
@@ -217,7 +220,7 @@ static inline void qr_sched_take_promised(quire_sched *sched, qr_request *r, uin
 /* Takes the pages for the tokens that the steps in flight and one more can add to the request. */
 static inline void qr_sched_make_text_room(quire_sched *sched, qr_request *r)
 {
-    uint32_t end = r->kv.num_tokens + r->num_placeholders + 1 + sched->rules.num_spec_tokens;
+    uint32_t end = r->kv.num_tokens + r->num_placeholders + 1 + sched->settings.num_spec_tokens;
     if (QR_UNLIKELY(end > r->text.num_pages * sched->texts.store.page_tokens))
         qr_sched_take_promised(sched, r, end);
 }
@@ -239,7 +242,25 @@ bool qr_sched_end_outgrown(quire_sched *sched, uint32_t index);
 uint32_t qr_sched_align_tokens(const quire_sched *sched, const qr_request *r, uint32_t computed,
                                uint32_t num_new);
 
+/* Of num_new tokens from `computed` on, so many that a chunk of a prompt leaves either nothing or
+ * enough for the draft model to read behind it. */
+uint32_t qr_sched_leave_lookahead(const quire_sched *sched, const qr_request *r, uint32_t computed,
+                                  uint32_t num_new);
+
 /* ---- step.h ---------------------------------------------------------------- */
+
+/* Whether the step has room for one more request. */
+static inline bool qr_step_has_room(const quire_sched *s)
+{
+    return s->builder.budget > 0 && s->builder.input_budget > s->settings.draft_slots;
+}
+
+/* Tokens that the next request may have. */
+static inline uint32_t qr_step_budget(const quire_sched *s)
+{
+    uint32_t input = s->builder.input_budget - s->settings.draft_slots;
+    return s->builder.budget < input ? s->builder.budget : input;
+}
 
 /* Adds a request; blocks are those to be told, num_groups spans. */
 static inline void qr_step_add(quire_sched *s, uint32_t index, quire_step_kind kind,
@@ -250,7 +271,7 @@ static inline void qr_step_add(quire_sched *s, uint32_t index, quire_step_kind k
     const qr_request *r = &s->table.requests[index];
     uint32_t i = b->out.num_reqs++;
     uint32_t num_groups = s->cache->num_groups;
-    qr_assert(i < s->rules.max_num_seqs);
+    qr_assert(i < s->settings.max_num_seqs);
     b->reqs[i] = qr_sched_req_of(s, index);
     b->kinds[i] = (uint8_t)kind;
     b->was_in_last_step[i] = r->last_step == b->last_step;
@@ -263,6 +284,7 @@ static inline void qr_step_add(quire_sched *s, uint32_t index, quire_step_kind k
     for (uint32_t g = 0; g < num_groups; g++)
         b->blocks[(size_t)i * num_groups + g] = blocks[g];
     b->budget -= num_tokens;
+    b->input_budget -= num_tokens + s->settings.draft_slots;
     b->out.total_tokens += num_tokens;
 }
 
@@ -311,7 +333,7 @@ void qr_sched_tell_update(quire_sched *sched, uint64_t began_ns, uint32_t num_ou
 static inline qr_batch *qr_flight_batch(const quire_sched *s, uint32_t place)
 {
     uint32_t at = s->flight.first_batch + place;
-    return &s->flight.batches[at < s->rules.max_batches ? at : at - s->rules.max_batches];
+    return &s->flight.batches[at < s->settings.max_batches ? at : at - s->settings.max_batches];
 }
 /* ---- update ---------------------------------------------------------------- */
 

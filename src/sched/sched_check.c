@@ -1,10 +1,14 @@
 /* sched/sched_check.c - the walker: does everything that request.h and sched.h say still hold? */
 #include "sched/sched.h"
 
+/* With holders_first a request may have found its queue before it got or lost its blocks. */
 static bool is_queue_right(const quire_sched *s, uint32_t index)
 {
     const qr_request *r = &s->table.requests[index];
     uint32_t queue = s->table.waiters[index].queue;
+    if (s->settings.rules.holders_first && r->status != QUIRE_REQ_RUNNING &&
+        !qr_request_is_finished(r))
+        return queue == s->queues.waiting.number || queue == s->queues.skipped.number;
     switch (r->status) {
     case QUIRE_REQ_WAITING:
     case QUIRE_REQ_PREEMPTED:
@@ -51,7 +55,7 @@ static bool taker_is_right(const quire_sched *s, const qr_batch *batch, uint32_t
     const qr_request *r = index == QR_NIL ? NULL : &s->table.requests[index];
     uint64_t late = QR_QUIRK(STALE_OUTPUTS) | QR_QUIRK(SESSION_KEEPS_AHEAD);
     if (r == NULL || qr_request_is_finished(r) || batch->step < r->first_valid_step ||
-        (s->rules.quirks & late) != 0)
+        (s->settings.quirks & late) != 0 || s->settings.rules.delivers_stale)
         return true;
     return r->status == QUIRE_REQ_RUNNING && batch->num_preemptions[i] == r->num_preemptions;
 }
@@ -60,16 +64,16 @@ static bool taker_is_right(const quire_sched *s, const qr_batch *batch, uint32_t
 static bool batches_are_valid(const quire_sched *s)
 {
     uint64_t before = 0;
-    if (s->flight.num_batches > s->rules.max_batches)
+    if (s->flight.num_batches > s->settings.max_batches)
         return false;
     for (uint32_t i = 0; i < s->flight.num_batches; i++) {
         const qr_batch *batch = qr_flight_batch(s, i);
         if (batch->step <= before || batch->step > s->flight.step ||
-            batch->num_reqs > s->rules.max_num_seqs)
+            batch->num_reqs > s->settings.max_num_seqs)
             return false;
         before = batch->step;
         for (uint32_t k = 0; k < batch->num_reqs; k++)
-            if (quire_req_index(batch->reqs[k]) >= s->rules.max_requests ||
+            if (quire_req_index(batch->reqs[k]) >= s->settings.max_requests ||
                 !taker_is_right(s, batch, k))
                 return false;
     }
@@ -96,28 +100,38 @@ static bool blocks_are_right(const qr_request *r)
     return !qr_request_is_finished(r) || r->load == QR_LOAD_LEFT || r->awaits_sending;
 }
 
+/* A session may keep computed tokens past the end of its text: in vLLM 0.32 those of drafts that were
+ * accepted behind the token that stopped it. */
+static bool may_be_ahead(const quire_sched *s)
+{
+    return (s->settings.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) != 0 ||
+           s->settings.rules.input_sets_max_tokens;
+}
+
 /* What was computed lies within what is known or expected. A request that has not ended can get at
  * least one token more, except at max_model_len, where MIN_TOKENS_HIDES_LENGTH keeps it. */
 static bool tokens_are_right(const quire_sched *s, const qr_request *r)
 {
     uint32_t computed = r->kv.num_computed_tokens;
     uint64_t known = (uint64_t)r->kv.num_tokens + r->num_placeholders;
-    if (!s->rules.is_async && r->num_placeholders != 0)
+    if (!s->settings.is_async && r->num_placeholders != 0)
         return false;
     bool is_special = r->use_grammar || r->is_pooling || r->num_features > 0 || r->discards_async ||
-                      r->first_valid_step > 0;
+                      r->first_valid_step > 0 || r->num_stale > 0;
+    if (r->num_stale > r->num_in_flight)
+        return false;
     if (r->num_prompt_tokens == 0 || (r->is_plain && is_special))
         return false;
     if (r->status == QUIRE_REQ_RUNNING &&
-        computed > known + (s->rules.is_async ? 0 : s->rules.num_spec_tokens))
+        computed > known + (s->settings.is_async ? 0 : s->settings.num_spec_tokens))
         return false;
-    bool keeps_ahead = (s->rules.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
+    bool keeps_ahead = may_be_ahead(s);
     if (qr_request_is_finished(r) || r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
         return true;
     if (r->status != QUIRE_REQ_RUNNING && computed > r->kv.num_tokens && !keeps_ahead)
         return false;
     return r->kv.num_tokens < qr_sched_last_token_of(s, r) ||
-           r->kv.num_tokens == s->rules.max_model_len;
+           r->kv.num_tokens == s->settings.max_model_len;
 }
 
 /* Inputs that wait belong to sessions that go on; a session that waits for one has none. */
@@ -128,7 +142,7 @@ static bool session_is_right(const quire_sched *s, const qr_request *r)
     if (r->status != QUIRE_REQ_WAITING_FOR_STREAMING)
         return true;
     bool has_lost_blocks = r->kv.seq == 0 && r->kv.num_computed_tokens == 0;
-    bool keeps_ahead = (s->rules.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
+    bool keeps_ahead = may_be_ahead(s);
     return r->is_resumable && r->first_input == QR_NIL &&
            (keeps_ahead || has_lost_blocks || r->num_kept == r->kv.num_computed_tokens);
 }
@@ -138,8 +152,8 @@ static bool hashes_are_right(const quire_sched *s, const qr_request *r)
 {
     if (s->hasher == NULL)
         return r->kv.num_hashes == 0;
-    uint32_t full = r->kv.num_tokens / s->rules.hash_block_size;
-    bool may_be_stale = (s->rules.quirks & QR_QUIRK(SESSION_STALE_HASH)) != 0;
+    uint32_t full = r->kv.num_tokens / s->settings.hash_block_size;
+    bool may_be_stale = (s->settings.quirks & QR_QUIRK(SESSION_STALE_HASH)) != 0;
     return r->kv.num_hashes == full || (may_be_stale && r->kv.num_hashes > full);
 }
 
@@ -152,7 +166,7 @@ static bool request_is_valid(const quire_sched *s, uint32_t index)
     if (has_blocks && qr_cache_row_of(s->cache, r->kv.seq) == QR_NIL)
         return false;
     bool takes_stale =
-        (s->rules.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0; /* of a load's tokens too */
+        (s->settings.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0; /* of a load's tokens too */
     bool is_loaded = r->kv.num_computed_tokens > 0 || r->kv.num_tokens == 1 || takes_stale;
     bool will_be_loaded = r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS &&
                           (r->load == QR_LOAD_OPEN || r->load == QR_LOAD_DONE);
@@ -162,7 +176,7 @@ static bool request_is_valid(const quire_sched *s, uint32_t index)
         (r->status != QUIRE_REQ_RUNNING || !loads_in_flight(s, index)))
         return false;
     if (r->text.num_tokens != r->kv.num_tokens || r->num_prompt_tokens > r->kv.num_tokens ||
-        r->kv.num_tokens > s->rules.max_model_len || r->num_drafts > s->rules.num_spec_tokens)
+        r->kv.num_tokens > s->settings.max_model_len || r->num_drafts > s->settings.num_spec_tokens)
         return false;
     return is_queue_right(s, index) && pages_are_right(s, r) && blocks_are_right(r) &&
            load_is_right(r) && tokens_are_right(s, r) && session_is_right(s, r) &&
@@ -181,9 +195,9 @@ bool qr_sched_is_valid(const quire_sched *s)
     uint32_t waiting_pages = 0;
     uint32_t streaming = 0;
     /* vLLM counts a session again that stops once more by a stale output */
-    bool counts_twice = (s->rules.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0;
+    bool counts_twice = (s->settings.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0;
     uint32_t chunks = 0;
-    for (uint32_t i = 0; i < s->rules.max_requests; i++) {
+    for (uint32_t i = 0; i < s->settings.max_requests; i++) {
         const qr_request *r = &s->table.requests[i];
         if (!request_is_valid(s, i))
             return false;
@@ -206,7 +220,7 @@ bool qr_sched_is_valid(const quire_sched *s)
     return live == s->table.num_live &&
            (streaming == s->queues.num_waiting_for_streaming || counts_twice) &&
            running == s->queues.num_running &&
-           s->queues.num_running + s->ended.num_asked <= s->rules.max_num_seqs &&
+           s->queues.num_running + s->ended.num_asked <= s->settings.max_num_seqs &&
            pages + s->texts.store.num_free == s->texts.store.num_pages &&
            promised == s->texts.num_promised_pages && promised <= s->texts.store.num_free &&
            waiting_pages == s->texts.num_waiting_pages && with_blocks <= s->cache->num_seqs &&

@@ -77,7 +77,8 @@ static void open_sched(sched_world *w, quire_profile profile, quire_policy polic
                                        .lora_name = {w->text, 4},
                                        .cache_salt = {w->text, 2},
                                        .mm_inputs = w->inputs,
-                                       .hashes = w->hashes};
+                                       .hashes = w->hashes,
+                                       .lora_path = {w->text, 3}};
 }
 
 static void close_sched(sched_world *w)
@@ -111,9 +112,10 @@ static void call_add(void *world)
         kit_run(&w->kit, 1);
         return;
     }
-    quire_profile profile = s->rules.quirks == 0 ? QUIRE_PROFILE_DEFAULT : QUIRE_PROFILE_VLLM_0_20;
+    quire_profile profile =
+        s->settings.quirks == 0 ? QUIRE_PROFILE_DEFAULT : QUIRE_PROFILE_VLLM_0_20;
     quire_request_params params = w->params;
-    quire_policy policy = s->rules.policy;
+    quire_policy policy = s->settings.policy;
     uint32_t num_ok = w->num_ok;
     close_sched(w);
     open_sched(w, profile, policy);

@@ -233,6 +233,7 @@ static void chain_append_refuses_null(void **state)
     quire_extra_keys extras[] = {
         no_features,
         {.size = sizeof extras[0], .lora_name = BROKEN},
+        {.size = sizeof extras[0], .lora_path = BROKEN},
         {.size = sizeof extras[0], .cache_salt = BROKEN},
         {.size = sizeof extras[0], .mm_features = &broken_feature, .num_mm_features = 1}};
     for (size_t i = 0; i < COUNT(extras); i++)

@@ -32,6 +32,21 @@ static inline quire_block_span inner_sinks(const quire_cache *cache, uint32_t gr
     return (quire_block_span){cache->groups[group].sinks, cache->groups[group].num_sinks};
 }
 
+/* The i-th extra key of a block; false: it has fewer. */
+static inline bool inner_extra_key(const quire_pool *pool, quire_block block, uint32_t i,
+                                   quire_bytes *key)
+{
+    const qr_extras *extras = &pool->extras;
+    uint32_t extra = extras->heads == NULL ? 0 : extras->heads[block].first;
+    while (extra != 0 && i-- > 0)
+        extra = qr_extras_next(extras, extra);
+    if (extra == 0)
+        return false;
+    qr_key found = qr_map_key_of(&pool->map, extra);
+    *key = (quire_bytes){found.hash, found.len};
+    return true;
+}
+
 /* Blocks get the keys of another pool's blocks, where those have one. */
 static inline int inner_cache_same(quire_pool *pool, const quire_block *blocks,
                                    const quire_pool *other, const quire_block *others, uint32_t n)

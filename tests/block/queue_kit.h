@@ -24,4 +24,13 @@ static inline void kit_append_n(qr_queue *queue, const uint32_t *blocks, uint32_
     qr_queue_join_end(queue, &joining);
 }
 
+/* The same at the head, where a queue with two ends puts blocks without a key. */
+static inline void kit_prepend_n(qr_queue *queue, const uint32_t *blocks, uint32_t n)
+{
+    bool is_two_ended = queue->is_two_ended;
+    queue->is_two_ended = true;
+    kit_append_n(queue, blocks, n);
+    queue->is_two_ended = is_two_ended;
+}
+
 #endif

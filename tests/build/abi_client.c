@@ -46,6 +46,7 @@ FINAL(quire_state, 24);
 FINAL(quire_layer_spec, 216);
 FINAL(quire_allocator, 40);
 FINAL(quire_feed_key, 40);
+FINAL(quire_monitor_group, 12);
 FINAL(quire_tier_step, 72);
 FINAL(quire_name, 64);
 FINAL(quire_map_cell, 16);

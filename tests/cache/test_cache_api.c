@@ -101,7 +101,7 @@ static void numbers_out_of_range_are_refused(void **state)
     c = good, c.use_eagle = (quire_switch)9, assert_refused(&c);
     c = good, c.log_stats = (quire_switch)7, assert_refused(&c);
     c = good, c.track_new_blocks = (quire_switch)3, assert_refused(&c);
-    c = good, c.profile = (quire_profile)2, assert_refused(&c);
+    c = good, c.profile = (quire_profile)3, assert_refused(&c);
     c = good, c.digest_bytes = 17, assert_refused(&c);
     c = good, c.watermark = -0.1, assert_refused(&c);
     c = good, c.watermark = 1.1, assert_refused(&c);

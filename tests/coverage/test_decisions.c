@@ -374,7 +374,7 @@ static void ghosts_are_what_is_nowhere_cached(void **state)
     sched_kit_open(&kit);
     qr_observer none = {0};
     unsigned char hash[16] = {1};
-    assert_int_equal(qr_observer_count_ghosts(&none, hash, sizeof hash, 1), 0);
+    assert_int_equal(qr_observer_count_ghosts(&none, hash, sizeof hash, sizeof hash, 1), 0);
     quire_block block = 1;
     quire_event event = {.size = sizeof(quire_event),
                          .kind = QUIRE_EVENT_REMOVED,
@@ -385,13 +385,21 @@ static void ghosts_are_what_is_nowhere_cached(void **state)
     qr_observer_take_event(&none, &event);
     event.still_cached = 1; /* another block has the same content: nothing is lost */
     qr_observer_take_event(&kit.sched->observer, &event);
-    assert_int_equal(qr_observer_count_ghosts(&kit.sched->observer, hash, sizeof hash, 1), 0);
+    assert_int_equal(
+        qr_observer_count_ghosts(&kit.sched->observer, hash, sizeof hash, sizeof hash, 1), 0);
     event.still_cached = 0;
     qr_observer_take_event(&kit.sched->observer, &event);
-    assert_int_equal(qr_observer_count_ghosts(&kit.sched->observer, hash, sizeof hash, 1), 1);
+    assert_int_equal(
+        qr_observer_count_ghosts(&kit.sched->observer, hash, sizeof hash, sizeof hash, 1), 1);
+    unsigned char apart[3 * sizeof hash]; /* the first and the third of three */
+    memset(apart, 9, sizeof apart);
+    memcpy(apart + 2 * sizeof hash, hash, sizeof hash);
+    assert_int_equal(
+        qr_observer_count_ghosts(&kit.sched->observer, apart, sizeof hash, 2 * sizeof hash, 2), 1);
     event.kind = QUIRE_EVENT_STORED; /* and it is back */
     qr_observer_take_event(&kit.sched->observer, &event);
-    assert_int_equal(qr_observer_count_ghosts(&kit.sched->observer, hash, sizeof hash, 1), 0);
+    assert_int_equal(
+        qr_observer_count_ghosts(&kit.sched->observer, hash, sizeof hash, sizeof hash, 1), 0);
     sched_kit_close(&kit);
 }
 

@@ -60,7 +60,7 @@ static void damaged_requests(void **state)
     SPOIL(r->has_promise, false);
     SPOIL(r->kv.num_tokens, r->kv.num_tokens + 1);
     SPOIL(r->num_prompt_tokens, r->kv.num_tokens + 1);
-    SPOIL(s->rules.max_model_len, r->kv.num_tokens - 1);
+    SPOIL(s->settings.max_model_len, r->kv.num_tokens - 1);
     SPOIL(r->num_drafts, 1);
     SPOIL(r->status, QUIRE_REQ_WAITING);
     SPOIL(r->status, QUIRE_REQ_WAITING_FOR_STREAMING);
@@ -78,7 +78,7 @@ static void damaged_counts(void **state)
     SPOIL(s->table.num_live, s->table.num_live + 1);
     SPOIL(s->queues.num_running, 1);
     SPOIL(s->queues.running[1], quire_req_index(kit.names[3].req));
-    SPOIL(s->rules.max_num_seqs, 1);
+    SPOIL(s->settings.max_num_seqs, 1);
     SPOIL(s->texts.store.num_free, s->texts.store.num_free - 1);
     SPOIL(s->texts.num_promised_pages, s->texts.num_promised_pages + 1);
     SPOIL(s->texts.num_waiting_pages, s->texts.num_waiting_pages + 1);

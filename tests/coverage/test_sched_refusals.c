@@ -49,7 +49,7 @@ static void configs_out_of_range(void **state)
     REFUSE(encoder_compute_budget, many);
     REFUSE(max_text_tokens, (UINT64_C(1) << 40) + 1);
     REFUSE(policy, (quire_policy)2);
-    REFUSE(profile, (quire_profile)2);
+    REFUSE(profile, (quire_profile)3);
     REFUSE(enable_chunked_prefill, (quire_switch)9);
     REFUSE(log_stats, (quire_switch)9);
     REFUSE(cache->num_blocks, 0);

@@ -24,6 +24,7 @@ void engine_open(engine *e, const engine_options *options)
     config.cache = &cache;
     *e = (engine){.options = *options, .random = options->seed};
     hasher.block_size = ENGINE_BLOCK;
+    hasher.profile = config.profile = options->profile;
     hasher.seed = (quire_bytes){"0", 1};
     assert_int_equal(quire_hasher_create(&hasher, NULL, &e->hasher), QUIRE_OK);
     e->groups[0] = layer_of(QUIRE_LAYER_FULL);

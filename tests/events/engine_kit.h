@@ -22,6 +22,7 @@ typedef struct engine_options {
     bool has_window; /* a second group, of a sliding window */
     bool has_resets;
     uint64_t seed;
+    quire_profile profile;
 } engine_options;
 
 typedef struct engine {

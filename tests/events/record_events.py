@@ -16,7 +16,8 @@ not be written from numbers.
     u32 number of batches | u32 events | u32 as numbers | u64 FNV-1a of all its batches
     u32 length | bytes    for each batch, in the first seeds, up to limit bytes of batches in all
 
-Needs vLLM 0.20.0; QUIRE_VLLM_PLATFORM names the file to run first (tests/parity/README.md).
+Needs vLLM 0.20.0 or 0.32.0, of which data/0.32 has `--first 13 --runs 48 --count 60 --lines
+data/0.32/sched.txt` (before 13 are mixes with Mamba, whose rules are others); QUIRE_VLLM_PLATFORM names the file to run first (tests/parity/README.md).
 """
 import argparse
 import os
@@ -25,7 +26,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "parity"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "parity" / "record"))
 from recorder import FNV_OFFSET, FNV_PRIME, MASK64, Writer, load_platform  # noqa: E402
 
 load_platform()

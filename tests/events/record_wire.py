@@ -3,8 +3,10 @@
 
     record_wire.py --out data/wire.txt [--seed N] [--count N]
 
-Each line is a batch: time and rank, its events field by field, then the bytes of vLLM 0.20.0's
-classes and those of the map form, which newer vLLM has. Long ones are kept as length and FNV-1a.
+Each line is a batch: time and rank, its events field by field, then the bytes of vLLM's classes.
+vLLM 0.20.0's are arrays, and the bytes of the map form, made with classes declared as newer ones
+are, stand behind them. vLLM 0.32.0's are maps: - stands in the place of arrays. Long ones are kept
+as length and FNV-1a.
 
     TIME RANK EVENT...  =  BYTES BYTES
 
@@ -12,11 +14,15 @@ classes and those of the map form, which newer vLLM has. Long ones are kept as l
     R;HASHES;MEDIUM;GROUP
     C
 
+of 0.32.0 with more fields: S;...;SPEC_KIND;WINDOW;LOCALITY;OWNERSHIP;SESSION_ID
+                            R;...;LOCALITY;OWNERSHIP
+
     hash n12 (number) or x0a0b (bytes)        lists with commas, N*COUNT repeats, - is nil
     text in hexadecimal, t before it          extra keys: a tuple for each hash, / between them,
                                               + between values: t, x, i (number), f TEXT:NUMBER
 
-Needs vLLM 0.20.0; QUIRE_VLLM_PLATFORM names the file to run first (tests/parity/README.md).
+Needs vLLM 0.20.0, or 0.32.0 for data/0.32/wire.txt; QUIRE_VLLM_PLATFORM names the file to run first
+(tests/parity/README.md).
 """
 import argparse
 import random
@@ -24,7 +30,7 @@ import struct
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "parity"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "parity" / "record"))
 from recorder import FNV_OFFSET, FNV_PRIME, MASK64, WIDE_EDGES, load_platform  # noqa: E402
 
 load_platform()
@@ -41,6 +47,9 @@ TEXTS = ["", "GPU", "CPU", "STORAGE", "größe", "日本語", "\U0001f600", "\x0
          "x" * 255, "x" * 256]
 
 
+IS_ARRAYS = BlockStored.__struct_config__.array_like
+
+
 def as_maps(kind, **fields):
     """The same class, but as newer vLLM declares it: no array."""
     return msgspec.defstruct(kind.__name__, [
@@ -48,14 +57,17 @@ def as_maps(kind, **fields):
         for name in kind.__struct_fields__], tag=True, omit_defaults=True)
 
 
-MAPS = {BlockStored: as_maps(BlockStored, extra_keys=None, group_idx=None),
-        BlockRemoved: as_maps(BlockRemoved, group_idx=None),
-        AllBlocksCleared: as_maps(AllBlocksCleared)}
+MAPS = {} if not IS_ARRAYS else {
+    BlockStored: as_maps(BlockStored, extra_keys=None, group_idx=None),
+    BlockRemoved: as_maps(BlockRemoved, group_idx=None),
+    AllBlocksCleared: as_maps(AllBlocksCleared)}
 
 
 def encode(time, rank, events):
-    """Bytes of the two forms."""
+    """Bytes of the two forms; None for arrays where vLLM has none."""
     encoder = msgspec.msgpack.Encoder()
+    if not IS_ARRAYS:
+        return None, encoder.encode(KVEventBatch(ts=time, events=events, data_parallel_rank=rank))
     maps = [MAPS[type(e)](**{n: getattr(e, n) for n in e.__struct_fields__}) for e in events]
     arrays = KVEventBatch(ts=time, events=events)
     arrays.data_parallel_rank = rank
@@ -64,6 +76,8 @@ def encode(time, rank, events):
 
 
 def bytes_text(data):
+    if data is None:
+        return "-"
     if len(data) <= LONGEST:
         return data.hex()
     value = FNV_OFFSET
@@ -110,12 +124,17 @@ def event_text(e):
         return "C"
     hashes = ",".join(map(hash_text, e.block_hashes))
     group = "-" if e.group_idx is None else e.group_idx
+    more = "" if IS_ARRAYS else f";{text_text(e.locality)};{text_text(e.ownership)}"
     if isinstance(e, BlockRemoved):
-        return f"R;{hashes};{text_text(e.medium)};{group}"
+        return f"R;{hashes};{text_text(e.medium)};{group}{more}"
+    if more:
+        window = e.kv_cache_spec_sliding_window
+        more = (f";{text_text(e.kv_cache_spec_kind)};{'-' if window is None else window}{more};"
+                f"{text_text(e.session_id)}")
     lora = "-" if e.lora_id is None else e.lora_id
     return (f"S;{hashes};{hash_text(e.parent_block_hash)};{tokens_text(e.token_ids)};"
             f"{e.block_size};{lora};{text_text(e.medium)};{text_text(e.lora_name)};"
-            f"{keys_text(e.extra_keys)};{group}")
+            f"{keys_text(e.extra_keys)};{group}{more}")
 
 
 # ---- drawing ------------------------------------------------------------------
@@ -167,10 +186,22 @@ class Draw:
         hashes = self.hashes(as_bytes)
         # One empty tuple list would read like nil.
         keys = self.maybe(lambda: self.keys(len(hashes))) if len(hashes) > 1 else None
-        return BlockStored(hashes, self.maybe(lambda: self.hash(as_bytes)), self.tokens(),
-                           rng.choice([0, 1, 16, 128, 65536, (1 << 32) - 1]),
-                           self.maybe(self.token), self.maybe(self.text), self.maybe(self.text),
-                           keys, self.maybe(lambda: rng.choice([0, 1, 127, 128, 65535])))
+        stored = BlockStored(hashes, self.maybe(lambda: self.hash(as_bytes)), self.tokens(),
+                             rng.choice([0, 1, 16, 128, 65536, (1 << 32) - 1]),
+                             self.maybe(self.token), self.maybe(self.text), self.maybe(self.text),
+                             keys, self.maybe(lambda: rng.choice([0, 1, 127, 128, 65535])))
+        if not IS_ARRAYS:
+            stored.kv_cache_spec_kind = self.maybe(self.text)
+            stored.kv_cache_spec_sliding_window = self.maybe(
+                lambda: rng.choice([0, 1, 128, 4096, 65536, (1 << 32) - 1]))
+            stored.session_id = self.maybe(self.text)
+        return self.with_tier(stored)
+
+    def with_tier(self, event):
+        if not IS_ARRAYS:
+            event.locality = self.maybe(lambda: self.rng.choice(["LOCAL", "REMOTE", ""]))
+            event.ownership = self.maybe(self.text)
+        return event
 
     def event(self):
         rng = self.rng
@@ -178,8 +209,9 @@ class Draw:
         if choice < 0.6:
             return self.stored()
         if choice < 0.9:
-            return BlockRemoved(self.hashes(rng.random() < 0.5), self.maybe(self.text),
-                                self.maybe(lambda: rng.randrange(300)))
+            return self.with_tier(BlockRemoved(self.hashes(rng.random() < 0.5),
+                                               self.maybe(self.text),
+                                               self.maybe(lambda: rng.randrange(300))))
         return AllBlocksCleared()
 
     def batch(self):

@@ -66,6 +66,88 @@ static void follow_from_start(void **state)
     }
 }
 
+/* Counts the stored events of a delivery, and checks what they say of their groups. */
+static uint32_t check_groups(const quire_delivery *d, bool is_0_32)
+{
+    static const char *const KINDS[] = {"full_attention", "sliding_window"};
+    uint32_t num_stored = 0;
+    for (uint32_t i = 0; i < d->batch.num_events; i++) {
+        const quire_wire_event *e = quire_wire_get(d->events, i);
+        bool is_told = is_0_32 && e->kind == QUIRE_WIRE_STORED;
+        bool has_window = is_told && e->group == 1;
+        assert_int_equal(e->spec_kind.data != NULL, is_told);
+        assert_int_equal(e->has_sliding_window, has_window);
+        assert_int_equal(e->sliding_window, has_window ? 2 * ENGINE_BLOCK : 0);
+        if (is_told)
+            assert_memory_equal(e->spec_kind.data, KINDS[e->group], e->spec_kind.len);
+        assert_true(e->locality.data == NULL && e->ownership.data == NULL);
+        assert_null(e->session_id.data);
+        num_stored += e->kind == QUIRE_WIRE_STORED;
+    }
+    return num_stored;
+}
+
+/* Whether a batch is one of arrays or of maps: its first event begins so. */
+static bool has_maps(const quire_delivery *d)
+{
+    quire_bytes bytes;
+    quire_wire_writer *writer = NULL;
+    quire_wire_options options = QUIRE_WIRE_OPTIONS_INIT;
+    options.as_maps = 1;
+    assert_int_equal(quire_wire_writer_create(&options, &writer), QUIRE_OK);
+    assert_int_equal(quire_wire_begin(writer), QUIRE_OK);
+    for (uint32_t i = 0; i < d->batch.num_events; i++)
+        assert_int_equal(quire_wire_add(writer, quire_wire_get(d->events, i)), QUIRE_OK);
+    assert_int_equal(quire_wire_end(writer, d->batch.time, d->batch.rank, &bytes), QUIRE_OK);
+    bool is_same = bytes.len == d->bytes.len && memcmp(bytes.data, d->bytes.data, bytes.len) == 0;
+    quire_wire_writer_destroy(writer);
+    return is_same;
+}
+
+/* The form of the batches, live, replayed and of the whole index, is that of the profile. */
+static void form_is_that_of_the_profile(void **state)
+{
+    (void)state;
+    for (int profile = QUIRE_PROFILE_DEFAULT; profile <= QUIRE_PROFILE_VLLM_0_32; profile++) {
+        for (uint32_t start = 0; start <= 2; start += 2) {
+            engine e;
+            bool is_0_32 = profile == QUIRE_PROFILE_VLLM_0_32;
+            engine_options options = {.has_tokens = true,
+                                      .has_window = true,
+                                      .seed = seed,
+                                      .profile = (quire_profile)profile};
+            quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
+            engine_open(&e, &options);
+            config.replay_endpoint = "tcp://127.0.0.1:*";
+            config.topic = "topic";
+            quire_publisher *publisher = publish(&e, &config);
+            engine_run(&e, 100);
+            quire_subscriber *subscriber = NULL;
+            quire_subscriber_config from = listen_to(publisher);
+            quire_delivery d = QUIRE_DELIVERY_INIT;
+            from.start = start; /* the whole index, or all batches */
+            assert_int_equal(quire_subscriber_create(&from, &subscriber), QUIRE_OK);
+            uint32_t num_stored[QUIRE_DELIVERY_WHOLE + 1] = {0};
+            quire_delivery_kind wanted =
+                start == 0 ? QUIRE_DELIVERY_SNAPSHOT : QUIRE_DELIVERY_REPLAY;
+            for (int i = 0; i < 2000 && (num_stored[wanted] == 0 || num_stored[1] == 0); i++) {
+                int status = quire_subscriber_next(subscriber, 20, &d);
+                if (status != QUIRE_OK) { /* all that there is was read */
+                    assert_int_equal(status, QUIRE_RETRY);
+                    engine_step(&e);
+                    continue;
+                }
+                num_stored[d.kind] += check_groups(&d, is_0_32);
+                assert_true(d.batch.num_events == 0 || has_maps(&d) == is_0_32);
+            }
+            assert_true(num_stored[wanted] > 0 && num_stored[QUIRE_DELIVERY_LIVE] > 0);
+            quire_subscriber_destroy(subscriber);
+            quire_publisher_destroy(publisher);
+            engine_close(&e);
+        }
+    }
+}
+
 /* Those who come later begin with the whole index; without it, as far back as replay goes. */
 static void late_joiners(void **state)
 {
@@ -335,7 +417,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ring_overflows),       cmocka_unit_test(gaps_are_filled),
         cmocka_unit_test(an_answer_of_nothing), cmocka_unit_test(gap_is_told),
         cmocka_unit_test(publisher_restarts),   cmocka_unit_test(topics_and_files),
-        cmocka_unit_test(publisher_connects),
+        cmocka_unit_test(publisher_connects),   cmocka_unit_test(form_is_that_of_the_profile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

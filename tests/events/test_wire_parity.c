@@ -1,4 +1,5 @@
-/* events/test_wire_parity.c - what Quire publishes and what vLLM 0.20.0 published, byte for byte.
+/* events/test_wire_parity.c - what Quire publishes and what vLLM published, byte for byte: arrays
+ * of 0.20.0, or maps of 0.32.0, as the profile of the recorded workload says.
  *
  *      recorded workload ──► parity_sched ──► scheduler ──► monitor ──► batch ──► same bytes?
  *                                                                         └──► index = pool?
@@ -8,7 +9,8 @@
  * the batch that vLLM's publisher got in the recording (record_events.py). A router's index that is
  * fed with what was read back from these bytes must have what the pool has, after every update.
  *
- * QUIRE_EVENTS_RECORDING names another recording, for another one of parity_sched.
+ * QUIRE_EVENTS_RECORDING names another recording, for another one of parity_sched: data/0.32 has
+ * such a pair of vLLM 0.32.0.
  */
 #include "base/memory.h"
 #include "base/unit.h"
@@ -37,10 +39,14 @@ typedef struct event_tally {
     uint64_t salts;
     uint64_t numbers;
     uint64_t whole; /* hashes */
+    uint64_t kinds; /* of groups; not in events of vLLM 0.20.0 */
+    uint64_t windows;
 } event_tally;
 
 static struct {
     bool is_open;
+    bool is_committed;
+    bool has_maps;
     wire_recording recording;
     event_tally tally;
     quire_reader *reader;
@@ -82,7 +88,8 @@ static void open_world(void)
     const char *given = getenv("QUIRE_EVENTS_RECORDING");
     wire_recording_open(&world.recording,
                         given != NULL ? given : QUIRE_EVENTS_DATA "/events.bin.zst");
-    assert_int_equal(quire_wire_writer_create(NULL, &world.writer), QUIRE_OK);
+    world.is_committed =
+        given == NULL || strncmp(given, QUIRE_EVENTS_DATA, strlen(QUIRE_EVENTS_DATA)) == 0;
     assert_int_equal(quire_wire_reader_create(&world.wire), QUIRE_OK);
     world.is_open = true;
 }
@@ -93,16 +100,28 @@ static uint32_t world_rank(void)
     return (uint32_t)((world.recording.first_seed + world.num_seeds - 1) % NUM_RANKS);
 }
 
+/* In the form of the scheduler's profile. */
+static void create_writer(const quire_monitor_info *info)
+{
+    quire_wire_options options = QUIRE_WIRE_OPTIONS_INIT;
+    world.has_maps = info->profile == QUIRE_PROFILE_VLLM_0_32;
+    options.as_maps = world.has_maps;
+    quire_wire_writer_destroy(world.writer);
+    assert_int_equal(quire_wire_writer_create(&options, &world.writer), QUIRE_OK);
+    world.feed = (qr_feed_wire){.hashes_as_bytes = !world.recording.is_numbers,
+                                .specs = world.has_maps ? info : NULL};
+}
+
 static void start_seed(quire_sched *sched)
 {
     assert_true(wire_recording_next_seed(&world.recording));
+    create_writer(quire_monitor_get_info(quire_sched_get_monitor(sched)));
     quire_index_config config = QUIRE_INDEX_CONFIG_INIT;
     config.max_workers = NUM_RANKS;
     config.count_copies = 1;
     assert_int_equal(quire_index_create(&config, &world.index), QUIRE_OK);
     assert_int_equal(quire_reader_create(quire_sched_get_monitor(sched), NULL, &world.reader),
                      QUIRE_OK);
-    world.feed = (qr_feed_wire){.hashes_as_bytes = !world.recording.is_numbers};
     world.kit = (index_kit){.is_numbers = world.recording.is_numbers, .counts_copies = true};
     world.num_seeds++;
     world.num_batches = 0;
@@ -159,6 +178,8 @@ static void count_event(const quire_wire_event *e)
     t->second_group += e->has_group != 0 && e->group > 0;
     t->null_blocks += e->num_tokens > e->num_hashes * e->block_size;
     t->loras += e->lora_name.data != NULL;
+    t->kinds += e->spec_kind.data != NULL;
+    t->windows += e->has_sliding_window;
     t->numbers += world.recording.is_numbers ? e->num_hashes : 0;
     t->whole += world.recording.is_numbers ? 0 : e->num_hashes;
     uint32_t num_keys = e->key_start == NULL ? 0 : e->key_start[e->num_hashes];
@@ -264,12 +285,15 @@ void __wrap_sched_model_free(sched_model *m)
            " salts; hashes: %" PRIu64 " numbers, %" PRIu64 " whole\n",
            t->second_group, t->null_blocks, t->loras, t->features, t->names, t->salts, t->numbers,
            t->whole);
+    printf("%" PRIu64 " with the kind of their group, %" PRIu64 " of them with a window\n",
+           t->kinds, t->windows);
     assert_int_equal(world.recording.runs_left, 0);
+    assert_int_equal(t->kinds, world.has_maps ? t->stored : 0);
     bool has_all = t->in_full >= LEAST_EVENTS && t->stored > 0 && t->removed > 0 &&
                    t->cleared > 0 && t->second_group > 0 && t->null_blocks > 0 && t->loras > 0 &&
                    t->features > 0 && t->names > 0 && t->salts > 0 && t->numbers > 0 &&
-                   t->whole > 0;
-    assert_true(has_all || getenv("QUIRE_EVENTS_RECORDING") != NULL);
+                   t->whole > 0 && (t->windows > 0) == world.has_maps;
+    assert_true(has_all || !world.is_committed);
     wire_recording_close(&world.recording);
     quire_wire_writer_destroy(world.writer);
     quire_wire_reader_destroy(world.wire);

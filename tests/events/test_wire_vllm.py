@@ -3,9 +3,10 @@
 
     test_wire_vllm.py WIRE_BATCHES [SEED] [COUNT]
 
-WIRE_BATCHES (wire_batches.c) writes batches as bytes and as JSON. The bytes go through
-msgspec.msgpack.Decoder(KVEventBatch) with the classes of the vLLM that is installed, and must say
-the same; encoded again, they must be the same bytes. Skips (77) unless QUIRE_VLLM_PYTHON names an
+WIRE_BATCHES (wire_batches.c) writes batches as bytes and as JSON, in the form of the vLLM that is
+installed: arrays (0.20.0) or maps (0.32.0). The bytes go through
+msgspec.msgpack.Decoder(KVEventBatch) with its classes, and must say the same; encoded again, they
+must be the same bytes. Skips (77) unless QUIRE_VLLM_PYTHON names an
 interpreter with vLLM; QUIRE_VLLM_PLATFORM as in tests/parity/README.md.
 """
 import json
@@ -56,13 +57,14 @@ def check_line(line, decoder, encoder):
 def main():
     if not os.environ.get("QUIRE_IN_VLLM"):
         run_in_vllm()
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "parity"))
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "parity" / "record"))
     from recorder import load_platform
     load_platform()
     import msgspec
-    from vllm.distributed.kv_events import KVEventBatch
+    from vllm.distributed.kv_events import BlockStored, KVEventBatch
+    form = [] if BlockStored.__struct_config__.array_like else ["maps"]
     seed, count = (sys.argv[2:] + ["1", "2000"][len(sys.argv) - 2:])[:2]
-    lines = subprocess.run([sys.argv[1], seed, count], capture_output=True, text=True,
+    lines = subprocess.run([sys.argv[1], seed, count, *form], capture_output=True, text=True,
                            check=True).stdout.splitlines()
     decoder, encoder = msgspec.msgpack.Decoder(KVEventBatch), msgspec.msgpack.Encoder()
     num_events = sum(check_line(line, decoder, encoder) for line in lines)

@@ -4,8 +4,8 @@
     tests/events/test_zmq_peers.py ZMQ_PEER
 
 Needs pyzmq, in this interpreter or in the one that QUIRE_VLLM_PYTHON names; that one must have
-vLLM 0.20.0 for the tests with vLLM's own classes (QUIRE_VLLM_PLATFORM: a module that lets it run
-without a GPU). What is missing is skipped, and said.
+vLLM 0.20.0 or 0.32.0 for the tests with vLLM's own classes (QUIRE_VLLM_PLATFORM: a module that lets
+it run without a GPU). What is missing is skipped, and said.
 """
 
 import importlib.util
@@ -30,6 +30,7 @@ except ImportError:
 
 PATIENCE = 30  # seconds; on a busy machine all of this is slow
 END = b"\xff" * 8
+VLLM_0_20, VLLM_0_32 = 1, 2  # profiles
 PEER = ""
 
 kv_events = None
@@ -44,6 +45,11 @@ def find_vllm():
         sys.path.insert(0, os.path.dirname(platform))
         importlib.import_module(os.path.basename(platform).removesuffix(".py"))
     return importlib.import_module("vllm.distributed.kv_events")
+
+
+def profile_of_vllm():
+    """The profile whose events the classes of this vLLM read."""
+    return VLLM_0_20 if kv_events.BlockStored.__struct_config__.array_like else VLLM_0_32
 
 
 class Peer:
@@ -103,6 +109,8 @@ class Zmq(unittest.TestCase):
     def publisher(self, *args):
         peer = self.peer("publish", *args)
         peer.endpoint, peer.replay = peer.line().split()
+        peer.has_topics = f"profile={VLLM_0_32}" in args
+        peer.topic = "".join(a.removeprefix("topic=") for a in args if a.startswith("topic="))
         return peer
 
     def socket(self, kind, endpoint, **options):
@@ -130,8 +138,10 @@ class Zmq(unittest.TestCase):
         dealer.send_multipart([b"", request])
         answers = []
         while True:
-            delimiter, number, batch = self.receive(dealer)
+            delimiter, *topic, number, batch = self.receive(dealer)
             self.assertEqual(delimiter, b"")
+            shown = b"" if number == END else publisher.topic.encode()
+            self.assertEqual(topic, [shown] if publisher.has_topics else [])
             if number == END:
                 self.assertEqual(batch, b"")
                 return answers
@@ -162,7 +172,12 @@ class PlainSockets(Zmq):
     """Quire's publisher, and subscribers made of nothing but ZeroMQ, as vLLM's example is."""
 
     def test_live_and_replayed_are_the_same_bytes(self):
-        publisher = self.publisher("topic=kv-events", "tokens=1", "seed=3")
+        for profile in (0, VLLM_0_20, VLLM_0_32):
+            with self.subTest(profile=profile):
+                self.check_live_and_replayed(profile)
+
+    def check_live_and_replayed(self, profile):
+        publisher = self.publisher("topic=kv-events", "tokens=1", "seed=3", f"profile={profile}")
         sub = self.subscribed(publisher, b"kv-")
         publisher.ask("run 500")
         live = self.drain(sub, publisher)
@@ -309,7 +324,8 @@ class VllmDecodes(Zmq):
         for seed, copies in ((7, 0), (8, 1)):
             with self.subTest(every_copy=copies):
                 publisher = self.publisher(f"seed={seed}", "tokens=1", "window=1", "rank=3",
-                                           "buffer=100000", f"every_copy={copies}")
+                                           "buffer=100000", f"every_copy={copies}",
+                                           f"profile={profile_of_vllm()}")
                 publisher.ask("run 2000")
                 batches = self.settled(publisher, copies)
                 for batch in batches:  # what vLLM reads, it would have written in the same bytes
@@ -321,7 +337,8 @@ class VllmDecodes(Zmq):
 
     def test_parents(self):
         """Each parent is a hash that was told before: the chains hold, split or not."""
-        publisher = self.publisher("seed=9", "tokens=1", "buffer=100000")
+        publisher = self.publisher("seed=9", "tokens=1", "buffer=100000",
+                                   f"profile={profile_of_vllm()}")
         publisher.ask("run 1000")
         told = set()
         for _, batch in self.asked(publisher, bytes(8)):
@@ -331,6 +348,23 @@ class VllmDecodes(Zmq):
                     if event.parent_block_hash is not None:
                         self.assertIn(event.parent_block_hash, told)
                     told.update(event.block_hashes)
+
+
+    def test_kinds_of_groups(self):
+        """What vLLM says of the group of a stored block: 0.20 nothing, 0.32 its kind."""
+        has_kinds = profile_of_vllm() == VLLM_0_32
+        publisher = self.publisher("seed=12", "tokens=1", "window=1", "buffer=100000",
+                                   f"profile={profile_of_vllm()}")
+        publisher.ask("run 200")
+        told = set()
+        for request in (bytes(8), b"snapshot"):
+            for _, batch in self.asked(publisher, request):
+                told |= {(e.group_idx, getattr(e, "kv_cache_spec_kind", None),
+                          getattr(e, "kv_cache_spec_sliding_window", None))
+                         for e in self.decoder.decode(batch).events
+                         if isinstance(e, kv_events.BlockStored)}
+        kinds = {(0, "full_attention", None), (1, "sliding_window", 8)}
+        self.assertEqual(told, kinds if has_kinds else {(0, None, None), (1, None, None)})
 
 
 class VllmPublishes(Zmq):

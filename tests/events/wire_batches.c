@@ -1,7 +1,9 @@
 /* events/wire_batches.c - writes batches of random events for other decoders, as bytes and as what
  * they say.
  *
- *      wire_batches SEED COUNT      one line for each batch: hexadecimal, then the same as JSON
+ *      wire_batches SEED COUNT [maps]   one line for each batch: hexadecimal, then the same as JSON
+ *
+ * maps: the map form, and the fields of vLLM 0.32.0.
  *
  * test_wire_vllm.py reads the bytes with vLLM's classes and compares.
  */
@@ -14,6 +16,7 @@
 enum { MOST_HASHES = 20, MOST_TOKENS = 40, MOST_KEYS = 60, HASH_BYTES = 32, MOST_EVENTS = 20 };
 
 static uint64_t random_state;
+static bool has_maps;
 
 static uint32_t below(uint32_t n)
 {
@@ -87,6 +90,19 @@ static void make_stored(made_event *m, bool is_number)
         make_keys(m);
 }
 
+/* What the map form alone has. */
+static void make_more(quire_wire_event *e)
+{
+    e->locality = below(2) == 0 ? any_text() : (quire_bytes){NULL, 0};
+    e->ownership = below(2) == 0 ? any_text() : (quire_bytes){NULL, 0};
+    if (e->kind != QUIRE_WIRE_STORED)
+        return;
+    e->spec_kind = below(2) == 0 ? any_text() : (quire_bytes){NULL, 0};
+    e->session_id = below(2) == 0 ? any_text() : (quire_bytes){NULL, 0};
+    e->has_sliding_window = below(2);
+    e->sliding_window = e->has_sliding_window != 0 ? (uint32_t)any_number() : 0;
+}
+
 static void make_event(made_event *m)
 {
     quire_wire_event *e = &m->event;
@@ -105,6 +121,8 @@ static void make_event(made_event *m)
     e->group = below(300);
     if (e->kind == QUIRE_WIRE_STORED)
         make_stored(m, is_number);
+    if (has_maps)
+        make_more(e);
 }
 
 /* ---- as JSON ---------------------------------------------------------------- */
@@ -199,6 +217,25 @@ static void print_stored(const quire_wire_event *e)
     print_keys(e);
 }
 
+static void print_more(const quire_wire_event *e)
+{
+    printf(",\"locality\":");
+    print_text(e->locality);
+    printf(",\"ownership\":");
+    print_text(e->ownership);
+    if (e->kind != QUIRE_WIRE_STORED)
+        return;
+    printf(",\"kv_cache_spec_kind\":");
+    print_text(e->spec_kind);
+    printf(",\"session_id\":");
+    print_text(e->session_id);
+    printf(",\"kv_cache_spec_sliding_window\":");
+    if (e->has_sliding_window != 0)
+        printf("%" PRIu32, e->sliding_window);
+    else
+        printf("null");
+}
+
 static void print_event(const quire_wire_event *e)
 {
     static const char *const names[] = {"", "BlockStored", "BlockRemoved", "AllBlocksCleared"};
@@ -216,6 +253,8 @@ static void print_event(const quire_wire_event *e)
     }
     if (e->kind == QUIRE_WIRE_STORED)
         print_stored(e);
+    if (has_maps && e->kind != QUIRE_WIRE_CLEARED)
+        print_more(e);
     printf("}");
 }
 
@@ -249,7 +288,10 @@ int main(int argc, char **argv)
     random_state = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 100;
     quire_wire_writer *writer;
-    if (quire_wire_writer_create(NULL, &writer) != QUIRE_OK)
+    quire_wire_options options = QUIRE_WIRE_OPTIONS_INIT;
+    has_maps = argc > 3 && strcmp(argv[3], "maps") == 0;
+    options.as_maps = has_maps;
+    if (quire_wire_writer_create(&options, &writer) != QUIRE_OK)
         return EXIT_FAILURE;
     for (uint64_t i = 0; i < count; i++)
         print_batch(writer);

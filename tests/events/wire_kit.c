@@ -99,6 +99,27 @@ static void parse_keys(kit_event *made, char *list)
     made->event.keys = made->keys;
 }
 
+/* The fields of the map form alone. */
+static void parse_stored_more(kit_event *made, char *fields[5])
+{
+    quire_wire_event *e = &made->event;
+    e->spec_kind = parse_text(made, fields[0]);
+    e->has_sliding_window = fields[1][0] != '-';
+    e->sliding_window = (uint32_t)strtoul(fields[1], NULL, 10);
+    e->locality = parse_text(made, fields[2]);
+    e->ownership = parse_text(made, fields[3]);
+    e->session_id = parse_text(made, fields[4]);
+}
+
+static void parse_removed(kit_event *made, char *fields[3])
+{
+    made->event.kind = QUIRE_WIRE_REMOVED;
+    parse_hashes(made, fields[0]);
+    made->event.medium = parse_text(made, fields[1]);
+    made->event.has_group = fields[2][0] != '-';
+    made->event.group = (uint32_t)strtoul(fields[2], NULL, 10);
+}
+
 static void parse_stored(kit_event *made, char *fields[9])
 {
     quire_wire_event *e = &made->event;
@@ -120,7 +141,7 @@ static void parse_stored(kit_event *made, char *fields[9])
 
 void kit_parse(kit_event *made, char *word)
 {
-    char *fields[10] = {NULL};
+    char *fields[15] = {NULL};
     size_t count = 0;
     if (made->pool == NULL) {
         made->pool = malloc(KIT_POOL);
@@ -133,14 +154,16 @@ void kit_parse(kit_event *made, char *word)
         assert_true(count < COUNT(fields));
         fields[count++] = field;
     }
-    if (fields[0][0] == 'S' && count == 10) {
+    if (fields[0][0] == 'S' && (count == 10 || count == 15)) {
         parse_stored(made, fields + 1);
-    } else if (fields[0][0] == 'R' && count == 4) {
-        made->event.kind = QUIRE_WIRE_REMOVED;
-        parse_hashes(made, fields[1]);
-        made->event.medium = parse_text(made, fields[2]);
-        made->event.has_group = fields[3][0] != '-';
-        made->event.group = (uint32_t)strtoul(fields[3], NULL, 10);
+        if (count == 15)
+            parse_stored_more(made, fields + 10);
+    } else if (fields[0][0] == 'R' && (count == 4 || count == 6)) {
+        parse_removed(made, fields + 1);
+        if (count == 6) {
+            made->event.locality = parse_text(made, fields[4]);
+            made->event.ownership = parse_text(made, fields[5]);
+        }
     } else {
         assert_true(fields[0][0] == 'C' && count == 1);
     }
@@ -202,6 +225,12 @@ void kit_expect_same(const quire_wire_event *a, const quire_wire_event *b)
     expect_same_bytes(a->lora_name, b->lora_name);
     assert_int_equal(a->has_group, b->has_group);
     assert_int_equal(a->group, b->group);
+    expect_same_bytes(a->spec_kind, b->spec_kind);
+    assert_int_equal(a->has_sliding_window, b->has_sliding_window);
+    assert_int_equal(a->sliding_window, b->sliding_window);
+    expect_same_bytes(a->locality, b->locality);
+    expect_same_bytes(a->ownership, b->ownership);
+    expect_same_bytes(a->session_id, b->session_id);
     expect_same_keys(a, b);
 }
 

@@ -78,7 +78,8 @@ static int run_publisher(int argc, char **argv)
                               .has_window = number_of(argc, argv, "window") != 0,
                               .event_bytes = 1 << 26,
                               .has_resets = true,
-                              .seed = number_of(argc, argv, "seed")};
+                              .seed = number_of(argc, argv, "seed"),
+                              .profile = (quire_profile)number_of(argc, argv, "profile")};
     engine_open(&e, &options);
     config.monitor = e.monitor;
     config.endpoint = value_of(argc, argv, "endpoint", "tcp://127.0.0.1:*");

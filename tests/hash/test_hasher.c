@@ -75,7 +75,7 @@ static void unknown_profile_is_refused(void **state)
 {
     (void)state;
     quire_hasher_config config = config_of(QUIRE_HASH_SHA256);
-    config.profile = (quire_profile)2;
+    config.profile = (quire_profile)(QUIRE_PROFILE_VLLM_0_32 + 1);
     assert_refused(&config);
 }
 

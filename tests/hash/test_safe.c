@@ -49,9 +49,9 @@ static void add(world *w, const qr_hash_input *input)
 /* Every list of up to two keys, behind what the input already has. */
 static void add_key_lists(world *w, qr_hash_input input)
 {
-    quire_extra_key one[4 * COUNT(TEXTS) + 1];
+    quire_extra_key one[5 * COUNT(TEXTS) + 1];
     size_t n = 0;
-    for (int kind = QUIRE_KEY_LORA_NAME; kind <= QUIRE_KEY_PROMPT_EMBEDS; kind++)
+    for (int kind = QUIRE_KEY_LORA_NAME; kind <= QUIRE_KEY_LORA_PATH; kind++)
         for (size_t t = 0; t < COUNT(TEXTS); t++)
             one[n++] = (quire_extra_key){(quire_extra_key_kind)kind, TEXTS[t], 0};
     one[n++] = (quire_extra_key){QUIRE_KEY_MM_FEATURE, {"x", 1}, 1};
@@ -88,7 +88,7 @@ static void assert_injective(encoding_function *encode)
             add_key_lists(&w, (qr_hash_input){.parent_len = parent_len,
                                               .tokens64 = TOKENS[t].ids,
                                               .num_tokens = TOKENS[t].count});
-    assert_int_equal(w.count, 3 * COUNT(TOKENS) * (1 + 17 + 17 * 17));
+    assert_int_equal(w.count, 3 * COUNT(TOKENS) * (1 + 21 + 21 * 21));
     qsort(all, w.count, sizeof all[0], compare_encoded);
     for (size_t i = 1; i < w.count; i++)
         assert_int_not_equal(compare_encoded(&all[i - 1], &all[i]), 0);

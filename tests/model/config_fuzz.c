@@ -65,7 +65,7 @@ static const field hasher_fields[] = {
     {HASHER(algo),
      {{GOOD, 0}, {GOOD, 1}, {GOOD, 2}, {GOOD, 4}, {GOOD, 5}, {BAD, 6}, {BAD, UINT32_MAX}}},
     {HASHER(block_size), {{GOOD, 0}, {GOOD, 1}, {GOOD, 65536}, {BAD, 65537}, {BAD, UINT32_MAX}}},
-    {HASHER(profile), {{GOOD, 0}, {GOOD, 1}, {BAD, 2}, {BAD, UINT32_MAX}}},
+    {HASHER(profile), {{GOOD, 0}, {GOOD, 1}, {MAYBE, 2}, {BAD, 3}, {BAD, UINT32_MAX}}},
     {HASHER(max_extra_bytes),
      {{GOOD, 0}, {GOOD, 1}, {GOOD, 16384}, {MAYBE, 65535}, {MAYBE, UINT32_MAX}}},
 };
@@ -171,7 +171,7 @@ static const field cache_fields[] = {
     {CACHE(track_new_blocks), SWITCH},
     {CACHE(dcp_world_size), {{GOOD, 0}, {GOOD, 1}, {ALONE, 2}, {ALONE, UINT32_MAX}}},
     {CACHE(pcp_world_size), {{GOOD, 0}, {GOOD, 1}, {ALONE, 2}, {ALONE, UINT32_MAX}}},
-    {CACHE(profile), {{GOOD, 0}, {GOOD, 1}, {BAD, 2}, {BAD, UINT32_MAX}}},
+    {CACHE(profile), {{GOOD, 0}, {GOOD, 1}, {MAYBE, 2}, {BAD, 3}, {BAD, UINT32_MAX}}},
     {CACHE(watermark),
      {PART_GOOD(0), PART_GOOD(HALF), PART_GOOD(ONE), PART_BAD(TWO), PART_BAD(MINUS_ONE),
       PART_BAD(NO_NUMBER)}},
@@ -182,6 +182,10 @@ static const field cache_fields[] = {
     {CACHE(max_copies), {{GOOD, 0}, {GOOD, 1}, {MAYBE, UINT32_MAX}}},
     {CACHE(event_log_bytes), {{GOOD, 0}, {GOOD, 1}, {MAYBE, UINT32_MAX}}},
     {CACHE(num_host_blocks), {{GOOD, 0}, {MAYBE, 1}, {MAYBE, 1 << 28}, {BAD, UINT32_MAX}}},
+    {CACHE(prefix_cache_retention_interval),
+     {{GOOD, 0}, {ALONE, 1}, {ALONE, 64}, {ALONE, 1 << 30}, {ALONE, UINT32_MAX}}},
+    {CACHE(num_prefill_lookahead), {{GOOD, 0}, {ALONE, 1}, {ALONE, 64}, {BAD, UINT32_MAX}}},
+    {CACHE(max_in_flight_tokens), {{GOOD, 0}, {GOOD, 1}, {GOOD, 1 << 30}, {BAD, UINT32_MAX}}},
 };
 
 #define TOKENS                                                                                     \
@@ -221,7 +225,7 @@ static const field sched_fields[] = {
     {SCHED(max_request_bytes),
      {{GOOD, 0}, {BAD, 63}, {GOOD, 64}, {GOOD, 1 << 20}, {BAD, (1 << 20) + 1}, {BAD, UINT32_MAX}}},
     {SCHED(max_encoder_items), {{GOOD, 0}, {GOOD, 1}, {MAYBE, 1 << 20}, {BAD, (1 << 20) + 1}}},
-    {SCHED(profile), {{GOOD, 0}, {GOOD, 1}, {BAD, 2}, {BAD, UINT32_MAX}}},
+    {SCHED(profile), {{GOOD, 0}, {GOOD, 1}, {MAYBE, 2}, {BAD, 3}, {BAD, UINT32_MAX}}},
 };
 
 typedef struct fields_of_kind {

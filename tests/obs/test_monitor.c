@@ -148,6 +148,35 @@ static void tokens_and_salts_stay_here_unless_asked_for(void **state)
     close_watch(&w);
 }
 
+static void groups_and_profile_are_told(void **state)
+{
+    (void)state;
+    for (int profile = QUIRE_PROFILE_DEFAULT; profile <= QUIRE_PROFILE_VLLM_0_32; profile++) {
+        watch w = {.config = QUIRE_MONITOR_CONFIG_INIT};
+        quire_sched_config c = kit_config(&w.kit);
+        quire_group_config groups[2];
+        groups[0] = groups[1] = c.cache->groups[0];
+        groups[0].spec.sliding_window = 32; /* of the attention, not of the cache */
+        groups[1].spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
+        groups[1].spec.sliding_window = 24;
+        c.cache->groups = groups;
+        c.cache->num_groups = 2;
+        c.profile = (quire_profile)profile;
+        c.monitor = &w.config;
+        kit_open(&w.kit, &c);
+        const quire_monitor_info *info =
+            quire_monitor_get_info(quire_sched_get_monitor(w.kit.sched));
+        assert_int_equal(info->profile, profile);
+        assert_int_equal(info->num_groups, 2);
+        assert_int_equal(info->groups[0].kind, QUIRE_LAYER_FULL);
+        assert_int_equal(info->groups[0].sliding_window, 0);
+        assert_int_equal(info->groups[1].kind, QUIRE_LAYER_SLIDING_WINDOW);
+        assert_int_equal(info->groups[1].sliding_window, 24);
+        assert_int_equal(info->groups[1].block_size, KIT_BLOCK);
+        kit_close(&w.kit);
+    }
+}
+
 /* More features than an event may have keys: the event is lost, and said to be; no more happens. */
 static void too_many_keys_are_a_loss(void **state)
 {
@@ -326,6 +355,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_have_their_request_s_tokens),
+        cmocka_unit_test(groups_and_profile_are_told),
         cmocka_unit_test(tokens_and_salts_stay_here_unless_asked_for),
         cmocka_unit_test(too_many_keys_are_a_loss),
         cmocka_unit_test(a_picture_made_of_events_is_the_pool_s),

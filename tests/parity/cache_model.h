@@ -16,13 +16,15 @@
 enum {
     CACHE_MAX_GROUPS = 8,
     CACHE_MAX_BLOCKS = 256,
-    CACHE_MAX_HASHES = 512,
+    CACHE_MAX_HASHES = 2048,
     CACHE_MAX_DIGEST = 32,
     CACHE_MAX_REQUESTS = 128
 };
 
 typedef struct cache_request {
     quire_cache_request q;
+    uint32_t num_prompt_tokens;
+    uint32_t shared_prefix_boundary; /* as the lookup said that admitted it */
     unsigned char hashes[CACHE_MAX_HASHES * CACHE_MAX_DIGEST];
 } cache_request;
 
@@ -33,6 +35,11 @@ typedef struct cache_hit {
     uint32_t num_tokens;
 } cache_hit;
 
+static inline bool cache_is_0_32(const recording *r)
+{
+    return r->profile == QUIRE_PROFILE_VLLM_0_32;
+}
+
 typedef struct cache_model {
     recording r;
     quire_profile profile;
@@ -40,6 +47,8 @@ typedef struct cache_model {
     quire_cache_config config;
     quire_group_config groups[CACHE_MAX_GROUPS];
     char mix[32];
+    bool
+        is_passed_over; /* the profile of this replay refuses the cache, the recorded one does not */
     cache_request requests[CACHE_MAX_REQUESTS];
     cache_hit hit;
     text events;       /* of this call, as the hook told them */
@@ -48,6 +57,8 @@ typedef struct cache_model {
     uint64_t num_stored;
     uint64_t num_removed;
     uint64_t num_cleared;
+    uint64_t num_partial;        /* stored, for a part of a block */
+    uint64_t num_keyless;        /* stored, but no block got a key */
     const cache_request *caller; /* the request that the call is about */
 } cache_model;
 

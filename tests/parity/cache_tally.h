@@ -9,38 +9,43 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* X(name, must a large recording have it) */
+/* X(name, must a large recording of 0.20 have it, one of 0.32). `predict` is vLLM's error when it
+ * predicted too few blocks. `shared` are lookups with a prefix that one group has for longer, `partial`
+ * keys inside a block, `keyless` stored events in which no block got a key. */
 #define CACHE_OUTCOMES(X)                                                                          \
-    X(calls, true)                                                                                 \
-    X(hit, true)                                                                                   \
-    X(miss, true)                                                                                  \
-    X(fits, true)                                                                                  \
-    X(no_fit, true)                                                                                \
-    X(alloc, true)                                                                                 \
-    X(no_space, true)                                                                              \
-    X(lookahd, true)                                                                               \
-    X(external, true)                                                                              \
-    X(delayed, true)                                                                               \
-    X(cache, true)                                                                                 \
-    X(free, true)                                                                                  \
-    X(preempt, true)                                                                               \
-    X(skip, true)                                                                                  \
-    X(evict, true)                                                                                 \
-    X(touch, true)                                                                                 \
-    X(reset, true)                                                                                 \
-    X(busy, true)                                                                                  \
-    X(newids, true)                                                                                \
-    X(common, true)                                                                                \
-    X(stats, true)                                                                                 \
-    X(stored, true)                                                                                \
-    X(removed, true)                                                                               \
-    X(cleared, true)                                                                               \
-    X(predict, true)                                                                               \
-    X(refused, true)                                                                               \
-    X(stop, false)
+    X(calls, true, true)                                                                           \
+    X(hit, true, true)                                                                             \
+    X(miss, true, true)                                                                            \
+    X(fits, true, true)                                                                            \
+    X(no_fit, true, true)                                                                          \
+    X(alloc, true, true)                                                                           \
+    X(no_space, true, true)                                                                        \
+    X(lookahd, true, true)                                                                         \
+    X(external, true, true)                                                                        \
+    X(delayed, true, true)                                                                         \
+    X(cache, true, true)                                                                           \
+    X(free, true, true)                                                                            \
+    X(preempt, true, true)                                                                         \
+    X(skip, true, true)                                                                            \
+    X(evict, true, true)                                                                           \
+    X(touch, true, true)                                                                           \
+    X(reset, true, true)                                                                           \
+    X(busy, true, true)                                                                            \
+    X(newids, true, true)                                                                          \
+    X(common, true, true)                                                                          \
+    X(stats, true, true)                                                                           \
+    X(stored, true, true)                                                                          \
+    X(removed, true, true)                                                                         \
+    X(cleared, true, true)                                                                         \
+    X(predict, true, false)                                                                        \
+    X(refused, true, true)                                                                         \
+    X(shared, false, true)                                                                         \
+    X(partial, false, true)                                                                        \
+    X(keyless, false, true)                                                                        \
+    X(stop, false, false)
 
 enum cache_outcome {
-#define CACHE_X(name, needed) CACHE_##name,
+#define CACHE_X(name, in_0_20, in_0_32) CACHE_##name,
     CACHE_OUTCOMES(CACHE_X)
 #undef CACHE_X
         CACHE_NUM_OUTCOMES
@@ -61,6 +66,6 @@ void cache_tally_start(cache_tally *tally, const char *mix);
 void cache_tally_add(cache_tally *tally, enum cache_outcome outcome, uint64_t count);
 void cache_tally_print(const cache_tally *tally);
 /* False, having said which, when an outcome that must occur never did. */
-bool cache_tally_is_complete(const cache_tally *tally);
+bool cache_tally_is_complete(const cache_tally *tally, bool is_0_32);
 
 #endif

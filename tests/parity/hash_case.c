@@ -59,6 +59,15 @@ static char *next_part(recording *r, char **rest)
     return part;
 }
 
+/* The strings of an adapter: its name, and behind a colon its path. */
+static void read_lora(recording *r, const case_strings *strings, char *word, quire_bytes *name,
+                      quire_bytes *path)
+{
+    char *path_word = word;
+    *name = named_string(r, strings, strsep(&path_word, ":"));
+    *path = named_string(r, strings, path_word == NULL ? "-" : path_word);
+}
+
 /* ---- requests -------------------------------------------------------------- */
 
 static void read_features(recording *r, case_request *request, char *word)
@@ -94,12 +103,12 @@ static void read_embeds(case_request *request, const char *word, uint64_t seed)
 void case_request_read(recording *r, case_request *request)
 {
     *request = (case_request){.extra = QUIRE_EXTRA_KEYS_INIT, .stream = recording_number(r)};
-    const char *lora = recording_word(r);
+    char *lora = recording_word(r);
     const char *salt = recording_word(r);
     const char *embeds = recording_word(r);
     char *features = recording_word(r);
     case_strings_read(r, recording_word(r), &request->strings);
-    request->extra.lora_name = named_string(r, &request->strings, lora);
+    read_lora(r, &request->strings, lora, &request->extra.lora_name, &request->extra.lora_path);
     request->extra.cache_salt = named_string(r, &request->strings, salt);
     read_features(r, request, features);
     read_embeds(request, embeds, request->stream + 1);
@@ -130,8 +139,14 @@ static void read_key(recording *r, case_keys *keys, char *item)
         if (kinds[i].letter == letter)
             key->kind = kinds[i].kind;
     recording_expect(r, key->kind != 0, "kind of key is known");
-    char *value = next_part(r, &item);
-    if (letter == 'P') {
+    char *value = letter == 'L' ? item : next_part(r, &item);
+    if (letter == 'L') {
+        quire_extra_key path = {.kind = QUIRE_KEY_LORA_PATH};
+        recording_expect(r, value != NULL, "an adapter has a name");
+        read_lora(r, &keys->strings, value, &key->value, &path.value);
+        if (path.value.data != NULL)
+            keys->items[++keys->count] = path;
+    } else if (letter == 'P') {
         unsigned char *digest = keys->digests[keys->count];
         key->value = (quire_bytes){digest, recording_hex(r, value, digest, QUIRE_MAX_DIGEST_BYTES)};
     } else {
@@ -150,7 +165,7 @@ void case_keys_read(recording *r, case_keys *keys)
     if (strcmp(list, "-") == 0)
         return;
     for (char *item = strsep(&list, ","); item != NULL; item = strsep(&list, ",")) {
-        recording_expect(r, keys->count < CASE_MAX_KEYS, "keys fit");
+        recording_expect(r, keys->count + 1 < CASE_MAX_KEYS, "keys fit");
         read_key(r, keys, item);
     }
 }

@@ -4,7 +4,7 @@
  *                                 own, so that pointers are equal where Python's objects are
  *      features   0:10:15,1:40:3  string 0 at offset 10, 15 tokens long; then string 1
  *      embeds     40x12           40 rows of 12 bytes, drawn with the request's seed plus 1
- *      keys       L:0,M:1:-6,S:0,P:<digest>
+ *      keys       L:0,M:1:-6,S:0,P:<digest>; of vLLM 0.32.0 L:0:1, string 1 being the path
  */
 #ifndef PARITY_HASH_CASE_H
 #define PARITY_HASH_CASE_H

@@ -4,6 +4,7 @@
  *      i 3 F D L G       insert block 3 under the key (digest of family F and depth D, L bytes; G)
  *      p 3               pop block 3: does another block still have its key?
  *      g F D L G         the block that is found, 0 for none
+ *      c 3 F D L G       does block 3 have this key (0.32)
  *      u F N L G         the blocks of depths 0..N-1, up to the first that is not found
  *
  * After each operation the number of keys and the blocks of every key, in order, are compared.
@@ -66,7 +67,7 @@ static void run_operation(map_case *c, char op)
     uint32_t found[MAX_RUN];
     uint32_t count;
     recording *r = &c->r;
-    uint32_t block = op == 'i' || op == 'p' ? recording_u32(r) : 0;
+    uint32_t block = op == 'i' || op == 'p' || op == 'c' ? recording_u32(r) : 0;
     if (op == 'p') {
         text_add(&r->answer, "p=%d", (int)qr_map_remove(&c->map, block));
         return;
@@ -75,6 +76,8 @@ static void run_operation(map_case *c, char op)
     if (op == 'i') {
         qr_map_insert(&c->map, key, block);
         text_add(&r->answer, "i");
+    } else if (op == 'c') {
+        text_add(&r->answer, "c=%d", (int)qr_map_has_key(&c->map, block, key));
     } else if (op == 'g') {
         text_add(&r->answer, "g=%u", qr_map_get(&c->map, key));
     } else {

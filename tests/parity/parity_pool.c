@@ -3,6 +3,7 @@
  * Eight seats hold a request each; lines name seats, and what a seat holds is known on both sides.
  *
  *      pool 64 1 32 1,2,1    64 blocks, caching on, hashes of 32 bytes; group 1 joins 2 of them
+ *                            (0.32: has the last of 2 as the key of a block)
  *      q3 0 4 2 9 1          seat 3: 9 hashes, 4 of family 0, then of family 2; group 1; they are
  *                            looked up, to the first miss
  *      03                    seat 3 gets a null block
@@ -167,6 +168,7 @@ static void start_case(pool_case *c)
     c->digest_bytes = recording_u32(&c->r);
     uint32_t num_groups = recording_ids(&c->r, c->scales, GROUPS);
     config.hash_bytes = MAX_JOINED * c->digest_bytes;
+    config.profile = c->r.profile;
     config.on_event = take_event;
     config.event_user = c;
     recording_expect(&c->r, c->num_blocks <= MAX_BLOCKS && c->digest_bytes <= MAX_DIGEST,
@@ -233,9 +235,13 @@ static void sit(pool_case *c, seat *s)
                 .hash_len = c->digest_bytes * scale,
                 .group = group,
                 .scale = scale};
+    bool joins = c->r.profile == QUIRE_PROFILE_VLLM_0_20;
     for (uint32_t i = 0; i < length; i++)
-        stream_digest(i < split ? first : second, i, s->hashes + (size_t)i * c->digest_bytes,
+        stream_digest(i < split ? first : second, i,
+                      s->hashes + (size_t)(joins ? i : i / scale) * c->digest_bytes,
                       c->digest_bytes);
+    if (!joins)
+        s->hash_len = c->digest_bytes;
     if (c->is_caching)
         look_up(c, s);
     else
@@ -312,10 +318,11 @@ static void get_cached(pool_case *c)
     uint32_t scale = recording_u32(&c->r);
     uint32_t num_groups = recording_ids(&c->r, groups, MAX_HASHES);
     recording_expect(&c->r, scale <= MAX_JOINED, "joined hash fits");
+    bool joins = c->r.profile == QUIRE_PROFILE_VLLM_0_20;
     for (uint32_t i = 0; i < scale; i++)
-        stream_digest(family, depth * scale + i, joined + (size_t)i * c->digest_bytes,
+        stream_digest(family, depth * scale + i, joined + (joins ? (size_t)i * c->digest_bytes : 0),
                       c->digest_bytes);
-    quire_bytes hash = {joined, (size_t)scale * c->digest_bytes};
+    quire_bytes hash = {joined, (size_t)(joins ? scale : 1) * c->digest_bytes};
     int status = quire_pool_get_cached_block(c->pool, hash, groups, num_groups, found);
     if (status == QUIRE_MISS) {
         text_add(&c->r.answer, "!");

@@ -2,6 +2,7 @@
  *
  *      queue 8 1     blocks 1..7 of 8        P 3    popleft_n       a 5      append
  *      p             popleft, or refused     r 5    remove          A 5,6    append_n
+ *      B 5,6         prepend_n (0.32)
  *
  * After each operation the number of blocks in the queue and all of their ids are compared.
  */
@@ -60,6 +61,8 @@ static void run_operation(queue_case *c, char op)
         qr_queue_append(&c->queue, list[0]);
     else if (op == 'A')
         kit_append_n(&c->queue, list, count);
+    else if (op == 'B')
+        kit_prepend_n(&c->queue, list, count);
     else
         recording_expect(&c->r, false, "operation is known");
     text_add(&c->r.answer, "%c", op);

@@ -67,6 +67,7 @@ typedef struct update_arrays {
     uint32_t num_invalid[SCHED_MAX_STEP];
     quire_req sent[SCHED_MAX_REQUESTS];
     quire_req received[SCHED_MAX_REQUESTS];
+    quire_req lost[SCHED_MAX_REQUESTS];
     quire_block invalid_blocks[SCHED_MAX_BLOCKS];
 } update_arrays;
 
@@ -119,6 +120,9 @@ static void read_transfer(sched_model *m, char *word, update_arrays *arrays,
         output->num_finished_recving = read_requests(m, word + 1, arrays->received);
         output->finished_recving = arrays->received;
         sched_tally_add(&m->tally, SCHED_received, output->num_finished_recving);
+    } else if (word[0] == 'E') {
+        output->num_failed_recving = read_requests(m, word + 1, arrays->lost);
+        output->failed_recving = arrays->lost;
     } else {
         recording_expect(&m->r, word[0] == 'B', "option of an update is known");
         char *list = word + 1;

@@ -92,12 +92,17 @@ void recording_open(recording *r, const char *path, const char *kind)
     assert_non_null(r->file);
     assert_true(read_line(r));
     char recorded_kind[16];
+    char release[16] = "0.20";
     int version = 0;
     uint64_t seed = 0;
     int fields =
-        sscanf(r->line, "quire-parity %d %15s seed %" SCNu64 " runs %" SCNu64 " count %" SCNu64,
-               &version, recorded_kind, &seed, &r->runs, &r->count);
-    recording_expect(r, fields == 5 && version == FORMAT, "header is of this format");
+        sscanf(r->line,
+               "quire-parity %d %15s seed %" SCNu64 " runs %" SCNu64 " count %" SCNu64 " vllm %15s",
+               &version, recorded_kind, &seed, &r->runs, &r->count, release);
+    recording_expect(r, fields >= 5 && version == FORMAT, "header is of this format");
+    bool is_0_32 = strncmp(release, "0.32", 4) == 0;
+    recording_expect(r, is_0_32 || strncmp(release, "0.20", 4) == 0, "release is known");
+    r->profile = is_0_32 ? QUIRE_PROFILE_VLLM_0_32 : QUIRE_PROFILE_VLLM_0_20;
     recording_expect(r, strcmp(recorded_kind, kind) == 0, "kind of recording");
     recording_start_case(r);
 }

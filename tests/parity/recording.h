@@ -1,6 +1,7 @@
 /* parity/recording.h - reading what vLLM answered, and comparing.
  *
- *      quire-parity 1 pool seed 7 runs 1 count 50008        what it is, and how much must be in it
+ *      quire-parity 1 pool seed 7 runs 1 count 50008        what it is, and how much must be in it;
+ *                                                           then "vllm 0.32", unless it is 0.20
  *      seed 7
  *      pool 64 1 32                                         a case starts
  *      n3 5 a1f                                             operation, arguments, fingerprint
@@ -16,6 +17,8 @@
  */
 #ifndef PARITY_RECORDING_H
 #define PARITY_RECORDING_H
+
+#include <quire/config.h>
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -44,6 +47,7 @@ typedef struct recording {
     char *cursor; /* the next word */
     size_t capacity;
     unsigned long line_number;
+    quire_profile profile; /* of the release that was recorded */
     uint64_t runs;
     uint64_t count;    /* checks that the header promises */
     uint64_t compared; /* checks made */

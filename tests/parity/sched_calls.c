@@ -235,6 +235,8 @@ void sched_set_callbacks(sched_model *m, bool has_connector)
                                   .reset_cache = on_reset_cache};
     grammar = (quire_grammar){
         .size = sizeof(quire_grammar), m, on_is_ready, on_should_advance, on_accept, on_validate};
+    connector.requires_kv_delivery = m->requires_kv_delivery;
+    connector.is_kv_consumer = m->is_kv_consumer;
     m->config.connector = has_connector ? &connector : NULL;
     m->config.grammar = &grammar;
     m->config.cache->on_event = on_event;

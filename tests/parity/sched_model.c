@@ -133,6 +133,23 @@ static void read_limits(sched_model *m, quire_sched_config *config)
         config->cache->max_encoder_tokens = image_size;
 }
 
+/* What 0.32 has and 0.20 has not. */
+static void read_new(sched_model *m, quire_sched_config *config)
+{
+    recording *r = &m->r;
+    config->max_num_active_seqs = recording_u32(r);
+    config->long_prefill_token_threshold_adaptive = read_switch(m);
+    config->num_draft_slots = recording_u32(r);
+    config->num_prefill_lookahead_tokens = recording_u32(r);
+    config->is_pooling_model = read_switch(m);
+    config->cache->watermark = recording_u32(r) / 100.0;
+    m->requires_kv_delivery = recording_u32(r) != 0;
+    const char *interval = recording_word(r); /* -1: None */
+    config->cache->prefix_cache_retention_interval =
+        interval[0] == '-' ? QUIRE_RETAIN_ALL : (uint32_t)strtoul(interval, NULL, 10);
+    m->is_kv_consumer = recording_u32(r) != 0;
+}
+
 static quire_hash_algo read_config(sched_model *m)
 {
     recording *r = &m->r;
@@ -154,6 +171,8 @@ static quire_hash_algo read_config(sched_model *m)
     quire_hash_algo algo = (quire_hash_algo)recording_u32(r);
     m->alphabet = recording_u32(r);
     config.cache->digest_bytes = (uint32_t)quire_hash_digest_bytes(algo);
+    if (r->profile == QUIRE_PROFILE_VLLM_0_32)
+        read_new(m, &config);
     while (r->cursor != NULL) {
         recording_expect(r, config.cache->num_groups < SCHED_MAX_GROUPS, "groups fit");
         read_group(m, recording_word(r), &m->groups[config.cache->num_groups++]);
@@ -163,7 +182,7 @@ static quire_hash_algo read_config(sched_model *m)
     config.max_requests = config.max_loading = MAX_LIVE;
     config.max_text_tokens = MAX_TEXT_TOKENS;
     config.max_request_bytes = MAX_REQUEST_BYTES;
-    config.profile = QUIRE_PROFILE_VLLM_0_20;
+    config.profile = r->profile;
     m->config = config;
     sched_set_callbacks(m, has_connector);
     return algo;
@@ -187,7 +206,7 @@ void sched_model_start(sched_model *m)
     quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
     hasher.algo = algo;
     hasher.block_size = m->config.cache->hash_block_size;
-    hasher.profile = QUIRE_PROFILE_VLLM_0_20;
+    hasher.profile = m->r.profile;
     hasher.seed = (quire_bytes){"0", 1};
     sched_expect_ok(m, "status of the hasher's create",
                     quire_hasher_create(&hasher, NULL, &m->hasher));

@@ -71,6 +71,8 @@ typedef struct sched_model {
     char mix[32];
     uint64_t seed;
     uint32_t alphabet;
+    bool requires_kv_delivery; /* of the connector */
+    bool is_kv_consumer;
     bool is_pipeline;
 
     sched_request requests[SCHED_MAX_REQUESTS];

@@ -198,6 +198,7 @@ void sched_add(sched_model *m, const char *word)
     if (line.lora != 0) {
         snprintf(request->lora, sizeof request->lora, "lora%" PRIu32, line.lora);
         line.params.lora_name = (quire_bytes){request->lora, strlen(request->lora)};
+        line.params.lora_path = (quire_bytes){"path", 4};
         line.params.lora_id = line.lora;
     }
     if (line.salt != 0) {

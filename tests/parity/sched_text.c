@@ -156,7 +156,9 @@ static void add_encoder(sched_model *m, const quire_step *step)
 static void add_ends(sched_model *m, const quire_step *step)
 {
     text_add(&m->r.answer, "|common=");
-    text_add_ids(&m->r.answer, step->num_common_prefix_blocks, m->config.cache->num_groups);
+    bool has_cascade = m->r.profile == QUIRE_PROFILE_VLLM_0_20;
+    text_add_ids(&m->r.answer, step->num_common_prefix_blocks,
+                 has_cascade ? m->config.cache->num_groups : 0);
     text_add(&m->r.answer, "|finished=");
     add_sorted(m, step->finished, step->num_finished);
     text_add(&m->r.answer, "|preempted=");

@@ -556,7 +556,7 @@ static void configs_that_are_refused(void **state)
     bad[1].hasher = NULL; /* caching is on */
     bad[2].max_num_seqs = KIT_REQUESTS + 1;
     bad[3].policy = (quire_policy)2;
-    bad[4].profile = (quire_profile)2;
+    bad[4].profile = (quire_profile)3;
     bad[5].num_spec_tokens = 2000;
     bad[6].max_batches = 65;
     bad[7].async_scheduling = (quire_switch)3;

@@ -231,6 +231,8 @@ static void draw_request(world *w, world_request *r)
     p->lora_id = w->config.max_loras > 0 ? draw(w, 5) : 0;
     if (p->lora_id > 0)
         p->lora_name = (quire_bytes){&"adapters"[p->lora_id], 8 - p->lora_id};
+    if (p->lora_id > 1)
+        p->lora_path = (quire_bytes){"/path", p->lora_id};
     if (draw(w, 6) == 0)
         p->cache_salt = (quire_bytes){"salt", 1 + draw(w, 4)};
     p->use_grammar = draw(w, 6) == 0;
@@ -346,9 +348,8 @@ static void finish_some(world *w)
 static void note_batch(world *w, const quire_step *step)
 {
     const quire_sched *s = w->sides[0].sched;
-    const qr_batch *from =
-        &s->flight
-             .batches[(s->flight.first_batch + s->flight.num_batches - 1) % s->rules.max_batches];
+    const qr_batch *from = &s->flight.batches[(s->flight.first_batch + s->flight.num_batches - 1) %
+                                              s->settings.max_batches];
     world_batch *batch = &w->batches[w->num_batches++];
     *batch = (world_batch){.step = step->step, .num_reqs = step->num_reqs};
     for (uint32_t i = 0; i < step->num_reqs; i++) {

@@ -132,7 +132,7 @@ static void read_outputs(const quire_sched *s, const quire_outputs *o)
     read_bytes(o->finished_clients, o->num_finished * sizeof *o->finished_clients);
     if (o->stats != NULL)
         read_bytes(o->stats->spec.accepted_per_pos,
-                   s->rules.num_spec_tokens * sizeof *o->stats->spec.accepted_per_pos);
+                   s->settings.num_spec_tokens * sizeof *o->stats->spec.accepted_per_pos);
 }
 
 typedef struct used_output {
@@ -149,7 +149,7 @@ typedef struct used_output {
 static void draw_transfers(const quire_sched *s, used_output *o, uint64_t *random)
 {
     quire_model_output *out = &o->output;
-    for (uint32_t i = 0; i < s->rules.max_requests; i++) {
+    for (uint32_t i = 0; i < s->settings.max_requests; i++) {
         const qr_request *r = &s->table.requests[i];
         if (!r->is_in_use || below(random, 3) != 0)
             continue;
@@ -201,11 +201,11 @@ static const char *update(quire_sched *s, uint64_t *random)
     if (quire_sched_update(s, number, &o.output, &outputs) != QUIRE_OK)
         return "update";
     read_outputs(s, outputs);
-    if (s->rules.num_spec_tokens == 0)
+    if (s->settings.num_spec_tokens == 0)
         return NULL;
     uint32_t num_drafts[WORLD_MAX_SEQS];
     for (uint32_t i = 0; i < num_reqs; i++)
-        num_drafts[i] = below(random, s->rules.num_spec_tokens + 1);
+        num_drafts[i] = below(random, s->settings.num_spec_tokens + 1);
     int err = quire_sched_update_drafts(s, reqs, num_reqs, o.sampled, WORLD_MAX_DRAFTS, num_drafts);
     return err == QUIRE_OK ? NULL : "update_drafts";
 }
@@ -214,7 +214,7 @@ static const char *update(quire_sched *s, uint64_t *random)
 
 static quire_req draw_req(const quire_sched *s, uint64_t *random)
 {
-    uint32_t index = below(random, s->rules.max_requests);
+    uint32_t index = below(random, s->settings.max_requests);
     return qr_sched_req_of(s, index);
 }
 
@@ -294,12 +294,12 @@ static const char *use_once(world *w, quire_sched *s, uint64_t *random)
     const quire_step *step;
     const char *refused = NULL;
     disturb(w, s, random);
-    if (s->flight.num_batches < s->rules.max_batches) {
+    if (s->flight.num_batches < s->settings.max_batches) {
         if (quire_sched_schedule(s, &step) != QUIRE_OK)
             return "schedule";
         read_step(s, step);
     }
-    if (s->flight.num_batches == s->rules.max_batches || below(random, 2) == 0)
+    if (s->flight.num_batches == s->settings.max_batches || below(random, 2) == 0)
         refused = s->flight.num_batches > 0 ? update(s, random) : NULL;
     if (refused != NULL)
         return refused;

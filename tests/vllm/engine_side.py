@@ -37,9 +37,9 @@ class Watch:
         self.schedule, self.update = scheduler.schedule, scheduler.update_from_output
         scheduler.schedule, scheduler.update_from_output = self.timed_schedule, self.timed_update
 
-    def timed_schedule(self):
+    def timed_schedule(self, *given):
         begin = time.thread_time()
-        made = self.schedule()
+        made = self.schedule(*given)
         self.seconds += time.thread_time() - begin
         self.steps += 1
         self.tokens += made.total_num_scheduled_tokens
@@ -61,6 +61,7 @@ class Watch:
 
 def engine_of(config, side, model, scratch):
     """The engine, in this process."""
+    import vllm
     from vllm.engine.arg_utils import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
     from vllm.v1.executor.uniproc_executor import UniProcExecutor
@@ -69,11 +70,14 @@ def engine_of(config, side, model, scratch):
 
     model = engine_models.prepare(model, scratch, config.needs)
     is_async = config.needs == "streams"
+    given = dict(config.engine)
+    if vllm.__version__.startswith("0.32."):  # whose attention on a CPU wants larger blocks
+        given["block_size"] = 2 * engine_work.BLOCK
     vllm_config = EngineArgs(
         model=model, load_format="dummy", seed=0, dtype="float32", max_model_len=1024,
         enforce_eager=True, skip_tokenizer_init=config.needs != "tokenizer",
         distributed_executor_backend=UniProcExecutor, disable_log_stats=False,
-        scheduler_cls=SCHEDULERS[side][is_async], **config.engine).create_engine_config()
+        scheduler_cls=SCHEDULERS[side][is_async], **given).create_engine_config()
     executor = UniProcExecutor
     if config.needs in PINS:
         executor = PINS[config.needs](vllm_config)
@@ -154,8 +158,8 @@ def count_preemptions(scheduler, run):
     """Requests that a step takes back: they come again as resumed, or end before."""
     inner = scheduler.schedule
 
-    def schedule():
-        made = inner()
+    def schedule(*given):
+        made = inner(*given)
         run.preempted += len(made.preempted_req_ids or ())
         return made
 

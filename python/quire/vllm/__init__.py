@@ -1,14 +1,14 @@
-"""vLLM 0.20.x on Quire: `--scheduler-cls quire.vllm.AsyncScheduler`, same decisions, in C.
+"""vLLM 0.20.x and 0.32.x on Quire: `--scheduler-cls quire.vllm.AsyncScheduler`, same decisions, in C.
 
     from quire.vllm import Scheduler, AsyncScheduler, get_request_block_hasher, substitute
 
-Each name is found when it is first asked for: that needs vLLM, and a version other than 0.20.x is
-refused then. Importing the package alone does nothing, so that vLLM's look for plugins costs nothing.
+Each name is found when it is first asked for: that needs vLLM, and a version that is not supported
+is refused then. Importing the package alone does nothing, so that vLLM's look for plugins costs nothing.
 """
 from importlib import import_module
 from typing import Any
 
-PLACES = {"Scheduler": "scheduler", "AsyncScheduler": "scheduler",
+PLACES = {"Scheduler": "{release}.scheduler", "AsyncScheduler": "{release}.scheduler",
           "get_request_block_hasher": "hasher"}
 __all__ = [*PLACES, "substitute"]
 
@@ -17,8 +17,8 @@ def __getattr__(name: str) -> Any:
     if name in PLACES:
         from .version import check
 
-        check()
-        value = getattr(import_module(f".{PLACES[name]}", __name__), name)
+        place = PLACES[name].format(release=check())
+        value = getattr(import_module(f".{place}", __name__), name)
     elif name == "substitute":
         from .substitution import substitute as value
     else:

@@ -1,11 +1,12 @@
-"""From vLLM's configs to the numbers that quire._vllm.Core reads; see quire/sched.h."""
+"""From vLLM's configs to the numbers that quire._vllm.Core reads; see quire/sched.h. Here is what all
+releases have; config.py in the folder of a release has the rest."""
 from typing import Any
 
-from vllm import envs
 from vllm.multimodal.encoder_budget import MultiModalBudget
 from vllm.v1.core import kv_cache_utils
 
 from .layers import CROSS, MAMBA, MAMBA_MODES, kind_of
+from .version import profile
 
 ON, OFF = 1, 2
 POLICIES = {"fcfs": 0, "priority": 1}
@@ -23,6 +24,14 @@ def switch(value: bool) -> int:
     return ON if value else OFF
 
 
+def refuse_all(missing: dict[str, bool]) -> None:
+    """What is not done yet must not be decided wrongly."""
+    for name, is_asked in missing.items():
+        if is_asked:
+            raise NotImplementedError(f"quire.vllm does not support {name}; turn it off, or use "
+                                      "vLLM's scheduler")
+
+
 def group_of(group) -> dict[str, int]:
     """A group's layers, as far as decisions depend on them."""
     spec = group.kv_cache_spec
@@ -38,22 +47,13 @@ def group_of(group) -> dict[str, int]:
     return made
 
 
-def refuse(vllm_config) -> None:
-    """What is not done yet must not be decided wrongly."""
-    missing = {"routed experts": vllm_config.model_config.enable_return_routed_experts}
-    for name, is_asked in missing.items():
-        if is_asked:
-            raise NotImplementedError(f"quire.vllm: {name}; turn them off, or use vLLM's scheduler")
-
-
-def numbers_of(vllm_config, kv_cache_config, hash_block_size: int, mm_registry, log_stats: bool,
-               is_async: bool) -> dict[str, Any]:
-    """The config of a Core."""
+def common_numbers(vllm_config, kv_cache_config, hash_block_size: int, log_stats: bool,
+                   is_async: bool) -> dict[str, Any]:
+    """The config of a Core, but for images, drafts and what one release alone has."""
     sched, cache = vllm_config.scheduler_config, vllm_config.cache_config
-    parallel, spec = vllm_config.parallel_config, vllm_config.speculative_config
-    refuse(vllm_config)
+    parallel = vllm_config.parallel_config
     made = {
-        "policy": POLICIES[sched.policy], "max_num_seqs": sched.max_num_seqs,
+        "profile": profile(), "policy": POLICIES[sched.policy], "max_num_seqs": sched.max_num_seqs,
         "max_num_batched_tokens": sched.max_num_batched_tokens,
         "max_num_scheduled_tokens": sched.max_num_scheduled_tokens or 0,
         "long_prefill_token_threshold": sched.long_prefill_token_threshold,
@@ -67,31 +67,27 @@ def numbers_of(vllm_config, kv_cache_config, hash_block_size: int, mm_registry, 
         "num_blocks": cache.num_gpu_blocks, "max_model_len": vllm_config.model_config.max_model_len,
         "enable_caching": switch(cache.enable_prefix_caching), "hash_block_size": hash_block_size,
         "dcp_world_size": parallel.decode_context_parallel_size,
-        "pcp_world_size": parallel.prefill_context_parallel_size,
-        "mamba_block_size": cache.block_size if cache.mamba_cache_mode == "align" else 0,
         "hash_algorithm": getattr(cache, "prefix_caching_hash_algo", "sha256"),
         "none_hash": getattr(kv_cache_utils, "NONE_HASH", b"\0"),
         "tells_tokens": int(parallel.pipeline_parallel_size > 1 and not sched.async_scheduling),
-        "is_v2": int(envs.VLLM_USE_V2_MODEL_RUNNER),
         "groups": [group_of(g) for g in kv_cache_config.kv_cache_groups]}
     if vllm_config.kv_transfer_config is not None:
         policy = vllm_config.kv_transfer_config.kv_load_failure_policy
         made["fail_on_load_error"] = switch(policy != "recompute")
-    if mm_registry.supports_multimodal_inputs(vllm_config.model_config):
+    if vllm_config.model_config.is_encoder_decoder:
+        made["is_encoder_decoder"] = ON
+    if vllm_config.lora_config is not None:
+        made["max_loras"] = vllm_config.lora_config.max_loras
+    return made
+
+
+def add_images(made: dict[str, Any], vllm_config, mm_registry, takes_images: bool) -> None:
+    """The limits of an encoder."""
+    if takes_images:
         budget = MultiModalBudget(vllm_config, mm_registry)
         made.update(encoder_compute_budget=budget.encoder_compute_budget,
                     encoder_cache_size=budget.encoder_cache_size,
                     max_request_bytes=IMAGE_BYTES)
-    if vllm_config.model_config.is_encoder_decoder:
-        made["is_encoder_decoder"] = ON
     if any(group["kind"] == CROSS for group in made["groups"]):
         made["max_encoder_tokens"] = max(made.get("encoder_compute_budget", 0),
-                                         sched.max_num_batched_tokens)
-    if vllm_config.lora_config is not None:
-        made["max_loras"] = vllm_config.lora_config.max_loras
-    if spec is not None:
-        drafts = spec.num_speculative_tokens
-        looks_ahead = spec.use_eagle() or spec.uses_draft_model()
-        made.update(num_spec_tokens=drafts, num_lookahead_tokens=drafts if looks_ahead else 0,
-                    use_eagle=switch(spec.use_eagle()))
-    return made
+                                         made["max_num_batched_tokens"])

@@ -38,9 +38,10 @@ def stored_event(request, hashes: list[bytes | None], group: int, first: int,
 
 
 class Events:
-    """The events since the last update, and where they go."""
+    """The events since the last update, and where they go. stored: makes a BlockStored."""
 
-    def __init__(self, config, rank: int):
+    def __init__(self, config, rank: int, stored=stored_event):
+        self.stored = stored
         self.is_on = config is not None and config.enable_kv_cache_events
         self.publisher = EventPublisherFactory.create(config, rank)
         self.queue = []
@@ -55,7 +56,7 @@ class Events:
         elif kind == REMOVED:
             self.queue.append(removed_event(hashes, group))
         else:
-            self.queue.append(stored_event(request, hashes, group, first, parent, block_size))
+            self.queue.append(self.stored(request, hashes, group, first, parent, block_size))
 
     def publish(self, more) -> None:
         """One batch for each update, a connector's events last."""

@@ -7,6 +7,8 @@ from vllm.v1.core import kv_cache_utils
 
 from quire._vllm import BlockHasher
 
+from .version import profile
+
 # vLLM's own, whatever stands in its place later.
 own_hasher = kv_cache_utils.get_request_block_hasher
 
@@ -28,4 +30,4 @@ def get_request_block_hasher(block_size: int, caching_hash_fn: Callable[[Any], b
     name = algorithm_of(caching_hash_fn)
     if name is None:
         return own
-    return BlockHasher(name, block_size, kv_cache_utils, own)
+    return BlockHasher(name, block_size, kv_cache_utils, own, profile())

@@ -75,12 +75,14 @@ class _All(Sequence):
     def __getitem__(self, place):
         numbers = range(len(self))[place]
         if isinstance(numbers, range):
-            return [Block(self._pool, i) for i in numbers]
-        return Block(self._pool, numbers)
+            return [self._pool.block_class(self._pool, i) for i in numbers]
+        return self._pool.block_class(self._pool, numbers)
 
 
 class BlockPool:
     """As vLLM's, as far as a connector needs it: to look, and to keep blocks that it copies."""
+
+    block_class = Block
 
     def __init__(self, core, num_blocks: int):
         self._core, self.num_gpu_blocks = core, num_blocks
@@ -89,7 +91,7 @@ class BlockPool:
 
     @property
     def null_block(self) -> Block:
-        return Block(self, NULL)
+        return self.block_class(self, NULL)
 
     @property
     def free_block_queue(self) -> "BlockPool":
@@ -118,7 +120,7 @@ class BlockPool:
 
     def _behind(self, block_id: int) -> Block | End:
         behind = self._core.next_free(block_id)
-        return Block(self, behind) if behind else self.fake_free_list_tail
+        return self.block_class(self, behind) if behind else self.fake_free_list_tail
 
     def touch(self, blocks: Sequence[Block]) -> None:
         self._core.touch(self._numbers(blocks))
@@ -142,20 +144,26 @@ class Blocks(KVCacheBlocks):
 
     @property
     def blocks(self) -> tuple[Sequence[Block], ...]:
-        return tuple([Block(self._pool, i) for i in ids] for ids in self._block_ids)
+        make = self._pool.block_class
+        return tuple([make(self._pool, i) for i in ids] for ids in self._block_ids)
 
-    def get_block_ids(self, allow_none: bool = False) -> tuple[list[int], ...] | None:
-        if allow_none and not any(self._block_ids):
+    def get_block_ids(self, allow_none: bool = False,
+                      group_ids: Sequence[int] | None = None) -> tuple[list[int], ...] | None:
+        """group_ids: of these groups (0.32)."""
+        chosen = self._block_ids if group_ids is None else [self._block_ids[g] for g in group_ids]
+        if allow_none and not any(chosen):
             return None
-        return tuple(ids.copy() for ids in self._block_ids)
+        return tuple(ids.copy() for ids in chosen)
 
 
 class KVCache:
     """What connectors ask of vLLM's KVCacheManager."""
 
+    pool_class = BlockPool
+
     def __init__(self, scheduler, num_blocks: int):
         self._scheduler = scheduler
-        self.block_pool = BlockPool(scheduler._core, num_blocks)
+        self.block_pool = self.pool_class(scheduler._core, num_blocks)
 
     @property
     def usage(self) -> float:

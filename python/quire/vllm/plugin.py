@@ -48,7 +48,7 @@ def install(is_trial: bool) -> None:
         substitute(only=["get_request_block_hasher"])
         if self.scheduler_cls is not None:
             return theirs(self)
-        from .scheduler import AsyncScheduler, Scheduler
+        from . import AsyncScheduler, Scheduler
 
         ours = AsyncScheduler if self.async_scheduling else Scheduler
         if is_trial:
@@ -64,10 +64,10 @@ def trial_of(ours: type, theirs: type):
     """Makes Quire's scheduler, or vLLM's where Quire refuses the configuration."""
 
     def make(vllm_config, *args, **kwargs):
-        from .config import refuse
+        from .version import part
 
         try:
-            refuse(vllm_config)
+            part("config").refuse(vllm_config)
             made = ours(vllm_config, *args, **kwargs)
             logger.info("the scheduler is quire.vllm.%s", ours.__name__)
             return made

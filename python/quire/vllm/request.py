@@ -83,7 +83,6 @@ def rules_of(request: Request) -> dict[str, Any]:
         rules["is_pooling"] = 1
     elif params is not None:
         rules["min_tokens"] = params.min_tokens
-        rules["wants_logprobs"] = int(params.logprobs is not None)
         if params.eos_token_id is not None:
             rules["eos_token_id"] = params.eos_token_id
         if params.stop_token_ids:
@@ -143,11 +142,10 @@ def ended(request: Request, status: int, computed: int, preemptions: int, is_pre
     request.update_block_hashes()
 
 
-def go_on(session: Request, update) -> None:
+def take_input(session: Request, update, kept: int) -> None:
     """The next input of a session, in its Request: what was computed becomes prompt, the last
-    sampled token is dropped, and the input follows."""
-    session.update_block_hashes()  # vLLM keeps the hash of a block whose end is cut off here
-    kept, tokens = session.num_computed_tokens, session._all_token_ids
+    sampled token is dropped, and the input follows. kept: computed tokens."""
+    tokens = session._all_token_ids
     session.prompt_token_ids.extend(tokens[session.num_prompt_tokens:kept])
     del tokens[kept:]
     session._output_token_ids.clear()

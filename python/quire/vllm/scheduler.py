@@ -1,4 +1,4 @@
-"""vLLM's Scheduler and AsyncScheduler, on a Core in C.
+"""What the schedulers of all releases have in common: vLLM's Scheduler on a Core in C.
 
     EngineCore ── Request ──► add_request          requests: a dict, as in vLLM
                ◄── SchedulerOutput ── schedule     filled in C
@@ -7,6 +7,7 @@
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterable
+from typing import Any
 
 from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorRole
 from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
@@ -14,8 +15,7 @@ from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.v1.core.sched.interface import PauseState, SchedulerInterface
-from vllm.v1.core.sched.output import (CachedRequestData, GrammarOutput, NewRequestData,
-                                       SchedulerOutput)
+from vllm.v1.core.sched.output import CachedRequestData, SchedulerOutput
 from vllm.v1.engine import (EngineCoreEvent, EngineCoreEventType, EngineCoreOutput,
                             EngineCoreOutputs, FinishReason)
 from vllm.v1.metrics.perf import ModelMetrics
@@ -26,9 +26,7 @@ from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
 from quire._vllm import Core
 
-from . import config as configs
-from . import request as requests_
-from .connector import calls_of, image_calls_of
+from . import request as common_requests
 from .events import Events
 from .kv_cache import KVCache
 
@@ -36,20 +34,8 @@ EVENT_TYPES = {int(kind): kind for kind in EngineCoreEventType}
 FINISH_REASONS = (None, FinishReason.STOP, FinishReason.LENGTH, FinishReason.ABORT,
                   FinishReason.ERROR, FinishReason.REPETITION)
 RUNNING, WAITING, SKIPPED = range(3)  # the queues of a core
+as_set = set  # its order is the order in which vLLM's requests end
 PAUSES = {PauseState.UNPAUSED: 0, PauseState.PAUSED_NEW: 1, PauseState.PAUSED_ALL: 2}
-
-
-def new_request_data(request: Request, block_ids, num_computed_tokens: int) -> NewRequestData:
-    return NewRequestData(request.request_id, request.prompt_token_ids, request.mm_features,
-                          request.sampling_params, request.pooling_params, block_ids,
-                          num_computed_tokens, request.lora_request, request.prompt_embeds)
-
-
-def new_request_data_v2(request: Request, block_ids, num_computed_tokens: int) -> NewRequestData:
-    """For the V2 model runner, which gets all tokens of resumed requests in this way too."""
-    data = new_request_data(request, block_ids, num_computed_tokens)
-    data.prefill_token_ids = request._all_token_ids
-    return data
 
 
 def record(request: Request, kind: int, timestamp: float | None) -> float:
@@ -59,11 +45,14 @@ def record(request: Request, kind: int, timestamp: float | None) -> float:
     return timestamp
 
 
-class Scheduler(SchedulerInterface):
-    """As vllm.v1.core.sched.scheduler.Scheduler."""
+class BaseScheduler(SchedulerInterface):
+    """What scheduler.py in the folder of a release makes a Scheduler of."""
 
     is_async = False
-    bound_request = requests_.BoundRequest
+    configs: Any  # the release's modules config and request
+    requests_: Any
+    bound_request: type[common_requests.BoundRequest]
+    manager_class: type[KVCache] = KVCache
 
     def __init__(self, vllm_config, kv_cache_config, structured_output_manager, block_size: int,
                  hash_block_size: int | None = None, mm_registry=MULTIMODAL_REGISTRY,
@@ -77,13 +66,9 @@ class Scheduler(SchedulerInterface):
         self.block_size, self.log_stats = block_size, log_stats
         self.max_model_len = vllm_config.model_config.max_model_len
         self.connector = self.ec_connector = None
-        if vllm_config.ec_transfer_config is not None:
-            self.ec_connector = ECConnectorFactory.create_connector(
-                config=vllm_config, role=ECConnectorRole.SCHEDULER)
-        if vllm_config.kv_transfer_config is not None:
-            self.connector = KVConnectorFactory.create_connector(
-                config=vllm_config, role=KVConnectorRole.SCHEDULER,
-                kv_cache_config=kv_cache_config)
+        self._make_connectors()
+        hash_block_size = hash_block_size or block_size
+        self.hash_block_size = hash_block_size
         self.requests: dict[str, Request] = {}
         self.finished_req_ids_dict = defaultdict(set) if include_finished_set else None
         self.num_spec_tokens = 0
@@ -93,41 +78,59 @@ class Scheduler(SchedulerInterface):
         self._report = self.perf_metrics = None
         if log_stats and vllm_config.observability_config.enable_mfu_metrics:
             self.perf_metrics = ModelMetrics(vllm_config)
-        self._events = Events(vllm_config.kv_events_config,
-                              vllm_config.parallel_config.data_parallel_index)
-        self._numbers = configs.numbers_of(vllm_config, kv_cache_config,
-                                           hash_block_size or block_size, mm_registry, log_stats,
-                                           self.is_async)
+        self._events = self._make_events()
+        self._numbers = self.configs.numbers_of(vllm_config, kv_cache_config, hash_block_size,
+                                                mm_registry, log_stats, self.is_async)
         self._make_core()
-        if hasattr(self.connector, "bind_gpu_block_pool"):
-            self.connector.bind_gpu_block_pool(self.kv_cache_manager.block_pool)
+        self._bind()
+
+    def _make_connectors(self) -> None:
+        """In the order of the release."""
+        raise NotImplementedError
+
+    def _bind(self) -> None:
+        """The connector gets to know the cache."""
+        raise NotImplementedError
+
+    def _make_kv_connector(self) -> None:
+        if self.vllm_config.kv_transfer_config is not None:
+            self.connector = KVConnectorFactory.create_connector(
+                config=self.vllm_config, role=KVConnectorRole.SCHEDULER,
+                kv_cache_config=self.kv_cache_config)
+
+    def _make_ec_connector(self) -> None:
+        if self.vllm_config.ec_transfer_config is not None:
+            self.ec_connector = ECConnectorFactory.create_connector(
+                config=self.vllm_config, role=ECConnectorRole.SCHEDULER)
+
+    def _make_events(self, **given) -> Events:
+        return Events(self.vllm_config.kv_events_config, self.parallel_config.data_parallel_index,
+                      **given)
+
+    def _calls(self) -> dict[str, Any]:
+        """What the core calls of the connectors, of the grammars, and to make vLLM's objects."""
+        raise NotImplementedError
 
     def _make_core(self) -> None:
         """The scheduler itself, from the numbers and the connector of now."""
         self._manager = None
         self._core = Core(
             self._numbers,
-            {"SchedulerOutput": SchedulerOutput,
-             "NewRequestData": new_request_data_v2 if self._numbers["is_v2"] else new_request_data,
-             "CachedRequestData": CachedRequestData, "EngineCoreOutput": EngineCoreOutput,
-             "PrefillStats": PrefillStats, "finish_reasons": FINISH_REASONS,
-             "ended": requests_.ended, "turn": self._turn,
-             "should_advance": self._should_advance,
+            {"SchedulerOutput": SchedulerOutput, "CachedRequestData": CachedRequestData,
+             "EngineCoreOutput": EngineCoreOutput, "PrefillStats": PrefillStats,
+             "finish_reasons": FINISH_REASONS, "ended": self.requests_.ended, "turn": self._turn,
              "record": record, "requests": self.requests,
              "finished_by_client": self.finished_req_ids_dict,
-             **calls_of(self), **image_calls_of(self), **self._events.calls()})
+             **self._calls(), **self._events.calls()})
         observed = self.vllm_config.observability_config
         if observed.kv_cache_metrics and self.log_stats:  # without stats nobody takes them
             self._core.follow(observed.kv_cache_metrics_sample)
-
-    def _should_advance(self, request: Request) -> bool:
-        return self.structured_output_manager.should_advance(request)
 
     @property
     def kv_cache_manager(self) -> KVCache:
         """The core's cache, to look at; made when it is first asked for."""
         if self._manager is None:
-            self._manager = KVCache(self, self._numbers["num_blocks"])
+            self._manager = self.manager_class(self, self._numbers["num_blocks"])
         return self._manager
 
     # -- requests
@@ -145,16 +148,16 @@ class Scheduler(SchedulerInterface):
 
     def _add(self, request: Request) -> int:
         """Gives a request to the core; its number there."""
-        if isinstance(request, requests_.BoundRequest):
+        if isinstance(request, common_requests.BoundRequest):
             raise ValueError(f"request {request.request_id} belongs to another scheduler")
-        if request.status not in requests_.NEW or request.num_computed_tokens:
+        if request.status not in common_requests.NEW or request.num_computed_tokens:
             raise ValueError(f"request {request.request_id} was scheduled before: its status is "
                              f"{request.status.name}, {request.num_computed_tokens} tokens are "
                              "computed")
-        rules = requests_.rules_of(request) | requests_.prompt_of(request)
+        rules = self.requests_.rules_of(request) | common_requests.prompt_of(request)
         number = self._core.add(request, rules)
         self.requests[request.request_id] = request
-        requests_.bind(request, self._core, number, self.bound_request)
+        common_requests.bind(request, self._core, number, self.bound_request)
         return number
 
     def _continue(self, session: Request, request: Request) -> None:
@@ -167,15 +170,15 @@ class Scheduler(SchedulerInterface):
         assert session.streaming_queue is not None, "duplicate request id"
         if not session.is_finished() and None not in session.streaming_queue:  # else: never used
             self._core.go_on(session._quire[1], None if update is None else request,
-                             requests_.rules_of(request))
+                             self.requests_.rules_of(request))
         if waits:
             self._update_request_as_session(session, update)
         else:
             session.streaming_queue.append(update)
 
     def _update_request_as_session(self, session: Request, update: StreamingUpdate) -> None:
-        requests_.go_on(session, update)
-        if not isinstance(session, requests_.BoundRequest):
+        self.requests_.go_on(session, update, self.hash_block_size)
+        if not isinstance(session, common_requests.BoundRequest):
             session.status = RequestStatus.WAITING
         if self.log_stats:
             session.record_event(EngineCoreEventType.QUEUED)
@@ -183,60 +186,59 @@ class Scheduler(SchedulerInterface):
     def _turn(self, session: Request) -> bool:
         """A session has stopped and takes its next input; whether it wants logprobs from now on."""
         self._update_request_as_session(session, session.streaming_queue.popleft())
-        return session.sampling_params.logprobs is not None
+        return self.requests_.wants_logprobs(session)
 
-    def finish_requests(self, request_ids: str | Iterable[str] | None,
-                        finished_status: RequestStatus) -> list[tuple[str, int]]:
+    def _finish(self, request_ids: str | Iterable[str] | None,
+                finished_status: RequestStatus) -> list[Request]:
+        """Ends requests; those that had not ended before."""
         assert RequestStatus.is_finished(finished_status)
         if isinstance(request_ids, str):
             request_ids = (request_ids,)
         elif request_ids is not None:
-            request_ids = set(request_ids)  # the order in which vLLM's requests end
+            request_ids = as_set(request_ids)
         else:
             request_ids = list(self.requests)
         chosen = [self.requests[name] for name in request_ids if name in self.requests]
-        return [(request.request_id, request.client_index) for request in chosen
+        return [request for request in chosen
                 if self._core.finish(request._quire[1], int(finished_status))]
 
     # -- steps
 
-    def schedule(self) -> SchedulerOutput:
-        return self._core.schedule()
-
-    def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> GrammarOutput | None:
+    def _grammar_names(self, scheduler_output: SchedulerOutput) -> list[str]:
+        """Requests of the step that a grammar constrains."""
         if not scheduler_output.has_structured_output_requests:
-            return None
-        names = [name for name in scheduler_output.num_scheduled_tokens
-                 if (request := self.requests.get(name)) is not None
-                 and request.use_structured_output and not request.is_prefill_chunk]
-        if not names:
-            return None
-        bitmask = self.structured_output_manager.grammar_bitmask(
-            self.requests, names, scheduler_output.scheduled_spec_decode_tokens)
-        return GrammarOutput(names, bitmask)
+            return []
+        return [name for name in scheduler_output.num_scheduled_tokens
+                if (request := self.requests.get(name)) is not None
+                and request.use_structured_output and not request.is_prefill_chunk]
 
-    def update_from_output(self, scheduler_output: SchedulerOutput,
-                           model_runner_output) -> dict[int, EngineCoreOutputs]:
-        report = model_runner_output.kv_connector_output
-        self._report, perf = report, None
-        if self.perf_metrics is not None and self.perf_metrics.is_enabled():
-            perf = self.perf_metrics.get_step_perf_stats_per_gpu(scheduler_output)
-        outputs, stats = self._core.update(scheduler_output, model_runner_output,
-                                           *self._transfers(report))
+    def _bitmask(self, scheduler_output: SchedulerOutput, names: list[str]):
+        return self.structured_output_manager.grammar_bitmask(
+            self.requests, names, scheduler_output.scheduled_spec_decode_tokens)
+
+    def _perf_stats(self, scheduler_output: SchedulerOutput):
+        if self.perf_metrics is None or not self.perf_metrics.is_enabled():
+            return None
+        return self.perf_metrics.get_step_perf_stats_per_gpu(scheduler_output)
+
+    def _publish(self) -> None:
         self._events.publish(self.connector.take_events() if self.connector is not None else ())
+
+    def _outputs(self, outputs: dict[int, list]) -> dict[int, EngineCoreOutputs]:
+        """By client, with the requests that ended."""
         made = {client: EngineCoreOutputs(outputs=outs) for client, outs in outputs.items()}
         if self.finished_req_ids_dict:
             for client, finished in self.finished_req_ids_dict.items():
                 made.setdefault(client, EngineCoreOutputs()).finished_requests = finished
             self.finished_req_ids_dict.clear()
-        if stats is not None:
-            if not made:
-                made[0] = EngineCoreOutputs()
-            first = next(iter(made.values()))
-            first.scheduler_stats = self._stats(stats, model_runner_output.cudagraph_stats)
-            first.scheduler_stats.kv_connector_stats = self._connector_stats(report)
-            first.scheduler_stats.perf_stats = perf
         return made
+
+    @staticmethod
+    def _give_stats(made: dict[int, EngineCoreOutputs], stats: SchedulerStats) -> None:
+        """Stats go to one client."""
+        if not made:
+            made[0] = EngineCoreOutputs()
+        next(iter(made.values())).scheduler_stats = stats
 
     def _transfers(self, report) -> tuple[list[int], list[int], list[int]]:
         """What a connector's workers report: requests sent and received, blocks that failed."""
@@ -245,13 +247,6 @@ class Scheduler(SchedulerInterface):
         sent, received = ([self.requests[name]._quire[1] for name in names or ()]
                           for names in (report.finished_sending, report.finished_recving))
         return sent, received, list(report.invalid_block_ids)
-
-    def _connector_stats(self, report):
-        stats = report.kv_connector_stats if report is not None else None
-        if stats and self.connector is not None:
-            more = self.connector.get_kv_connector_stats()
-            stats = stats.aggregate(more) if more else stats
-        return stats.data if stats else None
 
     def update_draft_token_ids(self, draft_token_ids) -> None:
         known = [(self.requests[name]._quire[1], drafts) for name, drafts
@@ -266,17 +261,20 @@ class Scheduler(SchedulerInterface):
         scheduled = scheduler_output.scheduled_spec_decode_tokens
         for name, drafts in zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids):
             request, places = self.requests.get(name), scheduled.get(name)
-            if request is None or not places:
+            if request is None or request.is_finished() or not places:
                 continue
             del drafts[len(places):]
-            if self.structured_output_manager.should_advance(request):
-                drafts = request.structured_output_request.grammar.validate_tokens(drafts)
+            drafts = self._valid_drafts(request, drafts)
             missing = len(places) - len(drafts)
             if missing:
                 drafts.extend([-1] * missing)
                 invalid[name] = missing
             scheduled[name] = drafts
         scheduler_output.num_invalid_spec_tokens = invalid
+
+    def _valid_drafts(self, request: Request, drafts: list[int]) -> list[int]:
+        """Those that the request's grammar allows."""
+        raise NotImplementedError
 
     # -- looking
 
@@ -297,17 +295,13 @@ class Scheduler(SchedulerInterface):
         return self._core.queue(WAITING)
 
     @property
-    def skipped_waiting(self) -> list[Request]:
-        return self._core.queue(SKIPPED)
-
-    @property
     def finished_req_ids(self) -> set[str]:
         return self._core.finished()
 
     @property
     def num_waiting_for_streaming_input(self) -> int:
         return sum(request.status == RequestStatus.WAITING_FOR_STREAMING_REQ
-                   for request in self.skipped_waiting)
+                   for queue in (WAITING, SKIPPED) for request in self._core.queue(queue))
 
     def get_request_counts(self) -> tuple[int, int]:
         return self._core.counts()[:2]
@@ -315,24 +309,22 @@ class Scheduler(SchedulerInterface):
     def get_num_unfinished_requests(self) -> int:
         return self._core.counts()[2]
 
-    def has_finished_requests(self) -> bool:
-        return bool(self._core.counts()[3])
-
-    def _stats(self, numbers, cudagraph_stats=None) -> SchedulerStats:
+    def _stats(self, numbers, **more) -> SchedulerStats:
         running, waiting, skipped, usage, prefix, drafted, connected = numbers
         spec = connector = None
         if self.connector is not None:
-            connector = PrefixCacheStats(bool(connected[0]), *connected[1:])
+            connector = self._connector_prefix_stats(connected)
         if drafted is not None:
-            drafts, tokens, accepted, per_position = drafted
-            spec = SpecDecodingStats(self.num_spec_tokens, drafts, tokens, accepted, per_position)
+            spec = SpecDecodingStats(self.num_spec_tokens, *drafted)
         return SchedulerStats(
             num_running_reqs=running, num_waiting_reqs=waiting, num_skipped_waiting_reqs=skipped,
             kv_cache_usage=usage, prefix_cache_stats=PrefixCacheStats(bool(prefix[0]), *prefix[1:]),
             connector_prefix_cache_stats=connector, spec_decoding_stats=spec,
             kv_cache_eviction_events=[KVCacheEvictionEvent(*life)
-                                      for life in self._core.take_lives()],
-            cudagraph_stats=cudagraph_stats)
+                                      for life in self._core.take_lives()], **more)
+
+    def _connector_prefix_stats(self, numbers) -> PrefixCacheStats:
+        return PrefixCacheStats(bool(numbers[0]), *numbers[1:])
 
     def make_stats(self) -> SchedulerStats | None:
         if not self.log_stats:
@@ -349,12 +341,6 @@ class Scheduler(SchedulerInterface):
         self._core.set_pause(PAUSES[pause_state])
         self._pause_state = pause_state
 
-    def reset_prefix_cache(self, reset_running_requests: bool = False,
-                           reset_connector: bool = False) -> bool:
-        with_connector = reset_connector and self.connector is not None
-        done = self._core.reset_prefix_cache(int(reset_running_requests), int(with_connector))
-        return done and with_connector == reset_connector
-
     def reset_encoder_cache(self) -> None:
         self._core.reset_encoder_cache()
 
@@ -365,9 +351,3 @@ class Scheduler(SchedulerInterface):
 
     def get_kv_connector(self):
         return self.connector
-
-
-class AsyncScheduler(Scheduler):
-    """As vllm.v1.core.sched.async_scheduler.AsyncScheduler."""
-
-    is_async = True

@@ -7,8 +7,10 @@
 
 #include <string.h>
 
-const py_name py_profiles[] = {
-    {"default", QUIRE_PROFILE_DEFAULT}, {"vllm-0.20", QUIRE_PROFILE_VLLM_0_20}, {NULL, 0}};
+const py_name py_profiles[] = {{"default", QUIRE_PROFILE_DEFAULT},
+                               {"vllm-0.20", QUIRE_PROFILE_VLLM_0_20},
+                               {"vllm-0.32", QUIRE_PROFILE_VLLM_0_32},
+                               {NULL, 0}};
 
 /* ---- names ---------------------------------------------------------------- */
 

@@ -82,7 +82,7 @@ static int get_embeds(extra_keys *extra, PyObject *source)
     return 0;
 }
 
-/* sources: lora_name, cache_salt, mm_features, prompt_embeds. */
+/* sources: lora_name, cache_salt, mm_features, prompt_embeds, lora_path. */
 static int extra_get(extra_keys *extra, PyObject *const *sources)
 {
     memset(extra, 0, sizeof *extra);
@@ -92,7 +92,8 @@ static int extra_get(extra_keys *extra, PyObject *const *sources)
         py_bytes_keep(extra->keep, sources[0], "lora_name", &extra->keys.lora_name) == 0 &&
         py_bytes_keep(extra->keep, sources[1], "cache_salt", &extra->keys.cache_salt) == 0 &&
         (sources[2] == Py_None || get_features(extra, sources[2]) == 0) &&
-        (sources[3] == Py_None || get_embeds(extra, sources[3]) == 0))
+        (sources[3] == Py_None || get_embeds(extra, sources[3]) == 0) &&
+        py_bytes_keep(extra->keep, sources[4], "lora_path", &extra->keys.lora_path) == 0)
         return 0;
     extra_release(extra);
     return -1;
@@ -245,19 +246,19 @@ static PyObject *hash_once(PyObject *object, const py_ints *tokens, const quire_
 }
 
 /* The keywords that hash and chain share, in the order of `sources`. */
-enum { NUM_EXTRA = 4 };
+enum { NUM_EXTRA = 5 };
 
 static PyObject *hasher_hash(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"tokens",        "lora_name", "cache_salt", "mm_features",
-                            "prompt_embeds", "joined",    NULL};
+                            "prompt_embeds", "lora_path", "joined",     NULL};
     PyObject *source;
-    PyObject *e[NUM_EXTRA] = {Py_None, Py_None, Py_None, Py_None};
+    PyObject *e[NUM_EXTRA] = {Py_None, Py_None, Py_None, Py_None, Py_None};
     int is_joined = 0;
     py_ints tokens;
     extra_keys extra;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOOOp:hash", names, &source, &e[0], &e[1],
-                                     &e[2], &e[3], &is_joined) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOOOOp:hash", names, &source, &e[0], &e[1],
+                                     &e[2], &e[3], &e[4], &is_joined) ||
         extra_get(&extra, e) < 0)
         return NULL;
     PyObject *hashes = NULL;
@@ -271,11 +272,10 @@ static PyObject *hasher_hash(PyObject *object, PyObject *args, PyObject *kwargs)
 
 /* ---- one block ------------------------------------------------------------- */
 
-static const py_name key_kinds[] = {{"lora_name", QUIRE_KEY_LORA_NAME},
-                                    {"mm_feature", QUIRE_KEY_MM_FEATURE},
-                                    {"cache_salt", QUIRE_KEY_CACHE_SALT},
-                                    {"prompt_embeds", QUIRE_KEY_PROMPT_EMBEDS},
-                                    {NULL, 0}};
+static const py_name key_kinds[] = {
+    {"lora_name", QUIRE_KEY_LORA_NAME},   {"mm_feature", QUIRE_KEY_MM_FEATURE},
+    {"cache_salt", QUIRE_KEY_CACHE_SALT}, {"prompt_embeds", QUIRE_KEY_PROMPT_EMBEDS},
+    {"lora_path", QUIRE_KEY_LORA_PATH},   {NULL, 0}};
 
 static int get_key(PyObject *source, quire_extra_key *out)
 {
@@ -341,11 +341,12 @@ static PyObject *hasher_hash_block(PyObject *object, PyObject *args, PyObject *k
 
 static PyObject *hasher_chain(PyObject *object, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"lora_name", "cache_salt", "mm_features", "prompt_embeds", NULL};
-    PyObject *e[NUM_EXTRA] = {Py_None, Py_None, Py_None, Py_None};
+    static char *names[] = {"lora_name",     "cache_salt", "mm_features",
+                            "prompt_embeds", "lora_path",  NULL};
+    PyObject *e[NUM_EXTRA] = {Py_None, Py_None, Py_None, Py_None, Py_None};
     extra_keys extra;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO:chain", names, &e[0], &e[1], &e[2],
-                                     &e[3]) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOOO:chain", names, &e[0], &e[1], &e[2],
+                                     &e[3], &e[4]) ||
         extra_get(&extra, e) < 0)
         return NULL;
     chain_object *made = py_new((PyTypeObject *)py_state_of(object)->chain_type);
@@ -415,14 +416,15 @@ static PyObject *hasher_none_hash(PyObject *object, void *Py_UNUSED(closure))
 static PyMethodDef hasher_methods[] = {
     {"hash", PY_KEYWORDS(hasher_hash),
      "hash(tokens, *, lora_name=None, cache_salt=None, mm_features=None, prompt_embeds=None, "
-     "joined=False)\n--\n\nThe hashes of all full blocks of a prompt, as a list of bytes; joined: "
+     "lora_path=None, joined=False)\n--\n\nThe hashes of all full blocks of a prompt, as a list of "
+     "bytes; joined: "
      "as one bytes object."},
     {"hash_block", PY_KEYWORDS(hasher_hash_block),
      "hash_block(parent, tokens, keys=())\n--\n\nThe hash of one block; parent None for the "
      "first."},
     {"chain", PY_KEYWORDS(hasher_chain),
-     "chain(*, lora_name=None, cache_salt=None, mm_features=None, prompt_embeds=None)\n--\n\nA new "
-     "Chain: the running hash of one request."},
+     "chain(*, lora_name=None, cache_salt=None, mm_features=None, prompt_embeds=None, "
+     "lora_path=None)\n--\n\nA new Chain: the running hash of one request."},
     {"close", hasher_close, METH_NOARGS, "close()\n--\n\nForgets the secret and frees the memory."},
     {NULL, NULL, 0, NULL}};
 

@@ -120,6 +120,7 @@ static int take_rest(py_request *r, PyObject *keywords)
         return -1;
     bool is_taken = py_fields_take(request_fields, &r->params, dict) == 0 &&
                     take_held_text(r, dict, "lora_name", &r->params.lora_name) == 0 &&
+                    take_held_text(r, dict, "lora_path", &r->params.lora_path) == 0 &&
                     take_held_text(r, dict, "cache_salt", &r->params.cache_salt) == 0 &&
                     take_mm_inputs(r, dict) == 0 && take_stop_rules(r, dict) == 0 &&
                     py_nothing_left(dict, "a request") == 0;

@@ -2,6 +2,7 @@
  *
  *      pool.blocks[7].ref_cnt, .block_hash     block
  *      pool.blocks[7].next_free_block          next_free: a walk along the free queue
+ *      pool.get_cached_block(hash, groups)     cached_block: the block that has a key
  *      pool.touch(blocks), .free_blocks        a copy under way keeps its blocks
  *
  * Connectors call these while a step is being made, so they are not guarded (guard.c): they change
@@ -58,6 +59,24 @@ PyObject *vllm_core_next_free(PyObject *self, PyObject *args)
 PyObject *vllm_core_num_free(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     return PyLong_FromUnsignedLong(quire_pool_get_num_free_blocks(pool_of(self)));
+}
+
+/* cached_block(hash, group): a block with this key, None without one */
+PyObject *vllm_core_cached_block(PyObject *self, PyObject *args)
+{
+    const char *data;
+    Py_ssize_t len;
+    unsigned int group;
+    quire_block block;
+    if (!PyArg_ParseTuple(args, "y#I", &data, &len, &group))
+        return NULL;
+    int status = quire_pool_get_cached_block(pool_of(self), (quire_bytes){data, (size_t)len},
+                                             &group, 1, &block);
+    if (status == QUIRE_MISS)
+        Py_RETURN_NONE;
+    if (status != QUIRE_OK)
+        return vllm_raise(status, "get_cached_block");
+    return PyLong_FromUnsignedLong(block);
 }
 
 /* The numbers of a list but for those of the null block; NULL with an exception. */

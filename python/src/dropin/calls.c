@@ -1,7 +1,8 @@
 /* calls.c - what the scheduler asks of vLLM's Python: grammars. And drafts, which go in.
  *
- *      quire_sched_update ──► should_advance ──► StructuredOutputManager
- *                         ──► accept_tokens  ──► request.structured_output_request.grammar
+ *      0.20   quire_sched_update ──► should_advance ──► StructuredOutputManager
+ *                                ──► accept_tokens  ──► request.structured_output_request.grammar
+ *      0.32                      ──► accept_tokens  ──► StructuredOutputManager
  *
  * The library knows no exceptions: one that Python raises is kept in the core, what is still asked
  * gets the usual answer without Python, and the call under way raises it at its end.
@@ -82,7 +83,12 @@ static int grammar_is_ready(void *user, quire_req req)
     vllm_core *core = user;
     if (core->error[0] != NULL)
         return 0;
-    return vllm_truth_or_keep(core, grammar_of(vllm_slot_of(core, req)), 0);
+    const vllm_slot *slot = vllm_slot_of(core, req);
+    PyObject *answer =
+        core->types.is_ready == NULL
+            ? grammar_of(slot)
+            : PyObject_CallFunctionObjArgs(core->types.is_ready, slot->request, NULL);
+    return vllm_truth_or_keep(core, answer, 0);
 }
 
 static int grammar_should_advance(void *user, quire_req req)
@@ -103,10 +109,15 @@ static int grammar_accept_tokens(void *user, quire_req req, const quire_token *t
     vllm_slot *slot = vllm_slot_of(core, req);
     if (core->error[0] != NULL)
         return 1;
-    PyObject *grammar = grammar_of(slot);
-    PyObject *list = grammar == NULL ? NULL : py_list_tokens(tokens, n);
-    PyObject *answer =
-        list == NULL ? NULL : PyObject_CallMethod(grammar, "accept_tokens", "OO", slot->id, list);
+    PyObject *list = vllm_slot_sync(core, slot) < 0 ? NULL : py_list_tokens(tokens, n);
+    PyObject *grammar = NULL;
+    PyObject *answer = NULL;
+    if (list != NULL && core->types.accept_tokens != NULL)
+        answer = PyObject_CallFunctionObjArgs(core->types.accept_tokens, slot->request, list, NULL);
+    else if (list != NULL)
+        grammar = grammar_of(slot);
+    if (grammar != NULL)
+        answer = PyObject_CallMethod(grammar, "accept_tokens", "OO", slot->id, list);
     Py_XDECREF(grammar);
     Py_XDECREF(list);
     return vllm_truth_or_keep(core, answer, 1);
@@ -118,10 +129,17 @@ static uint32_t grammar_validate_tokens(void *user, quire_req req, const quire_t
     vllm_core *core = user;
     if (core->error[0] != NULL)
         return n;
-    PyObject *grammar = grammar_of(vllm_slot_of(core, req));
-    PyObject *list = grammar == NULL ? NULL : py_list_tokens(tokens, n);
-    PyObject *answer =
-        list == NULL ? NULL : PyObject_CallMethod(grammar, "validate_tokens", "O", list);
+    const vllm_slot *slot = vllm_slot_of(core, req);
+    PyObject *list = py_list_tokens(tokens, n);
+    PyObject *grammar = NULL;
+    PyObject *answer = NULL;
+    if (list != NULL && core->types.validate_tokens != NULL)
+        answer =
+            PyObject_CallFunctionObjArgs(core->types.validate_tokens, slot->request, list, NULL);
+    else if (list != NULL)
+        grammar = grammar_of(slot);
+    if (grammar != NULL)
+        answer = PyObject_CallMethod(grammar, "validate_tokens", "O", list);
     Py_ssize_t count = answer == NULL ? -1 : PyObject_Size(answer);
     Py_XDECREF(grammar);
     Py_XDECREF(list);

@@ -9,6 +9,7 @@
 _Static_assert(sizeof(quire_switch) == sizeof(uint32_t), "switches are read as numbers");
 _Static_assert(sizeof(quire_policy) == sizeof(uint32_t), "the policy is read as a number");
 _Static_assert(sizeof(quire_layer_kind) == sizeof(uint32_t), "kinds are read as numbers");
+_Static_assert(sizeof(quire_profile) == sizeof(uint32_t), "profiles are read as numbers");
 
 #define SCHED(field) VLLM_FIELD(quire_sched_config, field)
 static const vllm_field sched_fields[] = {SCHED(policy),
@@ -34,13 +35,28 @@ static const vllm_field sched_fields[] = {SCHED(policy),
                                           SCHED(max_loading),
                                           SCHED(max_request_bytes),
                                           SCHED(max_encoder_items),
+                                          SCHED(max_num_active_seqs),
+                                          SCHED(long_prefill_token_threshold_adaptive),
+                                          SCHED(num_draft_slots),
+                                          SCHED(num_prefill_lookahead_tokens),
+                                          SCHED(is_pooling_model),
+                                          SCHED(profile),
                                           {NULL, 0}};
 
 #define CACHE(field) VLLM_FIELD(quire_cache_config, field)
-static const vllm_field cache_fields[] = {
-    CACHE(num_blocks),     CACHE(max_model_len),      CACHE(hash_block_size),
-    CACHE(enable_caching), CACHE(use_eagle),          CACHE(dcp_world_size),
-    CACHE(pcp_world_size), CACHE(max_encoder_tokens), {NULL, 0}};
+static const vllm_field cache_fields[] = {CACHE(num_blocks),
+                                          CACHE(max_model_len),
+                                          CACHE(hash_block_size),
+                                          CACHE(enable_caching),
+                                          CACHE(use_eagle),
+                                          CACHE(dcp_world_size),
+                                          CACHE(pcp_world_size),
+                                          CACHE(max_encoder_tokens),
+                                          CACHE(track_new_blocks),
+                                          CACHE(prefix_cache_retention_interval),
+                                          CACHE(num_prefill_lookahead),
+                                          CACHE(max_in_flight_tokens),
+                                          {NULL, 0}};
 
 #define LAYER(field) VLLM_FIELD(quire_layer_spec, field)
 static const vllm_field layer_fields[] = {
@@ -118,7 +134,6 @@ static int read_hasher(PyObject *given, quire_hasher_config *hasher)
     if (status != QUIRE_OK)
         return vllm_refuse(status, text);
     hasher->none_hash = (quire_bytes){data, (size_t)len};
-    hasher->profile = QUIRE_PROFILE_VLLM_0_20;
     return vllm_read_u32(given, "hash_block_size", &hasher->block_size);
 }
 
@@ -127,6 +142,7 @@ int vllm_read_config(PyObject *given, quire_sched_config *config, quire_hasher_c
 {
     uint32_t num_groups;
     PyObject *tokens = PyDict_GetItemString(given, "max_text_tokens");
+    PyObject *watermark = PyDict_GetItemString(given, "watermark");
     if (vllm_read_fields(given, sched_fields, config) < 0 ||
         vllm_read_fields(given, cache_fields, config->cache) < 0 ||
         read_groups(PyDict_GetItemString(given, "groups"), groups, max_groups, &num_groups) < 0 ||
@@ -134,9 +150,11 @@ int vllm_read_config(PyObject *given, quire_sched_config *config, quire_hasher_c
         return -1;
     if (tokens != NULL)
         config->max_text_tokens = PyLong_AsUnsignedLongLong(tokens);
+    if (watermark != NULL)
+        config->cache->watermark = PyFloat_AsDouble(watermark);
     config->cache->groups = groups;
     config->cache->num_groups = num_groups;
     config->cache->digest_bytes = (uint32_t)quire_hash_digest_bytes(hasher->algo);
-    config->profile = QUIRE_PROFILE_VLLM_0_20;
+    hasher->profile = config->profile;
     return PyErr_Occurred() ? -1 : 0;
 }

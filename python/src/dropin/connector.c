@@ -28,6 +28,7 @@ static int connector_match(void *user, quire_req req, uint32_t num_local, uint32
         *is_async = (uint32_t)later;
     }
     Py_XDECREF(answer);
+    core->is_async_load = later;
     if (PyErr_Occurred() || vllm_slot_cut(core, vllm_slot_of(core, req)) < 0) {
         vllm_keep_error(core);
         *num_external = *is_async = 0;
@@ -47,7 +48,9 @@ static void connector_alloc(void *user, quire_req req, const quire_block_span *s
                             uint32_t num_external)
 {
     (void)spans; /* the Python function looks them up, as KVCacheBlocks */
-    tell(user, ((vllm_core *)user)->types.alloc, req, num_external);
+    vllm_core *core = user;
+    core->has_sync_loads |= num_external > 0 && !core->is_async_load;
+    tell(core, core->types.alloc, req, num_external);
 }
 
 /* Both connectors look at the same SchedulerOutput. */
@@ -81,14 +84,17 @@ static int connector_finished(void *user, quire_req req, const quire_block_span 
                                                                      slot->request, blocks, NULL);
     int keeps = 0;
     PyObject *params = NULL;
+    PyObject *image_params = Py_None;
     if (answer != NULL && !PyTuple_Check(answer))
         PyErr_Format(PyExc_TypeError,
                      "request_finished must return (whether blocks are kept, parameters or None), "
                      "not %R",
                      answer);
-    else if (answer != NULL && PyArg_ParseTuple(answer, "pO", &keeps, &params) &&
-             params != Py_None) {
-        Py_XSETREF(slot->kv_params, Py_NewRef(params));
+    else if (answer != NULL && PyArg_ParseTuple(answer, "pO|O", &keeps, &params, &image_params)) {
+        if (params != Py_None)
+            Py_XSETREF(slot->kv_params, Py_NewRef(params));
+        if (image_params != Py_None)
+            Py_XSETREF(slot->ec_params, Py_NewRef(image_params));
     }
     Py_XDECREF(blocks);
     Py_XDECREF(answer);
@@ -124,7 +130,8 @@ quire_connector vllm_connector(vllm_core *core)
                              .build_meta = connector_meta,
                              .request_finished = connector_finished,
                              .reset_cache = connector_reset,
-                             .update_output = connector_told};
+                             .update_output = connector_told,
+                             .requires_kv_delivery = (int)core->requires_kv_delivery};
 }
 
 /* ---- encoder connectors -------------------------------------------------- */

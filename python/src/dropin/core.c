@@ -5,8 +5,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#define MAX_GROUPS 64
-
 static const char *const core_names[VLLM_NUM_NAMES] = {
     "sampled_token_ids", "req_id_to_index", "num_scheduled_tokens", "scheduled_spec_decode_tokens",
     "logprobs",          "_quire_step"};
@@ -19,6 +17,8 @@ PyObject *vllm_raise(int status, const char *what)
     if (status == QUIRE_E_ARGUMENT || status == QUIRE_E_CONFIG || status == QUIRE_E_RANGE ||
         status == QUIRE_E_PREDICTION)
         kind = PyExc_ValueError;
+    if (status == QUIRE_E_CONFIG && quire_refusal()[0] != '\0')
+        return PyErr_Format(kind, "%s: %s", what, quire_refusal());
     return PyErr_Format(kind, "%s: %s (%s)", what, quire_strerror(status),
                         quire_status_name(status));
 }
@@ -70,6 +70,7 @@ vllm_slot *vllm_slot_of(vllm_core *core, quire_req req)
 void vllm_slot_clear(vllm_slot *slot)
 {
     vllm_slot gone = *slot;
+    PyMem_Free(slot->row_blocks);
     memset(slot, 0, sizeof(*slot));
     vllm_clear_all(&gone, offsetof(vllm_slot, req)); /* which is behind the references */
 }
@@ -162,6 +163,15 @@ static PyObject *core_info(PyObject *self, PyObject *args)
                          (int)slot->is_prefill_chunk);
 }
 
+/* flight(number): tokens of steps in flight, those that are stale, whether they are dropped */
+static PyObject *core_flight(PyObject *self, PyObject *args)
+{
+    unsigned long long req;
+    if (!PyArg_ParseTuple(args, "K", &req))
+        return NULL;
+    return vllm_flight_of((vllm_core *)self, req);
+}
+
 /* The set itself: it is the next SchedulerOutput's. */
 static PyObject *core_finished(PyObject *self, PyObject *Py_UNUSED(unused))
 {
@@ -169,11 +179,17 @@ static PyObject *core_finished(PyObject *self, PyObject *Py_UNUSED(unused))
     return Py_NewRef(core->finished);
 }
 
+static PyObject *core_preempted(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    vllm_core *core = (vllm_core *)self;
+    return Py_NewRef(core->preempted);
+}
+
 static PyObject *core_blocks(PyObject *self, PyObject *args)
 {
     vllm_core *core = (vllm_core *)self;
     unsigned long long req;
-    quire_block_span spans[MAX_GROUPS];
+    quire_block_span spans[VLLM_MOST_GROUPS];
     if (!PyArg_ParseTuple(args, "K", &req))
         return NULL;
     int status = quire_sched_get_blocks(core->sched, req, spans);
@@ -230,18 +246,40 @@ static PyObject *core_set_pause(PyObject *self, PyObject *args)
     return vllm_done(status, "set_pause_state");
 }
 
-/* Requests that were preempted outside of a step. */
-static void slots_look(vllm_core *core)
+/* A request was preempted outside of a step: an event of it, and the next step lists it. */
+static int note_preempted(vllm_core *core, vllm_slot *slot, PyObject **time)
+{
+    if (vllm_is_0_32(core) && PySet_Add(core->preempted, slot->id) < 0)
+        return -1;
+    if (!core->log_stats)
+        return 0;
+    PyObject *answer = PyObject_CallFunction(core->types.record, "OiO", slot->request, 3,
+                                             *time == NULL ? Py_None : *time);
+    if (answer == NULL)
+        return -1;
+    Py_XSETREF(*time, answer);
+    slot->has_events = 1;
+    return 0;
+}
+
+/* Requests that a reset preempted. */
+static int slots_look(vllm_core *core)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    for (uint32_t i = 0; i < core->max_requests; i++) {
+    PyObject *time = NULL;
+    int failed = 0;
+    for (uint32_t i = 0; i < core->max_requests && !failed; i++) {
         vllm_slot *slot = &core->slots[i];
         if (slot->request == NULL ||
             quire_sched_get_req_info(core->sched, slot->req, &info) != QUIRE_OK)
             continue;
+        if (slot->num_preemptions != info.num_preemptions)
+            failed = note_preempted(core, slot, &time) < 0;
         slot->num_computed = info.num_computed_tokens;
         slot->num_preemptions = info.num_preemptions;
     }
+    Py_XDECREF(time);
+    return failed ? -1 : 0;
 }
 
 static PyObject *core_reset_prefix_cache(PyObject *self, PyObject *args)
@@ -254,9 +292,7 @@ static PyObject *core_reset_prefix_cache(PyObject *self, PyObject *args)
     int status = quire_sched_reset_prefix_cache(core->sched, reset_running, reset_connector);
     if (status == QUIRE_OK)
         vllm_lives_forget(core); /* as vLLM's collector does */
-    if (reset_running)
-        slots_look(core);
-    if (vllm_raise_kept(core) < 0)
+    if (vllm_raise_kept(core) < 0 || (reset_running && slots_look(core) < 0))
         return NULL;
     if (status < 0)
         return vllm_raise(status, "reset_prefix_cache");
@@ -288,9 +324,9 @@ static PyObject *core_stats(PyObject *self, PyObject *Py_UNUSED(unused))
     PyObject *prefix = vllm_prefix_stats(&stats);
     if (prefix == NULL)
         return NULL;
-    return Py_BuildValue("(IIIdN)", quire_sched_get_counts(core->sched).num_running,
-                         quire_sched_get_queue(core->sched, 1, NULL, 0),
-                         quire_sched_get_queue(core->sched, 2, NULL, 0),
+    quire_sched_counts counts = quire_sched_get_counts(core->sched);
+    uint32_t num_apart = vllm_num_apart(core);
+    return Py_BuildValue("(IIIdN)", counts.num_running, counts.num_waiting - num_apart, num_apart,
                          quire_usage_level(quire_cache_get_usage(cache)), prefix);
 }
 
@@ -327,20 +363,26 @@ static int make_memory(vllm_core *core)
     core->has_pooled = PyMem_Calloc(rows, sizeof(uint8_t));
     core->num_invalid = PyMem_Calloc(rows, sizeof(uint32_t));
     core->row_slots = PyMem_Calloc(rows, sizeof(uint32_t));
+    core->num_drafted = PyMem_Calloc(core->num_spec_tokens + 1, sizeof(uint64_t));
     core->finished = PySet_New(NULL);
+    core->preempted = PySet_New(NULL);
     if (core->slots == NULL || core->sampled == NULL || core->num_sampled == NULL ||
-        core->has_pooled == NULL || core->num_invalid == NULL || core->row_slots == NULL)
+        core->has_pooled == NULL || core->num_invalid == NULL || core->row_slots == NULL ||
+        core->num_drafted == NULL)
         return PY_REFUSE_MEMORY();
     for (size_t i = 0; i < VLLM_NUM_NAMES; i++) {
         core->names[i] = PyUnicode_InternFromString(core_names[i]);
         if (core->names[i] == NULL)
             return -1;
     }
-    return core->finished == NULL ? -1 : 0;
+    return core->finished == NULL || core->preempted == NULL ? -1 : 0;
 }
 
-static const vllm_field core_fields[] = {
-    VLLM_FIELD(vllm_core, tells_tokens), VLLM_FIELD(vllm_core, is_v2), {NULL, 0}};
+static const vllm_field core_fields[] = {VLLM_FIELD(vllm_core, tells_tokens),
+                                         VLLM_FIELD(vllm_core, is_v2),
+                                         VLLM_FIELD(vllm_core, profile),
+                                         VLLM_FIELD(vllm_core, requires_kv_delivery),
+                                         {NULL, 0}};
 
 static int make_sched(vllm_core *core, PyObject *given)
 {
@@ -348,8 +390,9 @@ static int make_sched(vllm_core *core, PyObject *given)
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
     config.cache = &cache;
     quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
-    quire_group_config groups[MAX_GROUPS];
-    if (vllm_read_config(given, &config, &hasher, groups, MAX_GROUPS) < 0)
+    quire_group_config groups[VLLM_MOST_GROUPS];
+    if (vllm_read_fields(given, core_fields, core) < 0 ||
+        vllm_read_config(given, &config, &hasher, groups, VLLM_MOST_GROUPS) < 0)
         return -1;
     int status = QUIRE_OK;
     if (cache.enable_caching != QUIRE_OFF)
@@ -375,7 +418,7 @@ static int make_sched(vllm_core *core, PyObject *given)
     core->max_flight = places < VLLM_MAX_FLIGHT ? places : VLLM_MAX_FLIGHT;
     core->log_stats = config.log_stats == QUIRE_ON;
     core->digest_bytes = cache.digest_bytes;
-    return vllm_read_fields(given, core_fields, core);
+    return 0;
 }
 
 static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -441,7 +484,9 @@ static void core_dealloc(PyObject *self)
     PyMem_Free(core->has_pooled);
     PyMem_Free(core->num_invalid);
     PyMem_Free(core->row_slots);
+    PyMem_Free(core->num_drafted);
     Py_XDECREF(core->finished);
+    Py_XDECREF(core->preempted);
     vllm_clear_all(core->names, sizeof core->names);
     PyObject_GC_Del(self);
     Py_DECREF(type);
@@ -461,6 +506,7 @@ GUARDED(guarded_schedule, vllm_core_schedule)
 GUARDED(guarded_update, vllm_core_update)
 GUARDED(guarded_update_drafts, vllm_core_update_drafts)
 GUARDED(guarded_finish, core_finish)
+GUARDED(guarded_fail, vllm_core_fail)
 GUARDED(guarded_set_pause, core_set_pause)
 GUARDED(guarded_follow, vllm_core_follow)
 GUARDED(guarded_reset_encoder_cache, core_reset_encoder_cache)
@@ -475,15 +521,22 @@ static PyMethodDef core_methods[] = {
     {"update_drafts", guarded_update_drafts, METH_VARARGS, "update_drafts(numbers, lists)"},
     {"finish", guarded_finish, METH_VARARGS, "finish(number, status): whether it was there"},
     {"info", core_info, METH_VARARGS, "info(number): what changes in every step"},
+    {"flight", core_flight, METH_VARARGS,
+     "flight(number): tokens of steps in flight, stale ones, whether those are dropped"},
     {"drafts", vllm_core_drafts, METH_VARARGS, "drafts(number): token ids"},
     {"finished", core_finished, METH_NOARGS, "finished(): ids that ended since the last step"},
     {"blocks", core_blocks, METH_VARARGS, "blocks(number): block ids by group"},
     {"block", vllm_core_block, METH_VARARGS, "block(id): users, hash with its group or None"},
+    {"cached_block", vllm_core_cached_block, METH_VARARGS,
+     "cached_block(hash, group): a block with this key, None without one"},
     {"next_free", vllm_core_next_free, METH_VARARGS,
      "next_free(id): the block behind it in the free queue, 0 at its end; next_free(0): its head"},
     {"num_free", vllm_core_num_free, METH_NOARGS, "num_free(): blocks in the free queue"},
     {"touch", vllm_core_touch, METH_VARARGS, "touch(ids): one more user for each block"},
     {"free_blocks", vllm_core_free_blocks, METH_VARARGS, "free_blocks(ids): one user less"},
+    {"fail", guarded_fail, METH_VARARGS, "fail(number): it ends with an error in the next update"},
+    {"preempted", core_preempted, METH_NOARGS,
+     "preempted(): ids that a reset preempted since the last step"},
     {"queue", core_queue, METH_VARARGS, "queue(which): Requests in order"},
     {"queue_length", core_queue_length, METH_VARARGS, "queue_length(which)"},
     {"counts", core_counts, METH_NOARGS, "running, waiting, unfinished, any finished"},

@@ -18,6 +18,7 @@
 typedef struct hasher_object {
     PyObject_HEAD quire_hasher *hasher;
     quire_hash_algo algo;
+    quire_profile profile;
     uint32_t block_size;
     size_t digest_bytes;
     quire_chain *chain;
@@ -35,7 +36,7 @@ static const char *const hasher_names[] = {"block_hashes", "_all_token_ids", "mm
 typedef struct hasher_extras {
     quire_extra_keys keys;
     quire_mm_feature features[MAX_KEYS];
-    PyObject *owned[MAX_KEYS + 2];
+    PyObject *owned[MAX_KEYS + 3];
     uint32_t num_owned;
     int is_odd; /* leave it to vLLM */
 } hasher_extras;
@@ -51,7 +52,7 @@ static int hasher_renew(hasher_object *self, PyObject *none_hash)
     quire_hasher_config config = QUIRE_HASHER_CONFIG_INIT;
     config.algo = self->algo;
     config.block_size = self->block_size;
-    config.profile = QUIRE_PROFILE_VLLM_0_20;
+    config.profile = self->profile;
     config.none_hash = (quire_bytes){data, (size_t)len};
     quire_hasher *made;
     int status = quire_hasher_create(&config, NULL, &made);
@@ -73,12 +74,15 @@ static PyObject *hasher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 {
     const char *name;
     unsigned int block_size;
+    unsigned int profile = QUIRE_PROFILE_VLLM_0_20;
     PyObject *module;
     PyObject *fallback;
     if (kwargs != NULL && PyDict_Size(kwargs) > 0)
         return PyErr_Format(PyExc_TypeError, "BlockHasher takes no keyword arguments");
-    if (!PyArg_ParseTuple(args, "sIOO", &name, &block_size, &module, &fallback))
+    if (!PyArg_ParseTuple(args, "sIOO|I", &name, &block_size, &module, &fallback, &profile))
         return NULL;
+    if (profile != QUIRE_PROFILE_VLLM_0_20 && profile != QUIRE_PROFILE_VLLM_0_32)
+        return PyErr_Format(PyExc_ValueError, "invalid profile %u", profile);
     quire_hash_algo algo;
     int status = quire_hash_algo_by_name(name, &algo);
     if (status != QUIRE_OK)
@@ -87,6 +91,7 @@ static PyObject *hasher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (self == NULL)
         return NULL;
     self->algo = algo;
+    self->profile = (quire_profile)profile;
     self->block_size = block_size;
     self->digest_bytes = quire_hash_digest_bytes(algo);
     self->module = Py_NewRef(module);
@@ -177,6 +182,9 @@ static int hasher_read_extras(hasher_object *self, PyObject *request, hasher_ext
     PyObject *lora = failed ? NULL : PyObject_GetAttr(request, self->names[NAME_LORA]);
     if (lora != NULL && lora != Py_None)
         extras_text(extras, PyObject_GetAttrString(lora, "lora_name"), &extras->keys.lora_name);
+    if (lora != NULL && lora != Py_None && self->profile == QUIRE_PROFILE_VLLM_0_32 &&
+        !PyErr_Occurred())
+        extras_text(extras, PyObject_GetAttrString(lora, "lora_path"), &extras->keys.lora_path);
     if (lora != NULL && !PyErr_Occurred())
         extras_text(extras, PyObject_GetAttr(request, self->names[NAME_SALT]),
                     &extras->keys.cache_salt);
@@ -296,8 +304,8 @@ static PyType_Slot hasher_slots[] = {
     {Py_tp_new, (void *)hasher_new},
     {Py_tp_dealloc, (void *)hasher_dealloc},
     {Py_tp_call, (void *)hasher_call},
-    {Py_tp_doc, "BlockHasher(algorithm, block_size, module, fallback): a callable that returns "
-                "the hashes of a Request's new full blocks."},
+    {Py_tp_doc, "BlockHasher(algorithm, block_size, module, fallback, profile): a callable that "
+                "returns the hashes of a Request's new full blocks."},
     {0, NULL}};
 PyType_Spec vllm_hasher_spec = {.name = "quire._vllm.BlockHasher",
                                 .basicsize = (int)sizeof(hasher_object),

@@ -68,6 +68,7 @@ static int read_rules(PyObject *rules, quire_request_params *params)
     params->arrival_time = arrival == NULL ? 0.0 : PyFloat_AsDouble(arrival);
     return PyErr_Occurred() || read_text(rules, "id", &params->id) < 0 ||
                    read_text(rules, "lora_name", &params->lora_name) < 0 ||
+                   read_text(rules, "lora_path", &params->lora_path) < 0 ||
                    read_text(rules, "cache_salt", &params->cache_salt) < 0
                ? -1
                : 0;

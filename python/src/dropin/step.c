@@ -105,7 +105,7 @@ static int add_known_request(vllm_core *core, step_parts *parts, const quire_ste
         return -1;
     if (core->tells_tokens && add_new_tokens(parts, step, i, slot) < 0)
         return -1;
-    if (step->was_in_last_step[i])
+    if (step->was_in_last_step[i] || (core->is_v2 && vllm_is_0_32(core)))
         return 0;
     PyObject *tokens = PyList_GetSlice(slot->all_tokens, 0, PyList_Size(slot->all_tokens));
     return vllm_dict_put(parts->all_token_ids, slot->id, tokens);
@@ -153,10 +153,17 @@ static int add_to_step(vllm_core *core, step_parts *parts, const quire_step *ste
 
 static PyObject *preempted_ids(vllm_core *core, step_parts *parts, const quire_step *step)
 {
-    PyObject *set = PySet_New(NULL);
+    PyObject *set = core->preempted; /* by a reset, and noted then; they may have ended since */
+    core->preempted = PySet_New(NULL);
+    if (core->preempted == NULL)
+        Py_CLEAR(set);
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     for (uint32_t i = 0; set != NULL && i < step->num_preempted; i++) {
         vllm_slot *slot = vllm_slot_of(core, step->preempted[i]);
-        slot->num_preemptions++;
+        if (slot == NULL || quire_sched_get_req_info(core->sched, slot->req, &info) != QUIRE_OK ||
+            slot->num_preemptions == info.num_preemptions)
+            continue;
+        slot->num_preemptions = info.num_preemptions;
         slot->num_computed = 0;
         if (PySet_Add(set, slot->id) < 0 || record(core, parts, slot, 3) < 0)
             Py_CLEAR(set);
@@ -181,7 +188,11 @@ static PyObject *make_output(vllm_core *core, step_parts *parts, const quire_ste
                                               parts->resumed, parts->new_token_ids,
                                               parts->all_token_ids, parts->new_block_ids,
                                               parts->num_computed, parts->num_output, NULL);
-    if (cached != NULL)
+    if (cached != NULL && vllm_is_0_32(core))
+        output = PyObject_CallFunctionObjArgs(
+            core->types.scheduler_output, parts->new_reqs, cached, parts->num_scheduled, total,
+            parts->drafts, parts->encoder_inputs, finished, freed, Py_None, preempted, NULL);
+    else if (cached != NULL)
         output = PyObject_CallFunctionObjArgs(
             core->types.scheduler_output, parts->new_reqs, cached, parts->num_scheduled, total,
             parts->drafts, parts->encoder_inputs, common, finished, freed, preempted, NULL);
@@ -207,6 +218,24 @@ static int set_step(vllm_core *core, PyObject *output, const quire_step *step)
     return failed ? -1 : 0;
 }
 
+/* What 0.32 tells besides. */
+static int set_more(vllm_core *core, PyObject *output)
+{
+    if (!vllm_is_0_32(core))
+        return 0;
+    int has_sync_loads = core->has_sync_loads;
+    core->has_sync_loads = 0;
+    if (has_sync_loads && PyObject_SetAttrString(output, "has_sync_kv_loads", Py_True) < 0)
+        return -1;
+    if (core->num_spec_tokens == 0)
+        return 0;
+    PyObject *number = PyLong_FromUnsignedLong(core->num_spec_tokens);
+    int failed =
+        number == NULL || PyObject_SetAttrString(output, "num_spec_tokens_to_schedule", number) < 0;
+    Py_XDECREF(number);
+    return failed ? -1 : 0;
+}
+
 PyObject *vllm_make_output(vllm_core *core, const quire_step *step)
 {
     step_parts parts;
@@ -220,7 +249,7 @@ PyObject *vllm_make_output(vllm_core *core, const quire_step *step)
         failed = add_to_step(core, &parts, step, i) < 0;
     if (!failed)
         output = make_output(core, &parts, step, preempted);
-    if (output != NULL && set_step(core, output, step) < 0)
+    if (output != NULL && (set_step(core, output, step) < 0 || set_more(core, output) < 0))
         Py_CLEAR(output);
     Py_XDECREF(preempted);
     vllm_clear_all(&parts, sizeof parts);

@@ -21,6 +21,7 @@ typedef struct update_input {
     PyObject *scheduled;
     PyObject *logprobs;        /* NULL: None */
     PyObject *prompt_logprobs; /* NULL: empty */
+    PyObject *token_logprobs;  /* of some token ids, in 0.32; NULL: empty */
     PyObject *pooled;          /* NULL: none */
     PyObject *nans;            /* NULL: None */
     PyObject *drafts;          /* NULL: empty */
@@ -46,6 +47,8 @@ static int input_read(vllm_core *core, PyObject *output, PyObject *computed, upd
     input->sampled = PyObject_GetAttr(computed, core->names[VLLM_NAME_SAMPLED]);
     input->index = PyObject_GetAttr(computed, core->names[VLLM_NAME_INDEX]);
     input->prompt_logprobs = optional(computed, "prompt_logprobs_dict", &failed);
+    if (vllm_is_0_32(core))
+        input->token_logprobs = optional(computed, "prompt_token_id_logprobs_dict", &failed);
     input->pooled = optional(computed, "pooler_output", &failed);
     input->nans = optional(computed, "num_nans_in_logits", &failed);
     input->drafts = optional(output, "scheduled_spec_decode_tokens", &failed);
@@ -74,10 +77,12 @@ static int read_rejected(vllm_core *core, const update_input *input, uint32_t ro
     if (PyErr_Occurred())
         return -1;
     uint32_t num_drafts = drafts == NULL ? 0 : (uint32_t)PyList_Size(drafts);
-    if (num_drafts > 0 && slot->num_computed > 0)
+    if (num_drafts > 0 && slot->num_computed > 0 && !vllm_is_stale(core, slot->req))
         slot->num_computed -= num_drafts - (core->num_sampled[row] - 1);
     if (invalid != NULL)
         core->num_invalid[row] = (uint32_t)PyLong_AsUnsignedLong(invalid);
+    uint32_t most = num_drafts < core->num_spec_tokens ? num_drafts : core->num_spec_tokens;
+    slot->num_drafted = most > core->num_invalid[row] ? most - core->num_invalid[row] : 0;
     return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -108,6 +113,7 @@ static int read_row(vllm_core *core, const update_input *input, uint32_t row, vl
     slot->row = PyLong_AsSsize_t(index);
     slot->generated = NULL;
     slot->num_taken = 0;
+    slot->num_drafted = 0;
     if (PyErr_Occurred())
         return -1;
     if (input->pooled != NULL) {
@@ -115,6 +121,9 @@ static int read_row(vllm_core *core, const update_input *input, uint32_t row, vl
         if (pooled == NULL)
             return -1;
         core->has_pooled[row] = pooled != Py_None;
+        if (pooled != Py_None && !slot->has_output && vllm_is_0_32(core) &&
+            vllm_keep_row(core, slot) < 0)
+            return -1;
     }
     if (PyList_Size(input->sampled) == 0)
         return 0;
@@ -127,6 +136,8 @@ static int read_row(vllm_core *core, const update_input *input, uint32_t row, vl
     if (vllm_read_tokens(slot->generated, 0, count, core->sampled + (size_t)row * core->stride) < 0)
         return -1;
     core->num_sampled[row] = (uint32_t)count;
+    if (count > 0 && !slot->has_output && vllm_is_0_32(core) && vllm_keep_row(core, slot) < 0)
+        return -1;
     return input->drafts == NULL || count == 0 ? 0 : read_rejected(core, input, row, slot);
 }
 
@@ -238,9 +249,12 @@ static int set_finish(vllm_core *core, PyObject *output, const quire_output *mad
 }
 
 static int set_logprobs(const update_input *input, PyObject *output, const vllm_slot *slot,
-                        const quire_output *made)
+                        const quire_output *made, int wants_logprobs)
 {
-    if (slot->wants_logprobs && input->logprobs != NULL &&
+    if (input->token_logprobs != NULL &&
+        set_found(output, "prompt_token_id_logprobs", input->token_logprobs, slot) < 0)
+        return -1;
+    if (wants_logprobs && input->logprobs != NULL &&
         set_and_drop(output, "new_logprobs",
                      PyObject_CallMethod(input->logprobs, "slice_request", "nI", slot->row,
                                          made->num_new_tokens)) < 0)
@@ -250,39 +264,86 @@ static int set_logprobs(const update_input *input, PyObject *output, const vllm_
     return set_found(output, "new_prompt_logprobs_tensors", input->prompt_logprobs, slot);
 }
 
-static PyObject *prefill_stats(vllm_core *core, vllm_slot *slot, const quire_output *made)
+static PyObject *prefill_stats(vllm_core *core, vllm_slot *slot, const quire_output *made,
+                               uint32_t keyed)
 {
     uint32_t cached = made->num_local_cached + made->num_external_cached;
     if (PyObject_SetAttrString(slot->request, "prefill_stats", Py_None) < 0)
         return NULL;
+    slot->has_output = 1;
+    if (keyed > made->num_prompt_tokens)
+        keyed = made->num_prompt_tokens;
+    if (vllm_is_0_32(core))
+        return PyObject_CallFunction(core->types.prefill_stats, "IIIIII", made->num_prompt_tokens,
+                                     made->num_prompt_tokens - cached, cached,
+                                     made->num_local_cached, made->num_external_cached,
+                                     keyed > cached ? keyed - cached : 0);
     return PyObject_CallFunction(core->types.prefill_stats, "IIIII", made->num_prompt_tokens,
                                  made->num_prompt_tokens - cached, cached, made->num_local_cached,
                                  made->num_external_cached);
 }
 
-/* What few outputs have. */
-static int set_rare(vllm_core *core, const update_input *input, PyObject *output, vllm_slot *slot,
-                    const quire_output *made)
+/* Where a decoding engine will load what this one has computed, it is told how much of that was
+ * found in the cache here (0.32). */
+static int tell_cached(vllm_core *core, const vllm_slot *slot, const quire_output *made)
 {
-    if (made->finish_reason != QUIRE_FINISH_NONE && set_finish(core, output, made) < 0)
-        return -1;
-    if ((made->finish_reason != QUIRE_FINISH_NONE || slot->has_stop_reason) &&
-        set_stop_reason(output, slot, made) < 0)
-        return -1;
-    if (made->has_prefill_stats &&
-        set_and_drop(output, "prefill_stats", prefill_stats(core, slot, made)) < 0)
-        return -1;
-    if (slot->has_events) {
-        slot->has_events = 0;
-        if (set_and_drop(output, "events",
-                         PyObject_CallMethod(slot->request, "take_events", NULL)) < 0)
-            return -1;
-    }
-    if (slot->kv_params != NULL &&
-        PyObject_SetAttrString(output, "kv_transfer_params", slot->kv_params) < 0)
-        return -1;
+    if (!vllm_is_0_32(core) || !made->has_prefill_stats || !PyDict_Check(slot->kv_params))
+        return 0;
+    PyObject *wanted = PyDict_GetItemString(slot->kv_params, "do_remote_prefill");
+    int is_wanted = wanted == NULL ? 0 : PyObject_IsTrue(wanted);
+    if (is_wanted <= 0)
+        return is_wanted;
+    PyObject *count = PyLong_FromUnsignedLong(made->num_local_cached + made->num_external_cached);
+    int failed = count == NULL ||
+                 PyDict_SetItemString(slot->kv_params, "remote_prefill_cached_tokens", count) < 0;
+    Py_XDECREF(count);
+    return failed ? -1 : 0;
+}
+
+/* What is known of an output before a session takes its next turn. */
+typedef struct output_notes {
+    int wants_logprobs;
+    uint32_t num_keyed; /* tokens in the prefix cache, with the first output */
+} output_notes;
+
+static int set_events(PyObject *output, vllm_slot *slot)
+{
     if (slot->trace_headers != NULL &&
         PyObject_SetAttrString(output, "trace_headers", slot->trace_headers) < 0)
+        return -1;
+    if (!slot->has_events)
+        return 0;
+    slot->has_events = 0;
+    return set_and_drop(output, "events", PyObject_CallMethod(slot->request, "take_events", NULL));
+}
+
+static int set_params(vllm_core *core, PyObject *output, const vllm_slot *slot,
+                      const quire_output *made)
+{
+    if (slot->kv_params != NULL &&
+        (tell_cached(core, slot, made) < 0 ||
+         PyObject_SetAttrString(output, "kv_transfer_params", slot->kv_params) < 0))
+        return -1;
+    return slot->ec_params == NULL
+               ? 0
+               : PyObject_SetAttrString(output, "ec_transfer_params", slot->ec_params);
+}
+
+/* What few outputs have. */
+static int set_rare(vllm_core *core, const update_input *input, PyObject *output, vllm_slot *slot,
+                    const quire_output *made, output_notes notes)
+{
+    int is_stopped = made->finish_reason != QUIRE_FINISH_NONE;
+    if ((is_stopped && set_finish(core, output, made) < 0) || set_events(output, slot) < 0)
+        return -1;
+    if (made->finish_reason == QUIRE_FINISH_ERROR && made->num_new_tokens == 0)
+        return 0; /* ended by something else than its output */
+    if ((is_stopped || slot->has_stop_reason) && set_stop_reason(output, slot, made) < 0)
+        return -1;
+    if (made->has_prefill_stats &&
+        set_and_drop(output, "prefill_stats", prefill_stats(core, slot, made, notes.num_keyed)) < 0)
+        return -1;
+    if (set_params(core, output, slot, made) < 0)
         return -1;
     if (input->pooled != NULL &&
         PyObject_SetAttrString(output, "pooling_output", PyList_GetItem(input->pooled, slot->row)) <
@@ -292,7 +353,7 @@ static int set_rare(vllm_core *core, const update_input *input, PyObject *output
         (set_found(slot->request, "num_nans_in_logits", input->nans, slot) < 0 ||
          set_found(output, "num_nans_in_logits", input->nans, slot) < 0))
         return -1;
-    return set_logprobs(input, output, slot, made);
+    return set_logprobs(input, output, slot, made, notes.wants_logprobs);
 }
 
 typedef struct output_lists {
@@ -353,6 +414,12 @@ static int add_output(vllm_core *core, const update_input *input, const quire_ou
     vllm_slot *slot = vllm_slot_of(core, made->req);
     PyObject *tokens = take_tokens(slot, made);
     int stopped = made->finish_reason != QUIRE_FINISH_NONE;
+    for (uint32_t i = 0; i < slot->num_drafted && made->num_new_tokens > 0; i++)
+        core->num_drafted[i]++;
+    slot->num_drafted = 0;
+    output_notes notes = {.wants_logprobs = slot->wants_logprobs};
+    if (tokens != NULL && made->has_prefill_stats)
+        notes.num_keyed = vllm_keyed_tokens(core, slot);
     int goes_on = tokens != NULL && stopped ? session_turn(core, slot) : 0;
     if (goes_on < 0)
         Py_CLEAR(tokens);
@@ -360,7 +427,9 @@ static int add_output(vllm_core *core, const update_input *input, const quire_ou
                                       : PyObject_CallFunctionObjArgs(core->types.engine_core_output,
                                                                      slot->id, tokens, NULL);
     Py_XDECREF(tokens);
-    int failed = output == NULL || set_rare(core, input, output, slot, made) < 0 ||
+    if (!vllm_is_0_32(core)) /* which looks at the next turn's wishes */
+        notes.wants_logprobs = slot->wants_logprobs;
+    int failed = output == NULL || set_rare(core, input, output, slot, made, notes) < 0 ||
                  client_append(lists, made->client_index, output) < 0;
     Py_XDECREF(output);
     if (!failed && stopped && !goes_on)
@@ -387,6 +456,7 @@ static void fetch_slots(const vllm_core *core, const quire_outputs *made, uint32
 static PyObject *add_outputs(vllm_core *core, const update_input *input, const quire_outputs *made)
 {
     output_lists lists = {.by_client = PyDict_New()};
+    memset(core->num_drafted, 0, core->num_spec_tokens * sizeof(*core->num_drafted));
     for (uint32_t i = 0; lists.by_client != NULL && i < made->num_outputs; i++) {
         fetch_slots(core, made, i);
         if (add_output(core, input, &made->outputs[i], &lists) < 0)
@@ -407,8 +477,16 @@ static PyObject *spec_stats(const vllm_core *core, const quire_spec_stats *stats
     PyObject *accepted = py_list_of(core->num_spec_tokens, make_u64, stats->accepted_per_pos);
     if (accepted == NULL)
         return NULL;
-    return Py_BuildValue("(KKKN)", stats->num_drafts, stats->num_draft_tokens,
-                         stats->num_accepted_tokens, accepted);
+    if (!vllm_is_0_32(core))
+        return Py_BuildValue("(KKKN)", stats->num_drafts, stats->num_draft_tokens,
+                             stats->num_accepted_tokens, accepted);
+    PyObject *drafted = py_list_of(core->num_spec_tokens, make_u64, core->num_drafted);
+    if (drafted == NULL) {
+        Py_DECREF(accepted);
+        return NULL;
+    }
+    return Py_BuildValue("(KKKNN)", stats->num_drafts, stats->num_draft_tokens,
+                         stats->num_accepted_tokens, accepted, drafted);
 }
 
 static PyObject *stats_tuple(const vllm_core *core, const quire_outputs *made)

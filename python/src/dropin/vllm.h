@@ -22,6 +22,7 @@ typedef struct vllm_slot {
     PyObject *output_tokens;
     PyObject *trace_headers; /* NULL: None */
     PyObject *kv_params;     /* of a connector, for its last output; NULL: none */
+    PyObject *ec_params;     /* the same of an encoder connector */
     quire_req req;
     uint32_t num_prompt;
     uint32_t num_computed; /* after the last step that was scheduled, drafts taken as accepted */
@@ -31,10 +32,13 @@ typedef struct vllm_slot {
     uint8_t has_events;
     uint8_t has_stop_reason; /* a session that stopped once */
     uint8_t final_status;    /* of one that has finished, and whose blocks a connector keeps */
+    uint8_t has_output;      /* its prefill stats were told */
+    uint32_t *row_blocks;    /* see vllm_keep_row; NULL: not kept */
     /* Only while one update runs */
     PyObject *generated;  /* borrowed: its list of sampled tokens */
     Py_ssize_t row;       /* its place in the model runner's output */
     Py_ssize_t num_taken; /* tokens of generated that are in the request's lists already */
+    uint32_t num_drafted; /* drafts of the step that its grammar did not refuse */
 } vllm_slot;
 
 /* Classes and functions of vLLM's, given when a core is made: X(field, name, whether it may be
@@ -49,9 +53,12 @@ typedef struct vllm_slot {
     X(ended, "ended", 0)   /* (request, status, computed, preemptions, is prefill chunk) */        \
     X(turn, "turn", 0)     /* (session): its next input is used; whether it wants logprobs */      \
     X(record, "record", 0) /* (request, event type, timestamp) */                                  \
-    X(should_advance, "should_advance", 0) /* of the StructuredOutputManager */                    \
-    X(requests, "requests", 0)             /* id: Request, shared with the Scheduler */            \
-    X(match, "match", 1)                   /* of a connector, from here on; NULL: there is none */ \
+    X(should_advance, "should_advance", 1) /* of the StructuredOutputManager, in 0.20 */           \
+    X(is_ready, "is_ready", 1)             /* (request), and both (request, tokens), in 0.32 */    \
+    X(accept_tokens, "accept_tokens", 1)                                                           \
+    X(validate_tokens, "validate_tokens", 1)                                                       \
+    X(requests, "requests", 0) /* id: Request, shared with the Scheduler */                        \
+    X(match, "match", 1)       /* of a connector, from here on; NULL: there is none */             \
     X(alloc, "alloc", 1)                                                                           \
     X(meta, "meta", 1)                                                                             \
     X(finished, "finished", 1)                                                                     \
@@ -78,7 +85,7 @@ enum {
     VLLM_NUM_NAMES
 };
 
-enum { VLLM_MAX_FLIGHT = 64 };
+enum { VLLM_MAX_FLIGHT = 64, VLLM_MOST_GROUPS = 64 };
 
 typedef struct vllm_lives vllm_lives;
 
@@ -95,11 +102,13 @@ typedef struct vllm_core {
     uint32_t *num_sampled;
     uint8_t *has_pooled;
     PyObject *finished;              /* ids that ended since the last step */
+    PyObject *preempted;             /* ids that a reset preempted since the last step */
     PyObject *names[VLLM_NUM_NAMES]; /* attributes that are asked for often; see core.c */
     PyObject *output;   /* the SchedulerOutput of a connector's meta data, until schedule ends */
     PyObject *error[3]; /* raised by Python inside a call of the library's */
     uint32_t *num_invalid;
-    uint32_t *row_slots; /* by row: the slot that was there in the last update, a guess */
+    uint64_t *num_drafted; /* by position: requests of the update that had a draft there */
+    uint32_t *row_slots;   /* by row: the slot that was there in the last update, a guess */
     uint64_t flight[VLLM_MAX_FLIGHT]; /* steps without their update, oldest first */
     uint32_t num_flight;
     uint32_t max_flight;
@@ -111,9 +120,19 @@ typedef struct vllm_core {
     uint32_t tells_tokens; /* pipelines: new tokens go back to the first stage */
     uint32_t is_v2;        /* the V2 model runner: resumed requests are told as new ones */
     uint32_t digest_bytes;
-    vllm_lives *lives; /* of sampled blocks; NULL: not followed */
+    quire_profile profile;
+    uint32_t requires_kv_delivery; /* of the connector */
+    int is_async_load;             /* what the connector answered last */
+    int has_sync_loads;            /* in the step that is being made */
+    vllm_lives *lives;             /* of sampled blocks; NULL: not followed */
     vllm_types types;
 } vllm_core;
+
+/* Whether a core makes the objects of vLLM 0.32. */
+static inline int vllm_is_0_32(const vllm_core *core)
+{
+    return core->profile == QUIRE_PROFILE_VLLM_0_32;
+}
 
 /* core.c */
 extern PyType_Spec vllm_core_spec;
@@ -195,11 +214,23 @@ extern void vllm_listen(vllm_core *core, quire_cache_config *config);
 extern PyObject *vllm_core_drafts(PyObject *self, PyObject *args);
 /* A SchedulerOutput that the scheduler did not make, as a step in flight. */
 extern int vllm_note_step(vllm_core *core, PyObject *output, uint64_t *number);
+/* Tokens of steps in flight of a request; those that are stale; whether they are dropped. */
+extern PyObject *vllm_flight_of(const vllm_core *core, quire_req req);
+/* Waiting requests that stats count apart: the skipped ones. */
+extern uint32_t vllm_num_apart(const vllm_core *core);
+/* Whether the next output of a request is of a step before its last preemption (0.32). */
+extern int vllm_is_stale(const vllm_core *core, quire_req req);
+/* Keeps the blocks of a request until its first output was taken; then, in 0.32's estimate, how many
+ * of its tokens the prefix cache has. */
+extern int vllm_keep_row(vllm_core *core, vllm_slot *slot);
+extern uint32_t vllm_keyed_tokens(const vllm_core *core, vllm_slot *slot);
+extern PyObject *vllm_core_fail(PyObject *self, PyObject *args);
 /* A connector may have cut the tokens of a request that was never scheduled. */
 extern int vllm_slot_cut(vllm_core *core, vllm_slot *slot);
 
 /* blocks.c */
 extern PyObject *vllm_core_block(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_cached_block(PyObject *self, PyObject *args);
 extern PyObject *vllm_core_next_free(PyObject *self, PyObject *args);
 extern PyObject *vllm_core_num_free(PyObject *self, PyObject *unused);
 extern PyObject *vllm_core_touch(PyObject *self, PyObject *args);

@@ -67,6 +67,7 @@ int qr_batches_create(const qr_batches_config *config, qr_batches **batches)
     b->rank = config->rank;
     b->every_copy = config->every_copy;
     b->feed_wire.hashes_as_bytes = config->hashes_as_bytes != 0;
+    b->feed_wire.specs = config->has_specs ? quire_monitor_get_info(config->monitor) : NULL;
     int status = create_parts(b, config);
     if (status != QUIRE_OK) {
         qr_batches_destroy(b);

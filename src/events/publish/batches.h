@@ -53,6 +53,7 @@ typedef struct qr_batches_config {
     uint32_t rank;
     uint32_t hashes_as_bytes;
     uint32_t as_maps;
+    bool has_specs; /* stored events say what kind of layers their group has */
     uint32_t every_copy;
 } qr_batches_config;
 

@@ -132,6 +132,29 @@ static void make_stored(qr_feed_wire *f, const feed_part *part, const feed_array
     wire->lora_id = event->lora_id;
     if (qr_utf8_is_text(event->lora_name.data, event->lora_name.len))
         wire->lora_name = event->lora_name;
+    qr_wire_set_spec(wire, f->specs);
+}
+
+void qr_wire_set_spec(quire_wire_event *wire, const quire_monitor_info *specs)
+{
+    static const char *const kinds[] = {
+        [QUIRE_LAYER_FULL] = "full_attention",
+        [QUIRE_LAYER_TQ_FULL] = "full_attention",
+        [QUIRE_LAYER_MLA] = "mla_attention",
+        [QUIRE_LAYER_SINK_FULL] = "sink_full_attention",
+        [QUIRE_LAYER_SLIDING_WINDOW] = "sliding_window",
+        [QUIRE_LAYER_SLIDING_WINDOW_MLA] = "sliding_window_mla",
+        [QUIRE_LAYER_CHUNKED_LOCAL] = "chunked_local_attention",
+        [QUIRE_LAYER_MAMBA] = "mamba",
+        [QUIRE_LAYER_CROSS] = "cross_attention",
+        [QUIRE_LAYER_ENCODER_ONLY] = "encoder_only_attention",
+    };
+    if (specs == NULL || wire->group >= specs->num_groups)
+        return;
+    const quire_monitor_group *group = &specs->groups[wire->group];
+    wire->spec_kind = (quire_bytes){kinds[group->kind], strlen(kinds[group->kind])};
+    wire->has_sliding_window = group->sliding_window > 0;
+    wire->sliding_window = group->sliding_window;
 }
 
 int qr_feed_wire_make(qr_feed_wire *f, const quire_feed_event *event, uint32_t first,

@@ -15,10 +15,11 @@
 
 #include <stdbool.h>
 
-/* Zero but for its first field to begin with. */
+/* Zero but for its first two fields to begin with. */
 typedef struct qr_feed_wire {
     bool hashes_as_bytes;
-    void *memory; /* of the last event's arrays; to be freed with qr_free */
+    const quire_monitor_info *specs; /* whose groups are told; NULL: none are, as in vLLM 0.20.0 */
+    void *memory;                    /* of the last event's arrays; to be freed with qr_free */
     size_t capacity;
 } qr_feed_wire;
 
@@ -27,6 +28,9 @@ static inline quire_wire_hash qr_wire_hash_of(quire_bytes hash, bool as_bytes)
     return as_bytes ? (quire_wire_hash){.bytes = hash}
                     : (quire_wire_hash){.number = quire_hash_external(hash)};
 }
+
+/* Says of a stored event what kind of layers its group has. */
+void qr_wire_set_spec(quire_wire_event *wire, const quire_monitor_info *specs);
 
 /* The blocks [first, first + count) of an event; the parent of a part is the block before.
  *

@@ -279,10 +279,14 @@ static void set_mediums(qr_snapshot_maker *maker, const quire_monitor *monitor)
 
 static int create_contents(quire_publisher *p, const quire_publisher_config *config)
 {
+    const quire_monitor_info *info = quire_monitor_get_info(config->monitor);
+    bool is_0_32 = info->profile == QUIRE_PROFILE_VLLM_0_32;
+    uint32_t as_maps = config->as_maps != 0 || is_0_32;
     qr_batches_config batches = {.monitor = config->monitor,
                                  .rank = config->rank,
                                  .hashes_as_bytes = config->hashes_as_bytes,
-                                 .as_maps = config->as_maps,
+                                 .as_maps = as_maps,
+                                 .has_specs = is_0_32,
                                  .every_copy = config->every_copy};
     p->max_bytes = config->buffer_bytes + config->queue_bytes;
     /* Without a replay endpoint nobody can ask: the newest alone keeps the numbers. */
@@ -291,7 +295,7 @@ static int create_contents(quire_publisher *p, const quire_publisher_config *con
     if (status == QUIRE_OK)
         status = qr_batches_create(&batches, &p->batches);
     if (status == QUIRE_OK)
-        status = qr_snapshot_maker_init(&p->answers.maker, config->as_maps);
+        status = qr_snapshot_maker_init(&p->answers.maker, as_maps);
     if (status != QUIRE_OK)
         return status;
     p->answers.router = p->router;
@@ -299,7 +303,10 @@ static int create_contents(quire_publisher *p, const quire_publisher_config *con
     p->answers.buffer = &p->buffer;
     p->answers.budget = &p->budget;
     p->answers.max_bytes = p->max_bytes + config->queue_bytes; /* more than what live ones may */
-    p->answers.maker.num_groups = quire_monitor_get_info(config->monitor)->num_groups;
+    p->answers.has_topic = is_0_32;
+    p->answers.topic = (quire_bytes){p->topic, p->topic_len};
+    p->answers.maker.num_groups = info->num_groups;
+    p->answers.maker.specs = is_0_32 ? info : NULL;
     set_mediums(&p->answers.maker, config->monitor);
     p->answers.maker.rank = config->rank;
     p->answers.maker.hashes_as_bytes = config->hashes_as_bytes;

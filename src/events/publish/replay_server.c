@@ -122,6 +122,9 @@ static answer_state send_message(qr_replay_server *a, const qr_replay_answer *an
         return is_gone ? ANSWER_GONE : ANSWER_WAITS;
     }
     (void)zmq_send(a->router, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT);
+    if (a->has_topic)
+        (void)zmq_send(a->router, a->topic.data, payload == NULL ? 0 : a->topic.len,
+                       ZMQ_SNDMORE | ZMQ_DONTWAIT);
     (void)zmq_send(a->router, number, sizeof number, ZMQ_SNDMORE | ZMQ_DONTWAIT);
     if (zmq_msg_send(&last, a->router, ZMQ_DONTWAIT) < 0)
         (void)zmq_msg_close(&last);

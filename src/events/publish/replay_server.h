@@ -4,6 +4,7 @@
  *                [id, "", "snapshot"]   the whole index. (As a number this is one that never comes,
  *                                       so vLLM's publisher answers it with the end alone.)
  *      answer    [id, "", number, batch] ... [id, "", ff ff ff ff ff ff ff ff, ""]
+ *      of 0.32   [id, "", topic, number, batch] ... [id, "", "", ff ff ff ff ff ff ff ff, ""]
  *
  * An answer is sent in parts, as far as its peer takes them, between the live batches. One that
  * does not move for some seconds is given up. So a peer that asks and does not read holds some
@@ -37,6 +38,8 @@ typedef struct qr_replay_server {
     const qr_replay_buffer *buffer;
     qr_budget *budget;
     uint64_t max_bytes; /* of the budget: beyond it answers wait */
+    bool has_topic;     /* answers have a frame for it */
+    quire_bytes topic;
     qr_snapshot_maker maker;
     qr_snapshot *last; /* the whole index as it was last made, or NULL */
     uint64_t last_until_ms;

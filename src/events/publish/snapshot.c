@@ -37,6 +37,7 @@ static quire_wire_event stored_piece(qr_snapshot_maker *maker, const qr_mirror *
                               .medium = maker->mediums[place->group / maker->num_groups],
                               .has_group = 1,
                               .group = place->group % maker->num_groups};
+    qr_wire_set_spec(&event, maker->specs);
     while (event.num_hashes < PIECE_KEYS) {
         place->block = qr_mirror_next(mirror, place->block, place->group, maker->every_copy);
         if (place->block == 0) {

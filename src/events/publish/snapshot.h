@@ -30,6 +30,7 @@ typedef struct qr_snapshot_maker {
     uint32_t rank;
     uint32_t hashes_as_bytes;
     uint32_t every_copy;
+    const quire_monitor_info *specs; /* see qr_feed_wire */
 } qr_snapshot_maker;
 
 /* The fields behind hashes must be set. QUIRE_E_NOMEM. */

@@ -2,7 +2,8 @@
  * their order.
  *
  *      array form   ["BlockRemoved", block_hashes, medium, group_idx]
- *      map form     {"type": "BlockRemoved", "block_hashes": .., "medium": .., "group_idx": ..}
+ *      map form     {"type": "BlockRemoved", "block_hashes": .., "medium": .., "group_idx": ..,
+ *                    "locality": .., "ownership": ..}
  *
  * The first fields of each must be there; the rest came in later versions of vLLM, or may be nil.
  */
@@ -31,6 +32,7 @@ typedef struct qr_wire_field {
     size_t bytes;
     size_t has;           /* and the number that says whether it is there; 0: it always is */
     bool is_left_out_nil; /* of maps, where it is nil: the default of vLLM's classes */
+    bool is_map_only;     /* came with the map form, or after it */
 } qr_wire_field;
 
 /* What is known of one kind of event. */

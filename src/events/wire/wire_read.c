@@ -265,7 +265,7 @@ static bool read_list(wire_sink *s, qr_cursor *c, const qr_wire_shape *shape, ui
                       quire_wire_event *e)
 {
     for (uint64_t i = 0; i < count; i++) {
-        bool is_known = shape != NULL && i < shape->num_fields;
+        bool is_known = shape != NULL && i < shape->num_fields && !shape->fields[i].is_map_only;
         if (is_known ? !read_field(s, c, &shape->fields[i], e) : !qr_cursor_skip(c))
             return false;
     }

@@ -233,7 +233,7 @@ static void put_field(quire_wire_writer *w, const quire_wire_event *e, const qr_
 static bool is_put(const quire_wire_writer *w, const quire_wire_event *e,
                    const qr_wire_field *field)
 {
-    return !w->as_maps || !field->is_left_out_nil || !is_nil(e, field);
+    return w->as_maps ? !field->is_left_out_nil || !is_nil(e, field) : !field->is_map_only;
 }
 
 static void put_event(quire_wire_writer *w, const quire_wire_event *e, const qr_wire_shape *shape)

@@ -35,6 +35,11 @@ void qr_encoder_carve(qr_encoder *encoder, qr_arena *arena, const qr_encoder_con
     encoder->freed = qr_arena_take(arena, max_items, sizeof *encoder->freed);
     qr_buckets_carve(&encoder->index, arena, max_items);
     qr_set_order_carve(&encoder->order, arena, config->max_features);
+    encoder->table = encoder->order.table;
+    uint32_t num_sets = config->counts_inputs ? config->max_requests : 0;
+    encoder->kept = qr_arena_take(arena, num_sets, sizeof *encoder->kept);
+    encoder->tables =
+        qr_arena_take(arena, (size_t)num_sets * encoder->order.max_slots, sizeof *encoder->tables);
 }
 
 static void item_make_spare(qr_encoder *encoder, uint32_t slot)
@@ -63,6 +68,8 @@ void qr_encoder_reset(qr_encoder *encoder)
     encoder->num_spare = 0;
     encoder->num_fresh = 0;
     encoder->num_gone = 0;
+    for (uint32_t i = 0; encoder->config.counts_inputs && i < encoder->config.max_requests; i++)
+        encoder->kept[i] = (qr_kept_set){0};
     qr_buckets_clear(&encoder->index);
     qr_list_init(encoder->items, sizeof *encoder->items, unused_sentinel(encoder));
     for (uint32_t slot = encoder->num_slots; slot-- > 0;) {
@@ -159,6 +166,39 @@ static uint32_t find_holding_feature(const qr_encoder *encoder, const qr_feature
     return QR_NIL;
 }
 
+/* The set of a request's features that hold an item; keep_set ends the work with it. */
+static qr_set_order *resume_set(qr_encoder *encoder, uint32_t owner)
+{
+    uint32_t *table = encoder->tables + (size_t)owner * encoder->order.max_slots;
+    qr_set_order_resume(&encoder->order, &encoder->kept[owner], table);
+    return &encoder->order;
+}
+
+static void keep_set(qr_encoder *encoder, uint32_t owner)
+{
+    encoder->kept[owner] = qr_set_order_keep(&encoder->order);
+}
+
+static void hold(qr_encoder *encoder, qr_feature *features, uint32_t i)
+{
+    uint32_t owner = features[i].owner;
+    bool is_new = !qr_encoder_holds(encoder, &features[i]);
+    features[i].holds = encoder->epoch;
+    if (!encoder->config.counts_inputs || encoder->config.is_encoder_decoder || !is_new)
+        return;
+    qr_set_order_add(resume_set(encoder, owner), i);
+    keep_set(encoder, owner);
+}
+
+static void unhold(qr_encoder *encoder, qr_feature *features, uint32_t i)
+{
+    features[i].holds = 0;
+    if (!encoder->config.counts_inputs)
+        return;
+    qr_set_order_discard(resume_set(encoder, features[i].owner), i);
+    keep_set(encoder, features[i].owner);
+}
+
 bool qr_encoder_check_and_update(qr_encoder *encoder, qr_feature *features, uint32_t n, uint32_t i)
 {
     if (encoder->config.is_encoder_decoder)
@@ -172,11 +212,17 @@ bool qr_encoder_check_and_update(qr_encoder *encoder, qr_feature *features, uint
         encoder->num_unused--;
         encoder->num_freeable -= item->num_embeds;
     }
-    if (find_holding_feature(encoder, features, n, i) == QR_NIL) {
-        features[i].holds = encoder->epoch;
-        item->num_users++;
-    }
+    bool is_user = find_holding_feature(encoder, features, n, i) != QR_NIL;
+    item->num_users += !is_user;
+    if (!is_user || encoder->config.counts_inputs)
+        hold(encoder, features, i);
     return true;
+}
+
+uint32_t qr_encoder_size_of(const qr_encoder *encoder, const qr_feature *feature)
+{
+    uint32_t slot = item_find(encoder, feature->identifier);
+    return slot == QR_NIL ? QR_NIL : encoder->items[slot].num_embeds;
 }
 
 bool qr_encoder_can_allocate(qr_encoder *encoder, const qr_feature *feature, uint32_t budget,
@@ -235,7 +281,7 @@ int qr_encoder_allocate(qr_encoder *encoder, qr_feature *features, uint32_t i)
     qr_buckets_insert(&encoder->index, item->tag, slot + 1);
     encoder->num_free -= feature->num_embeds;
     encoder->num_freeable -= feature->num_embeds;
-    feature->holds = encoder->epoch;
+    hold(encoder, features, i);
     return QUIRE_OK;
 }
 
@@ -248,11 +294,13 @@ void qr_encoder_free_input(qr_encoder *encoder, qr_feature *features, uint32_t n
         return;
     }
     uint32_t holder = find_holding_feature(encoder, features, n, i);
-    if (holder == QR_NIL)
+    if (holder == QR_NIL || (encoder->config.counts_inputs && holder != i))
         return;
     uint32_t slot = item_find(encoder, features[i].identifier);
     qr_assert(slot != QR_NIL && encoder->items[slot].num_users > 0);
-    features[holder].holds = 0;
+    unhold(encoder, features, holder);
+    if (encoder->config.counts_inputs && find_holding_feature(encoder, features, n, i) != QR_NIL)
+        return;
     qr_encoder_item *item = &encoder->items[slot];
     if (--item->num_users > 0)
         return;
@@ -281,6 +329,11 @@ uint32_t qr_encoder_cached_inputs(qr_encoder *encoder, const qr_feature *feature
                                   const uint32_t **inputs)
 {
     qr_assert(n <= encoder->config.max_features);
+    if (encoder->config.counts_inputs && !encoder->config.is_encoder_decoder) {
+        *inputs = qr_set_order_list(resume_set(encoder, features[0].owner));
+        return encoder->order.used;
+    }
+    encoder->order.table = encoder->table;
     qr_set_order_begin(&encoder->order);
     for (uint32_t i = 0; i < n; i++)
         if (encoder->config.is_encoder_decoder ||
@@ -323,10 +376,14 @@ void qr_encoder_free(qr_encoder *encoder, qr_feature *features, uint32_t n)
 
 uint32_t qr_encoder_take_freed(qr_encoder *encoder, const quire_bytes **identifiers)
 {
-    uint32_t num_freed = encoder->num_gone;
+    uint32_t num_gone = encoder->num_gone;
+    uint32_t num_freed = 0;
     encoder->num_gone = 0;
-    for (uint32_t i = 0; i < num_freed; i++) {
-        encoder->freed[i] = item_identifier(encoder, encoder->gone[i]);
+    for (uint32_t i = 0; i < num_gone; i++) {
+        quire_bytes identifier = item_identifier(encoder, encoder->gone[i]);
+        bool is_back = encoder->config.counts_inputs && item_find(encoder, identifier) != QR_NIL;
+        if (!is_back)
+            encoder->freed[num_freed++] = identifier;
         item_make_spare(encoder, encoder->gone[i]);
     }
     for (uint32_t i = 0; i < encoder->num_fresh; i++)

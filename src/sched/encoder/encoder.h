@@ -36,6 +36,7 @@
 
 typedef struct qr_feature {
     quire_bytes identifier;
+    uint32_t owner;  /* the index of its request */
     uint32_t offset; /* of its placeholder tokens, in the request */
     uint32_t length;
     uint32_t num_embeds;
@@ -51,6 +52,7 @@ typedef struct qr_encoder_config {
     uint32_t max_items;  /* at least 1 */
     uint32_t max_identifier_bytes;
     uint32_t max_features; /* of one request */
+    uint32_t max_requests;
     bool is_encoder_decoder;
     /* Encoder-decoder: every free gives the feature's room back, whether it was taken or not; so
      * the cache seems to grow with each step (vLLM). Else only what was taken comes back. */
@@ -58,6 +60,9 @@ typedef struct qr_encoder_config {
     /* An unused item counts with the size that the last of its users gave it (vLLM). Else with the
      * size it was allocated with. The same, as long as an identifier always has the same size. */
     bool sizes_by_user;
+    /* Each feature through which a request uses an item holds it (vLLM 0.32): the request is a user
+     * until the last of them was freed. Else one of them stands for all. */
+    bool counts_inputs;
 } qr_encoder_config;
 
 typedef struct qr_encoder_item {
@@ -88,6 +93,9 @@ typedef struct qr_encoder {
     quire_bytes *freed;
     qr_buckets index;   /* of slot + 1, since the index cannot hold 0 */
     qr_set_order order; /* room to work out an order in */
+    uint32_t *table;    /* its own; it may work with another */
+    qr_kept_set *kept;  /* counts_inputs: of each request, the features that hold an item */
+    uint32_t *tables;   /* max_slots of each */
 } qr_encoder;
 
 void qr_encoder_carve(qr_encoder *encoder, qr_arena *arena, const qr_encoder_config *config);
@@ -100,6 +108,9 @@ void qr_encoder_reset(qr_encoder *encoder);
 
 /* Whether the item is there; then the request is one of its users. */
 bool qr_encoder_check_and_update(qr_encoder *encoder, qr_feature *features, uint32_t n, uint32_t i);
+
+/* Embeddings of the feature's item, or QR_NIL where it is not there. */
+uint32_t qr_encoder_size_of(const qr_encoder *encoder, const qr_feature *feature);
 
 /* Whether the feature can be encoded: the budget has enough for it, and after what is scheduled for
  * the request but not allocated yet (num_embeds in num_items) there is room. Evicts unused items to

@@ -28,6 +28,25 @@ static bool feature_is_planned(const encoder_walk *walk, const qr_feature *featu
     return false;
 }
 
+/* Whether the feature's item has another size, in the cache or in the plan. */
+static bool has_other_size(const qr_encoder *encoder, const encoder_walk *walk,
+                           const qr_feature *feature)
+{
+    const qr_encoder_ask *ask = walk->ask;
+    uint32_t size = feature->num_embeds;
+    uint32_t planned = QR_NIL;
+    for (uint32_t k = 0; k < walk->plan.num_inputs + walk->plan.num_external; k++) {
+        uint32_t place = k < walk->plan.num_inputs
+                             ? k
+                             : qr_encoder_external_at(ask->num_features, k - walk->plan.num_inputs);
+        const qr_feature *other = &ask->features[walk->inputs[place]];
+        if (qr_feature_is_same(other, feature))
+            planned = other->num_embeds;
+    }
+    uint32_t cached = planned == QR_NIL ? qr_encoder_size_of(encoder, feature) : planned;
+    return cached != QR_NIL && cached != size;
+}
+
 /* Whether the item will be there without encoding this feature. */
 static bool feature_is_provided(qr_encoder *encoder, const encoder_walk *walk, uint32_t i)
 {
@@ -58,7 +77,7 @@ static uint32_t tokens_before_feature(const qr_encoder_ask *ask, const qr_featur
 static bool step_takes_embeds(const encoder_walk *walk, const qr_feature *feature)
 {
     uint32_t computed = walk->ask->num_computed_tokens;
-    uint64_t end = walk_end(walk);
+    uint64_t end = walk_end(walk) + (walk->ask->counts_inputs ? walk->ask->shift : 0);
     if (end <= feature->offset)
         return !feature->has_flags && end < feature->offset;
     uint32_t start = computed > feature->offset ? computed - feature->offset : 0;
@@ -93,13 +112,22 @@ qr_encoder_plan qr_encoder_schedule(qr_encoder *encoder, const qr_encoder_ask *a
         const qr_feature *feature = &ask->features[i];
         if (feature->offset >= walk_end(&walk) + ask->shift)
             break;
-        if (qr_feature_is_computed(encoder, feature, ask->num_computed_tokens) ||
-            feature_is_provided(encoder, &walk, i))
+        walk.plan.end = (uint64_t)feature->offset + 1;
+        if (qr_feature_is_computed(encoder, feature, ask->num_computed_tokens))
             continue;
-        if (feature_is_split(&walk, feature) ||
+        bool is_split = feature_is_split(&walk, feature);
+        if (!(is_split && ask->counts_inputs)) { /* else it is as if it were not there */
+            bool shares = ask->counts_inputs && !encoder->config.is_encoder_decoder;
+            if (shares && has_other_size(encoder, &walk, feature))
+                return (qr_encoder_plan){.budget = ask->budget, .has_other_size = true};
+            if (feature_is_provided(encoder, &walk, i))
+                continue;
+        }
+        if (is_split ||
             !qr_encoder_can_allocate(encoder, feature, walk.plan.budget, walk.num_embeds,
                                      walk.plan.num_inputs + walk.plan.num_external)) {
             walk.plan.num_new_tokens = tokens_before_feature(ask, feature);
+            walk.plan.end = feature->offset;
             break;
         }
         if (step_takes_embeds(&walk, feature))

@@ -25,6 +25,7 @@ typedef struct qr_encoder_ask {
     uint32_t num_new_tokens;
     uint32_t budget;      /* embeddings that this step may still encode */
     uint32_t shift;       /* EAGLE: 1, its model looks one token ahead; else 0 */
+    bool counts_inputs;   /* as the encoder's config */
     bool disable_chunked; /* a feature's tokens are computed in one step or not at all */
     quire_req req;
     const quire_encoder_connector *connector; /* NULL: none */
@@ -35,6 +36,8 @@ typedef struct qr_encoder_plan {
     uint32_t num_external;   /* to be allocated as well, and loaded by the connector */
     uint32_t num_new_tokens; /* as asked, or fewer */
     uint32_t budget;         /* what is left of it */
+    uint64_t end;            /* features that begin there or behind were not looked at */
+    bool has_other_size;     /* a feature has not the size that its item has: nothing is planned */
 } qr_encoder_plan;
 
 /* Puts the numbers of the features to be encoded into inputs, which has num_features places, and

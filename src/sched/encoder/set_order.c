@@ -5,6 +5,8 @@
 /* CPython's own numbers (Objects/setobject.c). */
 enum { MIN_SLOTS = 8, LINEAR_PROBES = 9, PERTURB_SHIFT = 5, LARGE_SET = 50000 };
 
+#define LEFT (QR_NIL - 1) /* where a number was */
+
 static uint32_t set_slots_after(uint32_t used)
 {
     uint64_t least = (uint64_t)used * (used > LARGE_SET ? 2 : 4);
@@ -43,6 +45,7 @@ static void set_clear(qr_set_order *set, uint32_t slots)
 void qr_set_order_begin(qr_set_order *set)
 {
     set->used = 0;
+    set->fill = 0;
     set_clear(set, MIN_SLOTS);
 }
 
@@ -69,25 +72,53 @@ void qr_set_order_add(qr_set_order *set, uint32_t number)
 {
     set_put(set, number);
     set->used++;
-    if ((uint64_t)set->used * 5 < (uint64_t)set->mask * 3)
+    set->fill++;
+    if ((uint64_t)set->fill * 5 < (uint64_t)set->mask * 3)
         return;
     uint32_t old_mask = set->mask;
     uint32_t slots = set_slots_after(set->used);
     qr_assert(slots <= set->max_slots);
-    uint32_t *grown = set->other;
-    set->other = set->table;
-    set->table = grown;
+    memcpy(set->other, set->table, ((size_t)old_mask + 1) * sizeof *set->table);
     set_clear(set, slots);
+    set->fill = set->used;
     for (uint32_t i = 0; i <= old_mask; i++)
-        if (set->other[i] != QR_NIL)
+        if (set->other[i] < LEFT)
             set_put(set, set->other[i]);
+}
+
+void qr_set_order_discard(qr_set_order *set, uint32_t number)
+{
+    for (uint32_t i = 0; i <= set->mask; i++) {
+        if (set->table[i] != number)
+            continue;
+        set->table[i] = LEFT;
+        set->used--;
+        return;
+    }
+}
+
+void qr_set_order_resume(qr_set_order *set, const qr_kept_set *kept, uint32_t *table)
+{
+    set->table = table;
+    if (kept->used == 0) { /* an empty one is forgotten, with its marks */
+        qr_set_order_begin(set);
+        return;
+    }
+    set->mask = kept->mask;
+    set->used = kept->used;
+    set->fill = kept->fill;
+}
+
+qr_kept_set qr_set_order_keep(const qr_set_order *set)
+{
+    return (qr_kept_set){.mask = set->mask, .used = set->used, .fill = set->fill};
 }
 
 const uint32_t *qr_set_order_list(qr_set_order *set)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i <= set->mask; i++)
-        if (set->table[i] != QR_NIL)
+        if (set->table[i] < LEFT)
             set->other[n++] = set->table[i];
     qr_assert_internal(n == set->used);
     return set->other;

@@ -11,7 +11,9 @@
  * jump. When 3 of 5 slots are used the numbers move, in their order, to a table of more than four
  * times as many slots as there are numbers.
  *
- *      used x 5 < mask x 3;  all numbers are different
+ * A number that leaves the set leaves a mark, which is taken for a number until the table grows.
+ *
+ *      used <= fill;  fill x 5 < mask x 3;  all numbers are different
  */
 #ifndef QR_SCHED_ENCODER_SET_ORDER_H
 #define QR_SCHED_ENCODER_SET_ORDER_H
@@ -20,11 +22,19 @@
 
 typedef struct qr_set_order {
     uint32_t *table; /* QR_NIL: nothing there */
-    uint32_t *other; /* of the same size: to grow into */
+    uint32_t *other; /* of the same size: to grow with, and to list in */
     uint32_t mask;
     uint32_t used;
+    uint32_t fill; /* numbers, and marks of those that left */
     uint32_t max_slots;
 } qr_set_order;
+
+/* What is kept of a set between two uses; the table stands elsewhere. 0: an empty set. */
+typedef struct qr_kept_set {
+    uint32_t mask;
+    uint32_t used;
+    uint32_t fill;
+} qr_kept_set;
 
 /* For at most max_numbers numbers. */
 void qr_set_order_carve(qr_set_order *set, qr_arena *arena, uint32_t max_numbers);
@@ -32,6 +42,11 @@ void qr_set_order_carve(qr_set_order *set, qr_arena *arena, uint32_t max_numbers
 void qr_set_order_begin(qr_set_order *set);
 /* Adds a number that is not there. */
 void qr_set_order_add(qr_set_order *set, uint32_t number);
+/* Takes a number out, if it is there. */
+void qr_set_order_discard(qr_set_order *set, uint32_t number);
+/* Goes on with a set that was kept, and keeps it again. */
+void qr_set_order_resume(qr_set_order *set, const qr_kept_set *kept, uint32_t *table);
+qr_kept_set qr_set_order_keep(const qr_set_order *set);
 /* The numbers in the set's order; valid until the next begin or add. */
 const uint32_t *qr_set_order_list(qr_set_order *set);
 

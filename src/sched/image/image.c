@@ -49,7 +49,10 @@ static void mix_group(unsigned char *fingerprint, const qr_group *g)
                           g->num_sinks,
                           g->is_eagle,
                           g->tracks_new};
+    uint64_t of_keys[] = {g->retention, g->extra_tokens};
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
+    if (g->rules.retains_boundaries)
+        mix_numbers(fingerprint, of_keys, sizeof of_keys / sizeof *of_keys);
 }
 
 /* A monitor makes the cache keep stats, and changes nothing else. */
@@ -71,40 +74,40 @@ static void mix_cache(unsigned char *fingerprint, const quire_cache *c, bool log
 static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
 {
     const qr_encoder_config *e = &s->encoder.config;
-    uint64_t numbers[] = {s->rules.policy,
-                          s->rules.max_num_seqs,
-                          s->rules.max_scheduled,
-                          s->rules.max_model_len,
-                          s->rules.long_prefill_threshold,
-                          s->rules.num_spec_tokens,
-                          s->rules.num_lookahead,
-                          s->rules.max_loras,
-                          s->rules.encoder_budget,
-                          s->rules.mamba_block_size,
-                          s->rules.hash_block_size,
-                          s->rules.max_requests,
-                          s->rules.max_request_bytes,
-                          s->rules.max_loading,
-                          s->rules.max_features,
-                          s->rules.max_batches,
-                          s->rules.max_finished,
-                          s->rules.quirks,
-                          s->rules.chunked_prefill,
-                          s->rules.reserve_full_sequence,
-                          s->rules.is_async,
-                          s->rules.is_encoder_decoder,
-                          s->rules.disable_chunked_mm,
-                          s->rules.use_eagle,
-                          s->rules.zeroes_blocks,
-                          s->rules.log_stats,
-                          s->rules.lists_finished,
-                          s->rules.fails_on_load_error,
+    uint64_t numbers[] = {s->settings.policy,
+                          s->settings.max_num_seqs,
+                          s->settings.max_scheduled,
+                          s->settings.max_model_len,
+                          s->settings.long_prefill_threshold,
+                          s->settings.num_spec_tokens,
+                          s->settings.num_lookahead,
+                          s->settings.max_loras,
+                          s->settings.encoder_budget,
+                          s->settings.mamba_block_size,
+                          s->settings.hash_block_size,
+                          s->settings.max_requests,
+                          s->settings.max_request_bytes,
+                          s->settings.max_loading,
+                          s->settings.max_features,
+                          s->settings.max_batches,
+                          s->settings.max_finished,
+                          s->settings.quirks,
+                          s->settings.chunked_prefill,
+                          s->settings.reserve_full_sequence,
+                          s->settings.is_async,
+                          s->settings.is_encoder_decoder,
+                          s->settings.disable_chunked_mm,
+                          s->settings.use_eagle,
+                          s->settings.zeroes_blocks,
+                          s->settings.log_stats,
+                          s->settings.lists_finished,
+                          s->settings.fails_on_load_error,
                           s->partners.has_connector,
                           s->partners.has_encoder_connector,
                           s->partners.has_grammar,
-                          s->rules.uses_pressure,
-                          s->rules.victim,
-                          s->rules.choose_victim != NULL,
+                          s->settings.uses_pressure,
+                          s->settings.victim,
+                          s->settings.choose_victim != NULL,
                           s->swap.num_slots,
                           s->pins.max_pins,
                           s->pins.row_blocks,
@@ -124,7 +127,7 @@ static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
     if (s->hasher != NULL)
         mix_hasher(fingerprint, s->hasher);
-    mix_cache(fingerprint, s->cache, s->rules.log_stats);
+    mix_cache(fingerprint, s->cache, s->settings.log_stats);
 }
 
 /* ---- the frame ------------------------------------------------------------- */
@@ -172,19 +175,19 @@ int qr_image_check_frame(const void *image, size_t bytes)
 static void image_requests(qr_image *image, quire_sched *s)
 {
     uint32_t count = s->table.num_live;
-    uint32_t at = s->rules.max_requests;
-    qr_image_u32(image, &count, s->rules.max_requests);
+    uint32_t at = s->settings.max_requests;
+    qr_image_u32(image, &count, s->settings.max_requests);
     for (uint32_t i = 0; i < count && !image->is_bad; i++) {
         at = image->is_reading ? 0 : s->table.by_age[at].next;
-        qr_image_u32(image, &at, s->rules.max_requests - 1);
+        qr_image_u32(image, &at, s->settings.max_requests - 1);
         if (image->is_reading) {
             qr_image_require(image, !s->table.requests[at].is_in_use);
             if (image->is_bad)
                 return;
             s->table.requests[at].is_in_use = true;
             s->table.num_live++;
-            qr_list_insert_before(s->table.by_age, sizeof *s->table.by_age, s->rules.max_requests,
-                                  at);
+            qr_list_insert_before(s->table.by_age, sizeof *s->table.by_age,
+                                  s->settings.max_requests, at);
         }
         qr_image_request(image, s, at);
     }
@@ -199,11 +202,11 @@ static void image_note_place(qr_image *image, quire_sched *s, uint32_t place)
 
 static void image_free_slots(qr_image *image, quire_sched *s)
 {
-    uint32_t count = s->rules.max_requests - s->table.num_live;
-    qr_image_u32s(image, s->table.free_slots, count, s->rules.max_requests - 1);
+    uint32_t count = s->settings.max_requests - s->table.num_live;
+    qr_image_u32s(image, s->table.free_slots, count, s->settings.max_requests - 1);
     if (!image->is_reading || image->is_bad)
         return;
-    memset(s->room.scratch, 0, (size_t)s->rules.max_requests * sizeof *s->room.scratch);
+    memset(s->room.scratch, 0, (size_t)s->settings.max_requests * sizeof *s->room.scratch);
     for (uint32_t i = 0; i < count; i++) {
         qr_image_require(image, !s->table.requests[s->table.free_slots[i]].is_in_use);
         image_note_place(image, s, s->table.free_slots[i]);
@@ -239,7 +242,7 @@ static void image_asked(qr_image *image, quire_sched *s)
     for (uint32_t i = 0; image->is_reading && !image->is_bad && i < moves->count; i++)
         qr_image_require(image, moves->blocks[i] != QUIRE_NULL_BLOCK &&
                                     s->swap.slots[moves->slots[i]].owner != QR_NIL);
-    qr_image_u32(image, &s->ended.num_asked, s->rules.max_num_seqs - s->queues.num_running);
+    qr_image_u32(image, &s->ended.num_asked, s->settings.max_num_seqs - s->queues.num_running);
     for (uint32_t i = 0; i < s->ended.num_asked && !image->is_bad; i++) {
         uint64_t *req = &s->ended.asked[i];
         qr_image_u64(image, req, UINT64_MAX);
@@ -269,7 +272,7 @@ static void image_pinned(qr_image *image, quire_sched *s, quire_block *row, uint
 static bool image_was_there(const quire_sched *s, quire_req req)
 {
     uint32_t index = quire_req_index(req);
-    if (index >= s->rules.max_requests)
+    if (index >= s->settings.max_requests)
         return false;
     uint32_t given_since = s->table.requests[index].generation - (uint32_t)(req >> 32);
     return given_since <= INT32_MAX;
@@ -313,11 +316,11 @@ static void image_pins(qr_image *image, quire_sched *s)
 
 static void image_running(qr_image *image, quire_sched *s)
 {
-    qr_image_u32(image, &s->queues.num_running, s->rules.max_num_seqs);
-    qr_image_u32s(image, s->queues.running, s->queues.num_running, s->rules.max_requests - 1);
+    qr_image_u32(image, &s->queues.num_running, s->settings.max_num_seqs);
+    qr_image_u32s(image, s->queues.running, s->queues.num_running, s->settings.max_requests - 1);
     if (!image->is_reading || image->is_bad)
         return;
-    memset(s->room.scratch, 0, (size_t)s->rules.max_requests * sizeof *s->room.scratch);
+    memset(s->room.scratch, 0, (size_t)s->settings.max_requests * sizeof *s->room.scratch);
     for (uint32_t i = 0; i < s->queues.num_running; i++)
         image_note_place(image, s, s->queues.running[i]);
 }
@@ -327,12 +330,12 @@ static void image_waiting(qr_image *image, quire_sched *s, qr_waiting *queue)
 {
     uint32_t count = queue->count;
     uint32_t at = queue->sentinel;
-    qr_image_u32(image, &count, s->rules.max_requests);
+    qr_image_u32(image, &count, s->settings.max_requests);
     for (uint32_t i = 0; i < count && !image->is_bad; i++) {
         if (!image->is_reading)
             at = queue->policy == QUIRE_POLICY_PRIORITY ? queue->heap[i]
                                                         : queue->waiters[at].link.next;
-        qr_image_u32(image, &at, s->rules.max_requests - 1);
+        qr_image_u32(image, &at, s->settings.max_requests - 1);
         if (!image->is_reading)
             continue;
         qr_image_require(image, s->table.requests[at].is_in_use && s->table.waiters[at].queue == 0);
@@ -344,15 +347,15 @@ static void image_waiting(qr_image *image, quire_sched *s, qr_waiting *queue)
 /* Steps in flight, oldest first. */
 static void image_batches(qr_image *image, quire_sched *s)
 {
-    qr_image_u32(image, &s->flight.num_batches, s->rules.max_batches);
+    qr_image_u32(image, &s->flight.num_batches, s->settings.max_batches);
     for (uint32_t i = 0; i < s->flight.num_batches && !image->is_bad; i++) {
         qr_batch *batch = qr_flight_batch(s, i);
         qr_image_u64(image, &batch->step, s->flight.step);
         qr_image_bool(image, &batch->loads);
-        qr_image_u32(image, &batch->num_reqs, s->rules.max_num_seqs);
+        qr_image_u32(image, &batch->num_reqs, s->settings.max_num_seqs);
         image_reqs(image, s, batch->reqs, batch->num_reqs);
-        qr_image_u32s(image, batch->num_tokens, batch->num_reqs, s->rules.max_scheduled);
-        qr_image_u32s(image, batch->num_drafts, batch->num_reqs, s->rules.num_spec_tokens);
+        qr_image_u32s(image, batch->num_tokens, batch->num_reqs, s->settings.max_scheduled);
+        qr_image_u32s(image, batch->num_drafts, batch->num_reqs, s->settings.num_spec_tokens);
         qr_image_u32s(image, batch->num_preemptions, batch->num_reqs, UINT32_MAX);
         for (uint32_t k = 0; k < batch->num_reqs && !image->is_bad; k++)
             qr_image_u8(image, &batch->is_past_prompt[k], 1);
@@ -365,10 +368,10 @@ static void image_check_placeholders(qr_image *image, quire_sched *s)
 {
     uint64_t leaves = QR_QUIRK(STALE_OUTPUTS) | QR_QUIRK(RESET_DROPS_ONE) |
                       QR_QUIRK(SESSION_KEEPS_AHEAD) | QR_QUIRK(FAILED_BLOCKS_STAY);
-    if (!image->is_reading || image->is_bad || !s->rules.is_async ||
-        (s->rules.quirks & leaves) != 0)
+    if (!image->is_reading || image->is_bad || !s->settings.is_async ||
+        (s->settings.quirks & leaves) != 0)
         return;
-    memset(s->room.scratch, 0, (size_t)s->rules.max_requests * sizeof *s->room.scratch);
+    memset(s->room.scratch, 0, (size_t)s->settings.max_requests * sizeof *s->room.scratch);
     for (uint32_t i = 0; i < s->flight.num_batches; i++) {
         const qr_batch *batch = qr_flight_batch(s, i);
         for (uint32_t k = 0; k < batch->num_reqs; k++) {
@@ -377,7 +380,7 @@ static void image_check_placeholders(qr_image *image, quire_sched *s)
                 s->room.scratch[index] += 1 + batch->num_drafts[k];
         }
     }
-    for (uint32_t i = 0; i < s->rules.max_requests; i++) {
+    for (uint32_t i = 0; i < s->settings.max_requests; i++) {
         const qr_request *r = &s->table.requests[i];
         qr_image_require(image, !r->is_in_use || qr_request_is_finished(r) ||
                                     r->num_placeholders == s->room.scratch[i]);
@@ -387,23 +390,24 @@ static void image_check_placeholders(qr_image *image, quire_sched *s)
 /* Requests that ended and were not told yet; those that have not ended need room to be listed. */
 static void image_finished(qr_image *image, quire_sched *s)
 {
-    qr_image_u32(image, &s->ended.num_finished, s->rules.max_finished);
+    qr_image_u32(image, &s->ended.num_finished, s->settings.max_finished);
     image_reqs(image, s, s->ended.finished, s->ended.num_finished);
-    qr_image_u32(image, &s->ended.num_client_finished, s->rules.max_finished);
+    qr_image_u32(image, &s->ended.num_client_finished, s->settings.max_finished);
     image_reqs(image, s, s->ended.client_finished, s->ended.num_client_finished);
     qr_image_u32s(image, s->ended.client_of_finished, s->ended.num_client_finished, UINT32_MAX);
     uint32_t unfinished = 0;
-    for (uint32_t i = 0; i < s->rules.max_requests && image->is_reading; i++)
+    for (uint32_t i = 0; i < s->settings.max_requests && image->is_reading; i++)
         unfinished +=
             s->table.requests[i].is_in_use && !qr_request_is_finished(&s->table.requests[i]);
-    qr_image_require(image, unfinished <= s->rules.max_finished - s->ended.num_finished &&
-                                unfinished <= s->rules.max_finished - s->ended.num_client_finished);
+    qr_image_require(image,
+                     unfinished <= s->settings.max_finished - s->ended.num_finished &&
+                         unfinished <= s->settings.max_finished - s->ended.num_client_finished);
 }
 
 /* Outputs of requests that ended in schedule. */
 static void image_outgrown(qr_image *image, quire_sched *s)
 {
-    qr_image_u32(image, &s->results.num_outgrown, s->rules.max_batches);
+    qr_image_u32(image, &s->results.num_outgrown, s->settings.max_batches);
     for (uint32_t i = 0; i < s->results.num_outgrown && !image->is_bad; i++) {
         quire_output *out = &s->results.outgrown[i];
         if (image->is_reading)
@@ -467,7 +471,7 @@ static void image_numbers(qr_image *image, quire_sched *s)
     qr_image_u64(image, &s->prefix.admitted.tokens, QR_PREFIX_MOST);
     qr_image_u64(image, &s->prefix.admitted.requests, QR_PREFIX_MOST);
     qr_image_prefix_stats(image, &s->partners.connector_stats);
-    for (uint32_t i = 0; i < s->rules.max_requests; i++)
+    for (uint32_t i = 0; i < s->settings.max_requests; i++)
         qr_image_u32(image, &s->table.requests[i].generation, UINT32_MAX);
 }
 
@@ -510,7 +514,7 @@ size_t qr_sched_image_bytes(const quire_sched *s)
 int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *written)
 {
     uint32_t with_blocks = 0;
-    for (uint32_t i = 0; i < s->rules.max_requests; i++)
+    for (uint32_t i = 0; i < s->settings.max_requests; i++)
         with_blocks += s->table.requests[i].kv.seq != 0;
     if (with_blocks != s->cache->num_seqs || s->pins.num_blocks != s->cache->pool->num_held)
         return QUIRE_BUSY;

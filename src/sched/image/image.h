@@ -66,7 +66,7 @@ typedef struct qr_image {
 } qr_image;
 
 /* To be raised whenever the body changes. */
-enum { QR_IMAGE_VERSION = 13 };
+enum { QR_IMAGE_VERSION = 14 };
 
 size_t qr_sched_image_bytes(const quire_sched *sched);
 int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *written);

@@ -22,24 +22,59 @@ static void image_note_users(quire_pool *pool, const uint32_t *blocks, uint32_t 
             pool->queue.blocks[blocks[i]].ahead++;
 }
 
-static void image_key(qr_image *image, quire_pool *pool, uint32_t block)
+/* In a pool with extra keys: whether the key is one, else how many tokens a partial key is for. */
+static void image_extra_key(qr_image *image, const quire_pool *pool, uint32_t block, bool *is_extra,
+                            uint32_t *num_tokens)
+{
+    if (pool->extras.heads == NULL)
+        return;
+    if (!image->is_reading && !*is_extra)
+        *num_tokens = pool->extras.heads[block].num_tokens;
+    qr_image_bool(image, is_extra);
+    qr_image_u32(image, num_tokens, *is_extra ? 0 : QR_MAX_TOKENS);
+}
+
+/* Gives the block the key that was read. */
+static void image_take_key(qr_image *image, quire_pool *pool, uint32_t block, qr_key key,
+                           bool is_extra, uint32_t num_tokens)
+{
+    qr_extras *extras = &pool->extras;
+    bool has_key = qr_block_has_key(&pool->queue.blocks[block]);
+    bool is_free = is_extra ? !qr_extras_has_key(extras, &pool->map, block, key) : !has_key;
+    qr_image_require(image, key.len > 0 && block != QUIRE_NULL_BLOCK && is_free);
+    if (image->is_bad)
+        return;
+    if (is_extra) {
+        qr_image_require(image, qr_extras_add(extras, &pool->map, block, key));
+        return;
+    }
+    qr_map_insert(&pool->map, key, block);
+    if (extras->heads != NULL)
+        extras->heads[block].num_tokens = num_tokens;
+}
+
+/* record: the block's, or that of an extra key. */
+static void image_key(qr_image *image, quire_pool *pool, uint32_t record)
 {
     qr_map *map = &pool->map;
+    uint32_t block = qr_extras_owner(&pool->extras, record);
+    bool is_extra = block != record;
+    uint32_t num_tokens = 0;
     qr_image_u32(image, &block, pool->queue.num_blocks - 1);
-    uint16_t group_id = map->blocks[block].group_id;
-    uint8_t units = map->blocks[block].key_units;
+    image_extra_key(image, pool, block, &is_extra, &num_tokens);
+    uint16_t group_id = map->blocks[record].group_id;
+    uint8_t units = map->blocks[record].key_units;
     qr_image_u16(image, &group_id, QR_MAX_GROUP_ID);
     qr_image_u8(image, &units, (uint8_t)(map->stride / QR_HASH_UNIT));
     uint32_t len = (uint32_t)units * QR_HASH_UNIT;
     if (!image->is_reading) {
-        qr_image_put(image, qr_map_hash_of(map, block), len);
+        qr_image_put(image, qr_map_hash_of(map, record), len);
         return;
     }
     const unsigned char *hash = qr_image_view(image, len);
-    bool is_free = block != QUIRE_NULL_BLOCK && !qr_block_has_key(&map->blocks[block]);
-    qr_image_require(image, units > 0 && is_free);
+    qr_image_require(image, units > 0);
     if (!image->is_bad)
-        qr_map_insert(map, (qr_key){hash, len, group_id}, block);
+        image_take_key(image, pool, block, (qr_key){hash, len, group_id}, is_extra, num_tokens);
 }
 
 /* The blocks of one key, first to last. */
@@ -55,18 +90,21 @@ static void image_ring(qr_image *image, quire_pool *pool, uint32_t first)
 static void image_keys(qr_image *image, quire_pool *pool)
 {
     const qr_block *blocks = pool->queue.blocks;
-    uint32_t num_blocks = pool->queue.num_blocks;
+    uint32_t num_records = pool->map.num_blocks; /* blocks, and extra keys if there are any */
     uint32_t count = 0;
     if (!pool->enable_caching)
         return;
-    for (uint32_t b = 0; b < num_blocks && !image->is_reading; b++)
+    for (uint32_t b = 0; b < num_records && !image->is_reading; b++)
         count += qr_block_has_key(&blocks[b]);
-    qr_image_u32(image, &count, num_blocks - 1);
+    qr_image_u32(image, &count, num_records - 1);
     for (uint32_t i = 0; i < count && image->is_reading && !image->is_bad; i++)
         image_key(image, pool, QUIRE_NULL_BLOCK);
-    for (uint32_t b = 0; b < num_blocks && !image->is_reading; b++)
+    for (uint32_t b = 0; b < num_records && !image->is_reading; b++)
         if (blocks[b].is_first)
             image_ring(image, pool, b);
+    bool has_extras = pool->extras.heads != NULL && image->is_reading && !image->is_bad;
+    for (uint32_t b = 0; has_extras && b < pool->queue.num_blocks; b++)
+        qr_image_require(image, pool->extras.heads[b].first == 0 || qr_block_has_key(&blocks[b]));
 }
 
 static void image_empty_queue(qr_image *image, quire_pool *pool)
@@ -75,8 +113,10 @@ static void image_empty_queue(qr_image *image, quire_pool *pool)
     for (uint32_t b = QUIRE_NULL_BLOCK + 1; b < pool->queue.num_blocks; b++)
         qr_image_require(image, blocks[b].ahead <= blocks[b].ref_cnt);
     uint16_t *wanted = pool->queue.wanted; /* all zeros: a new scheduler has looked at nobody */
+    bool is_two_ended = pool->queue.is_two_ended;
     qr_queue_init(&pool->queue, blocks, pool->queue.num_blocks, pool->queue.num_blocks);
     pool->queue.wanted = wanted;
+    pool->queue.is_two_ended = is_two_ended;
     pool->num_cached = 0;
 }
 
@@ -159,6 +199,10 @@ void qr_image_seq(qr_image *image, quire_cache *cache, quire_seq *seq)
         state->generation++;
         cache->num_seqs++;
         *seq = (quire_seq)state->generation << 32 | place;
+    }
+    if (cache->prompts != NULL) {
+        qr_image_u32(image, &cache->prompts[row].num_tokens, UINT32_MAX);
+        qr_image_u32(image, &cache->prompts[row].shared_boundary, UINT32_MAX);
     }
     /* quiet_until stays 0: the next allocation finds it again */
     for (uint32_t g = 0; g < cache->num_groups; g++)

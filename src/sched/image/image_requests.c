@@ -33,7 +33,7 @@ static const void *image_blob(qr_image *image, quire_sched *s, uint32_t index, c
 static void image_name(qr_image *image, quire_sched *s, uint32_t index, quire_bytes *name)
 {
     uint32_t len = (uint32_t)name->len;
-    qr_image_u32(image, &len, s->rules.max_request_bytes);
+    qr_image_u32(image, &len, s->settings.max_request_bytes);
     const void *data = image_blob(image, s, index, name->data, len);
     if (image->is_reading)
         *name = (quire_bytes){data, len};
@@ -93,7 +93,7 @@ static void image_feature(qr_image *image, quire_sched *s, uint32_t index,
     qr_assert(f != NULL);
     if (image->is_reading)
         *f = (qr_feature){0};
-    qr_image_u32(image, &f->offset, 2 * s->rules.max_model_len);
+    qr_image_u32(image, &f->offset, 2 * s->settings.max_model_len);
     qr_image_u32(image, &f->length, qr_sched_longest_feature(s));
     qr_image_u32(image, &f->num_embeds, UINT32_MAX);
     image_name(image, s, index, &f->identifier);
@@ -110,7 +110,7 @@ static void image_features(qr_image *image, quire_sched *s, uint32_t index, uint
     if (image->is_reading) {
         *features = NULL;
         *mm_features = NULL;
-        qr_image_require(image, total <= s->rules.max_features);
+        qr_image_require(image, total <= s->settings.max_features);
     }
     if (n == 0 || image->is_bad)
         return;
@@ -135,7 +135,7 @@ static void image_text(qr_image *image, quire_sched *s, qr_text *text)
     uint32_t num_pages = text->num_pages;
     uint32_t num_tokens = text->num_tokens;
     qr_image_u32(image, &num_pages, store->max_pages);
-    qr_image_u32(image, &num_tokens, s->rules.max_model_len);
+    qr_image_u32(image, &num_tokens, s->settings.max_model_len);
     qr_image_require(image, qr_text_pages_for(store, num_tokens) <= num_pages);
     if (image->is_reading && !image->is_bad)
         qr_image_require(image, qr_text_reserve(store, text, num_pages * store->page_tokens));
@@ -180,7 +180,7 @@ static void image_input(qr_image *image, quire_sched *s, uint32_t index, qr_sess
         s->texts.num_waiting_pages += in->text.num_pages;
     image_time(image, &in->arrival_time);
     image_stops(image, s, index, &in->stops);
-    qr_image_u32(image, &in->num_features, s->rules.max_features);
+    qr_image_u32(image, &in->num_features, s->settings.max_features);
     image_features(image, s, index, num_old, in->num_features, &in->flags, &in->features,
                    &in->mm_features);
 }
@@ -211,7 +211,7 @@ static void image_inputs(qr_image *image, quire_sched *s, uint32_t index)
     uint32_t num_old = r->num_features;
     for (uint32_t i = r->first_input; i != QR_NIL; i = s->sessions.inputs[i].next)
         count++;
-    qr_image_u32(image, &count, s->rules.max_requests);
+    qr_image_u32(image, &count, s->settings.max_requests);
     uint32_t input = QR_NIL;
     for (uint32_t i = 0; i < count && !image->is_bad; i++) {
         input = image_next_input(image, s, r, input);
@@ -243,18 +243,18 @@ static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r
         qr_image_bool(image, flags[i]);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         qr_image_u32(image, numbers[i], UINT32_MAX);
-    qr_image_u32(image, &r->kv.num_tokens, s->rules.max_model_len);
+    qr_image_u32(image, &r->kv.num_tokens, s->settings.max_model_len);
     qr_image_u32(image, &r->num_prompt_tokens, r->kv.num_tokens);
-    qr_image_u32(image, &r->kv.num_computed_tokens, s->rules.max_model_len);
+    qr_image_u32(image, &r->kv.num_computed_tokens, s->settings.max_model_len);
     qr_image_u32(image, &r->num_placeholders, QR_MAX_TOKENS);
-    qr_image_u32(image, &r->num_drafts, s->rules.num_spec_tokens);
-    qr_image_u32(image, &r->num_features, s->rules.max_features);
+    qr_image_u32(image, &r->num_drafts, s->settings.num_spec_tokens);
+    qr_image_u32(image, &r->num_features, s->settings.max_features);
     qr_image_u32(image, &r->last_step, UINT32_MAX);
     qr_image_u32(image, &r->num_kept, r->kv.num_tokens);
     qr_image_u64(image, &r->first_valid_step, s->flight.step + 1);
     qr_image_u64(image, &r->load_step, s->flight.step);
     qr_image_u64(image, &r->pin_ns, s->pins.max_pins == 0 ? 0 : UINT64_MAX);
-    qr_image_u32(image, &r->load_end, s->rules.max_model_len);
+    qr_image_u32(image, &r->load_end, s->settings.max_model_len);
     qr_image_u32(image, &r->num_promised_pages, s->texts.store.max_pages);
     qr_image_u64(image, &user, UINTPTR_MAX);
     qr_image_bytes(image, &r->stop_reason, sizeof r->stop_reason);
@@ -295,6 +295,7 @@ static void image_extra(qr_image *image, quire_sched *s, uint32_t index)
     for (uint32_t i = 0; i < r->num_features && !image->is_bad; i++)
         qr_image_hold(image, &s->encoder, r->features, i);
     image_name(image, s, index, &r->extra.lora_name);
+    image_name(image, s, index, &r->extra.lora_path);
     image_name(image, s, index, &r->extra.cache_salt);
     image_name(image, s, index, &r->embeds_tail);
     qr_image_require(image, r->embeds_tail.len == 0 || r->embeds_tail.len == QR_SHA256_BYTES);
@@ -340,7 +341,7 @@ static void image_wait(qr_image *image, quire_sched *s, uint32_t index)
     qr_image_u64(image, &wait->came.requests, all->requests);
     qr_image_u64(image, &wait->overtaken.tokens, all->tokens - wait->came.tokens);
     qr_image_u64(image, &wait->overtaken.requests, all->requests - wait->came.requests);
-    qr_image_u32(image, &wait->num_found, s->rules.max_model_len);
+    qr_image_u32(image, &wait->num_found, s->settings.max_model_len);
 }
 
 void qr_image_request(qr_image *image, quire_sched *s, uint32_t index)
@@ -369,7 +370,7 @@ void qr_image_request(qr_image *image, quire_sched *s, uint32_t index)
         qr_deadlock_note_holder(s, r);
     image_saved(image, s, index);
     image_wait(image, s, index);
-    qr_image_u32(image, &blob_used, s->rules.max_request_bytes);
+    qr_image_u32(image, &blob_used, s->settings.max_request_bytes);
     qr_image_require(image, blob_used >= r->blob_used && blob_used % 8 == 0);
     if (image->is_reading && !image->is_bad)
         r->blob_used = blob_used;

@@ -24,7 +24,7 @@ void qr_deadlock_note_holder(quire_sched *s, qr_request *r)
 bool qr_deadlock_is_valid(const quire_sched *s)
 {
     uint32_t counts[QR_HOLDS_IDLE + 1] = {0};
-    for (uint32_t i = 0; i < s->rules.max_requests; i++) {
+    for (uint32_t i = 0; i < s->settings.max_requests; i++) {
         const qr_request *r = &s->table.requests[i];
         if (r->holder != holder_kind(r) || r->gave_way_in > s->deadlock.round)
             return false;
@@ -56,9 +56,9 @@ bool qr_deadlock_may_load(quire_sched *s, const qr_request *r)
     /* The others: with LOAD_ASKED_AGAIN the request may have blocks already. */
     uint32_t num_holders =
         s->deadlock.num_holders[QR_HOLDS_BLOCKS] - (r->holder == QR_HOLDS_BLOCKS);
-    if ((s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0)
+    if ((s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0)
         num_holders += s->deadlock.num_holders[QR_HOLDS_IDLE]; /* which never give way */
-    if (num_holders >= s->rules.max_loading)
+    if (num_holders >= s->settings.max_loading)
         return false;
     if (QR_LIKELY(!s->deadlock.is_active))
         return true;
@@ -115,7 +115,7 @@ static uint32_t choose_giver(const quire_sched *s)
 
 bool qr_deadlock_take_blocks(quire_sched *s)
 {
-    if ((s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0)
+    if ((s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0)
         return false;
     uint32_t index = choose_giver(s);
     if (index == QR_NIL)

@@ -30,8 +30,9 @@ void qr_prefix_init(qr_prefix *p, const quire_sched_config *c)
 static bool is_there(const quire_sched *s, const qr_request *r, const qr_group *group, uint32_t i)
 {
     uint32_t first = i * group->hashes_joined;
-    qr_key key = {qr_text_hash_row(&s->texts.store, &r->text, first, first + group->hashes_joined),
-                  group->hash_len, group->id};
+    const unsigned char *hashes =
+        qr_text_hash_row(&s->texts.store, &r->text, first, first + group->hashes_joined);
+    qr_key key = {hashes + group->first_key, group->hash_len, group->id};
     return qr_map_get(&s->cache->pool->map, key) != QUIRE_NULL_BLOCK;
 }
 
@@ -124,7 +125,7 @@ uint32_t qr_prefix_choose(quire_sched *s)
     p->num = qr_waiting_first(&s->queues.waiting, p->reqs, p->window, p->nearest);
     int32_t priority = s->table.waiters[p->reqs[0]].priority;
     for (uint32_t i = 0; i < p->num; i++) {
-        if (s->rules.policy == QUIRE_POLICY_PRIORITY &&
+        if (s->settings.policy == QUIRE_POLICY_PRIORITY &&
             s->table.waiters[p->reqs[i]].priority != priority)
             break;
         bool is_last = is_barrier(s, p->reqs[i]);
@@ -164,7 +165,7 @@ void qr_prefix_admitted(quire_sched *s, uint32_t index, uint32_t num_tokens, boo
 bool qr_prefix_is_valid(const quire_sched *s)
 {
     const qr_prefix *p = &s->prefix;
-    for (uint32_t i = 0; p->window > 0 && i < s->rules.max_requests; i++) {
+    for (uint32_t i = 0; p->window > 0 && i < s->settings.max_requests; i++) {
         const qr_prefix_wait *wait = &p->waits[i];
         if (!s->table.requests[i].is_in_use)
             continue;
@@ -174,7 +175,7 @@ bool qr_prefix_is_valid(const quire_sched *s)
             wait->overtaken.tokens > tokens || wait->overtaken.requests > requests)
             return false;
         uint64_t most =
-            (p->patience - 1) * (tokens - wait->overtaken.tokens) + s->rules.max_model_len;
+            (p->patience - 1) * (tokens - wait->overtaken.tokens) + s->settings.max_model_len;
         if (wait->overtaken.tokens > most ||
             wait->overtaken.requests > (p->patience - 1) * (requests - wait->overtaken.requests))
             return false;

@@ -25,8 +25,9 @@ typedef struct qr_waiter {
         uint32_t place; /* PRIORITY: in the heap */
     };
     int32_t priority;
-    uint16_t queue;  /* number of the queue it is in, 0: none */
-    bool is_swapped; /* its KV is kept: before others (FCFS), before others of its priority */
+    uint16_t queue;   /* number of the queue it is in, 0: none */
+    bool is_swapped;  /* its KV is kept: before others (FCFS), before others of its priority */
+    bool is_deferred; /* holders_first: it was held up since it began to wait */
     double arrival_time;
     quire_bytes id;
 } qr_waiter;

@@ -28,7 +28,7 @@ static int check_child(quire_sched *s, const qr_request *parent, const quire_req
 {
     uint64_t unsure =
         QR_QUIRK(STALE_OUTPUTS) | QR_QUIRK(FAILED_BLOCKS_STAY) | QR_QUIRK(HOPELESS_WAITS);
-    if (s->cache->max_copies == 0 || (s->rules.quirks & unsure) != 0)
+    if (s->cache->max_copies == 0 || (s->settings.quirks & unsure) != 0)
         return QUIRE_E_DISABLED;
     if (p->id.data == NULL || p->id.len == 0 || (p->prompt == NULL && p->num_prompt_tokens > 0) ||
         (p->stop_token_ids == NULL && p->num_stop_token_ids > 0))
@@ -82,6 +82,7 @@ static int fill_child(quire_sched *s, uint32_t index, const qr_request *parent,
     r->is_plain = !r->use_grammar && parent->num_features == 0;
     bool fits = qr_request_copy_stops(s, index, p, &stops) && copy_features(s, index, parent) &&
                 qr_request_copy_bytes(s, index, parent->extra.lora_name, &r->extra.lora_name) &&
+                qr_request_copy_bytes(s, index, parent->extra.lora_path, &r->extra.lora_path) &&
                 qr_request_copy_bytes(s, index, parent->extra.cache_salt, &r->extra.cache_salt) &&
                 qr_request_copy_bytes(s, index, parent->embeds_tail, &r->embeds_tail);
     if (!fits)
@@ -113,7 +114,7 @@ static bool can_share(quire_sched *s, uint32_t parent, const quire_request_param
            r->kv.num_computed_tokens > 0 && r->kv.num_computed_tokens < r->kv.num_tokens &&
            r->kv.num_computed_tokens <= r->kv.num_tokens - p->num_prompt_tokens &&
            !r->discards_async && s->pause == QUIRE_UNPAUSED &&
-           s->queues.num_running + s->ended.num_asked < s->rules.max_num_seqs &&
+           s->queues.num_running + s->ended.num_asked < s->settings.max_num_seqs &&
            p->use_grammar == 0 && p->skip_reading_prefix == 0 && qr_cache_can_fork(s->cache) &&
            !is_in_flight(s, parent);
 }
@@ -134,7 +135,7 @@ static int take_text(quire_sched *s, uint32_t index, const qr_request *parent,
     qr_text_copy_all(&s->texts.store, &parent->text, &r->text);
     qr_text_cut(&s->texts.store, &r->text, num_same);
     r->kv.num_tokens = num_same;
-    r->kv.num_hashes = s->hasher == NULL ? 0 : num_same / s->rules.hash_block_size;
+    r->kv.num_hashes = s->hasher == NULL ? 0 : num_same / s->settings.hash_block_size;
     for (uint32_t i = 0; i < p->num_prompt_tokens; i++)
         qr_sched_append(s, index, p->prompt[i]);
     return QUIRE_OK;

@@ -7,7 +7,6 @@
  * extra keys. Rows are not kept, but the digest of the last ones is, for the block that the output
  * fills up; blocks behind it have no rows, and the digest of nothing.
  */
-#include "hash/extra.h"
 #include "sched/sched.h"
 
 /* Makes the scratch chain end where the request's hashes end. */
@@ -38,7 +37,7 @@ static int check_extra_keys(quire_sched *s, const quire_extra_keys *extra, uint6
     quire_hasher *hasher = s->hasher;
     quire_extra_keys sizes = *extra;
     sizes.num_prompt_embeds = 0; /* the digest of nothing is as long as any */
-    qr_extra_cursor cursor = qr_extra_begin(&sizes, false);
+    qr_extra_cursor cursor = qr_chain_begin_extra(hasher, &sizes, 0);
     qr_hash_input input = {.parent_len = hasher->digest_bytes,
                            .tokens = s->chain->tail,
                            .num_tokens = hasher->block_size,
@@ -60,7 +59,7 @@ static int hash_rest(quire_sched *s, qr_request *r, const quire_token *tokens, u
                      const quire_extra_keys *extra)
 {
     int err = QUIRE_OK;
-    uint32_t first = r->kv.num_hashes * s->rules.hash_block_size;
+    uint32_t first = r->kv.num_hashes * s->settings.hash_block_size;
     load_chain(s, r);
     s->chain->is_one_call = true;
     while (first < n && err == QUIRE_OK) {
@@ -87,10 +86,10 @@ int qr_sched_hash_prompt(quire_sched *s, qr_request *r, const quire_request_para
     extra.prompt_embed_bytes = p->prompt_embed_bytes;
     extra.num_prompt_embeds = n;
     bool has_extra = r->has_extra || p->prompt_embeds != NULL;
-    uint32_t last = (n - 1) / s->rules.hash_block_size;
+    uint32_t last = (n - 1) / s->settings.hash_block_size;
     uint64_t first = p->num_hashes < last ? p->num_hashes : last;
     int err =
-        has_extra ? check_extra_keys(s, &extra, first * s->rules.hash_block_size, n) : QUIRE_OK;
+        has_extra ? check_extra_keys(s, &extra, first * s->settings.hash_block_size, n) : QUIRE_OK;
     if (err != QUIRE_OK)
         return err;
     qr_text_put_hashes(&s->texts.store, &r->text, 0, p->num_hashes, p->hashes);
@@ -103,7 +102,7 @@ int qr_sched_hash_prompt(quire_sched *s, qr_request *r, const quire_request_para
 static inline bool has_unhashed_block(const quire_sched *s, const qr_request *r)
 {
     return s->hasher != NULL &&
-           ((uint64_t)r->kv.num_hashes + 1) * s->rules.hash_block_size <= r->kv.num_tokens;
+           ((uint64_t)r->kv.num_hashes + 1) * s->settings.hash_block_size <= r->kv.num_tokens;
 }
 
 /* A block behind the full ones of a prompt of embeddings. */
@@ -111,14 +110,13 @@ static int hash_embeds_block(quire_sched *s, const qr_request *r, const quire_to
                              unsigned char *digest)
 {
     quire_hasher *hasher = s->hasher;
-    uint64_t start = s->chain->num_blocks * s->rules.hash_block_size;
+    uint64_t start = s->chain->num_blocks * s->settings.hash_block_size;
     bool has_rows = start < r->num_prompt_tokens;
-    bool only_last = start > 0 && (hasher->quirks & QR_QUIRK(MM_LAST_FEATURE)) != 0;
-    qr_extra_cursor cursor = qr_extra_begin(&r->extra, only_last);
+    qr_extra_cursor cursor = qr_chain_begin_extra(hasher, &r->extra, start);
     unsigned char of_nothing[QR_SHA256_BYTES];
     qr_hash_input input = {
-        .tokens = tokens, .num_tokens = s->rules.hash_block_size, .keys = hasher->keys};
-    if (!qr_extra_of_block(&cursor, start, start + s->rules.hash_block_size, hasher->keys,
+        .tokens = tokens, .num_tokens = s->settings.hash_block_size, .keys = hasher->keys};
+    if (!qr_extra_of_block(&cursor, start, start + s->settings.hash_block_size, hasher->keys,
                            hasher->max_keys - 1, &input.num_keys))
         return QUIRE_E_RANGE;
     qr_sha256(NULL, 0, of_nothing);
@@ -138,7 +136,7 @@ static int hash_embeds_block(quire_sched *s, const qr_request *r, const quire_to
 static QR_NOINLINE void hash_full_block(quire_sched *s, qr_request *r)
 {
     uint32_t block = r->kv.num_hashes;
-    uint32_t first = block * s->rules.hash_block_size;
+    uint32_t first = block * s->settings.hash_block_size;
     const quire_token *tokens =
         qr_text_page_tokens(&s->texts.store, &r->text, first / s->texts.store.page_tokens) +
         first % s->texts.store.page_tokens;
@@ -149,7 +147,7 @@ static QR_NOINLINE void hash_full_block(quire_sched *s, qr_request *r)
     size_t num_new;
     int err = r->embeds_tail.data != NULL
                   ? hash_embeds_block(s, r, tokens, digest)
-                  : qr_chain_append(s->hasher, s->chain, tokens, s->rules.hash_block_size,
+                  : qr_chain_append(s->hasher, s->chain, tokens, s->settings.hash_block_size,
                                     extra_of(r), digest, 1, &num_new);
     qr_assert(err == QUIRE_OK); /* its extra keys are among those that fitted before */
     r->kv.num_hashes++;
@@ -160,7 +158,7 @@ void qr_sched_hash_new_blocks(quire_sched *s, uint32_t index)
     qr_request *r = &s->table.requests[index];
     if (!has_unhashed_block(s, r))
         return;
-    uint32_t first = r->kv.num_hashes * s->rules.hash_block_size;
+    uint32_t first = r->kv.num_hashes * s->settings.hash_block_size;
     uint32_t n = r->kv.num_tokens - first;
     qr_text_copy(&s->texts.store, &r->text, first, n, s->room.token_scratch);
     load_chain(s, r);
@@ -202,7 +200,7 @@ void qr_sched_show_hashes(quire_sched *s, uint32_t index, uint32_t num_tokens)
     if (s->hasher == NULL)
         return;
     uint32_t first = qr_cache_first_needed_hash(s->cache, r->kv.seq);
-    uint32_t end = num_tokens / s->rules.hash_block_size;
+    uint32_t end = num_tokens / s->settings.hash_block_size;
     first = first < r->kv.num_hashes ? first : 0;
     end = end < r->kv.num_hashes ? end : r->kv.num_hashes;
     r->kv.first_hash = first;

@@ -111,6 +111,13 @@ typedef struct qr_request {
     uint64_t first_valid_step; /* outputs of steps before it were made void */
     uint64_t pin_ns;           /* when it ends, its blocks are kept for so long; 0: not */
     uint64_t load_step; /* began to load into its blocks, and how that went is not known; 0: none */
+    uint64_t last_fence;    /* fences: the last of its steps, as they are counted there */
+    uint32_t shared_prefix; /* tokens that other requests have in common with it; 0: not known */
+    uint32_t num_in_flight; /* counts_in_flight: tokens of steps that were not updated yet */
+    uint32_t num_stale;     /* delivers_stale: of them, those scheduled before it was preempted */
+    bool drops_stale;       /* and their outputs do not count */
+    bool is_doomed;         /* the next update ends it with an error, see step.h */
+    bool is_prefilling; /* reserves_for_prefills: it loads, or has computed a part of its prompt */
 } qr_request;
 
 _Static_assert(offsetof(qr_request, status) == 64, "the first line");
@@ -157,6 +164,13 @@ static inline uint32_t qr_request_certain_tokens(const qr_request *r)
 {
     uint32_t computed = r->kv.num_computed_tokens;
     return computed > r->num_placeholders ? computed - r->num_placeholders : 0;
+}
+
+/* Computed tokens of steps that were updated; all where nobody counts steps in flight. */
+static inline uint32_t qr_request_processed_tokens(const qr_request *r)
+{
+    uint32_t computed = r->kv.num_computed_tokens;
+    return computed > r->num_in_flight ? computed - r->num_in_flight : 0;
 }
 
 /* A request that runs or was preempted, and was in no step yet: a fork (fork.c). */

@@ -9,9 +9,10 @@ void *qr_request_take_blob(const quire_sched *s, uint32_t index, size_t bytes)
 {
     qr_request *r = &s->table.requests[index];
     size_t rounded = (bytes + 7) / 8 * 8;
-    if (rounded > s->rules.max_request_bytes - r->blob_used)
+    if (rounded > s->settings.max_request_bytes - r->blob_used)
         return NULL;
-    unsigned char *at = s->table.blobs + (size_t)index * s->rules.max_request_bytes + r->blob_used;
+    unsigned char *at =
+        s->table.blobs + (size_t)index * s->settings.max_request_bytes + r->blob_used;
     r->blob_used += (uint32_t)rounded;
     return at;
 }
@@ -21,7 +22,7 @@ bool qr_request_copy_bytes(const quire_sched *s, uint32_t index, quire_bytes fro
     *to = (quire_bytes){NULL, 0};
     if (from.len == 0)
         return true;
-    if (from.len > s->rules.max_request_bytes)
+    if (from.len > s->settings.max_request_bytes)
         return false;
     unsigned char *at = qr_request_take_blob(s, index, from.len);
     if (at == NULL)
@@ -57,7 +58,7 @@ static bool copy_embeds(const quire_sched *s, uint32_t index, const quire_reques
     *to = (quire_bytes){NULL, 0};
     if (p->prompt_embeds == NULL || s->hasher == NULL)
         return true;
-    size_t num_left = p->num_prompt_tokens % s->rules.hash_block_size;
+    size_t num_left = p->num_prompt_tokens % s->settings.hash_block_size;
     size_t first = p->num_prompt_tokens - num_left;
     const unsigned char *rows = p->prompt_embeds;
     qr_sha256(rows + first * p->prompt_embed_bytes, num_left * p->prompt_embed_bytes, digest);
@@ -84,7 +85,7 @@ bool qr_request_copy_features(const quire_sched *s, uint32_t index, const quire_
     *mm_features = NULL;
     if (p->num_mm_inputs == 0)
         return true;
-    if (total > s->rules.max_features)
+    if (total > s->settings.max_features)
         return false;
     *features = qr_request_take_blob(s, index, total * sizeof **features);
     *mm_features = qr_request_take_blob(s, index, total * sizeof **mm_features);
@@ -94,12 +95,13 @@ bool qr_request_copy_features(const quire_sched *s, uint32_t index, const quire_
         const quire_mm_input *in = &p->mm_inputs[i];
         quire_mm_feature *mm = &(*mm_features)[num_old + i];
         *mm = in->feature;
-        if (in->feature.offset > s->rules.max_model_len ||
+        if (in->feature.offset > s->settings.max_model_len ||
             in->feature.length > qr_sched_longest_feature(s) ||
             in->feature.identifier.len > QR_MAX_IDENTIFIER_BYTES ||
             !qr_request_copy_bytes(s, index, in->feature.identifier, &mm->identifier))
             return false;
         (*features)[num_old + i] = (qr_feature){.identifier = mm->identifier,
+                                                .owner = index,
                                                 .offset = (uint32_t)mm->offset,
                                                 .length = (uint32_t)mm->length,
                                                 .num_embeds = count_embeds(in)};
@@ -141,6 +143,7 @@ int qr_request_check_arrays(const quire_request_params *p)
               (p->stop_token_ids != NULL || p->num_stop_token_ids == 0) &&
               (p->mm_inputs != NULL || p->num_mm_inputs == 0) &&
               (p->lora_name.data != NULL || p->lora_name.len == 0) &&
+              (p->lora_path.data != NULL || p->lora_path.len == 0) &&
               (p->cache_salt.data != NULL || p->cache_salt.len == 0);
     for (uint32_t i = 0; ok && i < p->num_mm_inputs; i++)
         ok = p->mm_inputs[i].feature.identifier.data != NULL &&
@@ -150,16 +153,16 @@ int qr_request_check_arrays(const quire_request_params *p)
 
 bool qr_request_features_ok(const quire_sched *s, const quire_request_params *p)
 {
-    bool is_strict = (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
+    bool is_strict = (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
     for (uint32_t i = 0; i < p->num_mm_inputs; i++) {
         const quire_mm_feature *f = &p->mm_inputs[i].feature;
-        if (f->offset > s->rules.max_model_len || f->length > qr_sched_longest_feature(s) ||
-            (s->rules.is_encoder_decoder && f->offset != 0))
+        if (f->offset > s->settings.max_model_len || f->length > qr_sched_longest_feature(s) ||
+            (s->settings.is_encoder_decoder && f->offset != 0))
             return false;
-        if (is_strict && !s->rules.is_encoder_decoder &&
+        if (is_strict && !s->settings.is_encoder_decoder &&
             f->offset + f->length > p->num_prompt_tokens)
             return false;
-        if (is_strict && s->rules.is_encoder_decoder && p->mm_inputs[i].is_embed != NULL)
+        if (is_strict && s->settings.is_encoder_decoder && p->mm_inputs[i].is_embed != NULL)
             return false;
     }
     return true;
@@ -167,7 +170,7 @@ bool qr_request_features_ok(const quire_sched *s, const quire_request_params *p)
 
 int qr_request_check_alone(quire_sched *s, const qr_request *r, uint32_t num_tokens)
 {
-    bool hides = (s->rules.quirks & QR_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
+    bool hides = (s->settings.quirks & QR_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
     bool goes_on = r->is_resumable || (hides && r->stops.min_tokens > r->max_tokens);
     uint32_t num_outputs = num_tokens - r->num_prompt_tokens;
     const qr_admissible_ask ask = {.num_tokens = num_tokens,
@@ -184,7 +187,7 @@ void qr_request_fill_numbers(const quire_sched *s, qr_request *r, const quire_re
     r->num_prompt_tokens = num_prompt_tokens;
     r->max_tokens = p->is_pooling ? 1 : p->max_tokens;
     if (r->max_tokens == 0)
-        r->max_tokens = s->rules.max_model_len - num_prompt_tokens;
+        r->max_tokens = s->settings.max_model_len - num_prompt_tokens;
     r->status = p->use_grammar ? QUIRE_REQ_WAITING_FOR_GRAMMAR : QUIRE_REQ_WAITING;
     r->use_grammar = p->use_grammar != 0;
     r->is_pooling = p->is_pooling != 0;
@@ -206,6 +209,7 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
     bool fits = qr_request_copy_stops(s, index, p, &stops) &&
                 qr_request_copy_features(s, index, p, 0, &r->features, &mm_features) &&
                 qr_request_copy_bytes(s, index, p->lora_name, &r->extra.lora_name) &&
+                qr_request_copy_bytes(s, index, p->lora_path, &r->extra.lora_path) &&
                 qr_request_copy_bytes(s, index, p->cache_salt, &r->extra.cache_salt) &&
                 copy_embeds(s, index, p, &r->embeds_tail);
     if (!fits)
@@ -254,10 +258,10 @@ int qr_sched_take_slot(quire_sched *s, quire_bytes id, uint32_t *index)
         return QUIRE_E_DUPLICATE;
     uint64_t ends = (uint64_t)s->ended.num_finished + s->table.num_live;
     uint64_t told = (uint64_t)s->ended.num_client_finished + s->table.num_live;
-    if (s->table.num_live == s->rules.max_requests || ends >= s->rules.max_finished ||
-        told >= s->rules.max_finished)
+    if (s->table.num_live == s->settings.max_requests || ends >= s->settings.max_finished ||
+        told >= s->settings.max_finished)
         return QUIRE_FULL;
-    *index = s->table.free_slots[s->rules.max_requests - 1 - s->table.num_live];
+    *index = s->table.free_slots[s->settings.max_requests - 1 - s->table.num_live];
     qr_sched_release_slot(s, *index);
     return QUIRE_OK;
 }
@@ -267,13 +271,15 @@ void qr_sched_enter(quire_sched *s, uint32_t index, const quire_request_params *
     int err = qr_idmap_insert(&s->table.ids, p->id.data, (uint32_t)p->id.len, index);
     qr_assert(err == QUIRE_OK);
     s->table.num_live++;
-    qr_list_insert_before(s->table.by_age, sizeof *s->table.by_age, s->rules.max_requests, index);
+    qr_list_insert_before(s->table.by_age, sizeof *s->table.by_age, s->settings.max_requests,
+                          index);
     qr_request *r = &s->table.requests[index];
     r->is_in_use = true;
     r->generation++;
     qr_waiter *w = &s->table.waiters[index];
     qr_link_clear(&w->link);
     w->queue = 0;
+    w->is_deferred = false;
     w->priority = p->priority;
     w->arrival_time = p->arrival_time;
     w->id = (quire_bytes){qr_idmap_key(&s->table.ids, index), p->id.len};
@@ -332,7 +338,7 @@ int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uin
     if (num_tokens == 0 || num_tokens > r->num_prompt_tokens)
         return QUIRE_E_RANGE;
     bool keeps_all =
-        (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0 || s->rules.is_encoder_decoder;
+        (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0 || s->settings.is_encoder_decoder;
     uint32_t num_features = keeps_all ? r->num_features : count_features_before(r, num_tokens);
     if (num_features == QR_NIL)
         return QUIRE_E_RANGE;
@@ -351,20 +357,52 @@ int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uin
         qr_text_trim(&s->texts.store, &r->text);
         s->texts.num_waiting_pages += r->text.num_pages;
     }
-    bool is_stale = (s->rules.quirks & QR_QUIRK(SESSION_STALE_HASH)) != 0;
+    bool is_stale = (s->settings.quirks & QR_QUIRK(SESSION_STALE_HASH)) != 0;
     uint32_t most = is_stale ? r->text.num_pages * s->texts.store.page_hashes : 0;
     if (s->hasher != NULL && !is_stale)
-        most = num_tokens / s->rules.hash_block_size;
+        most = num_tokens / s->settings.hash_block_size;
     r->kv.num_hashes = r->kv.num_hashes < most ? r->kv.num_hashes : most;
     return QUIRE_OK;
 }
 
+static void defer(quire_sched *s, uint32_t index)
+{
+    qr_waiter *w = &s->table.waiters[index];
+    s->queues.num_deferred += !w->is_deferred;
+    w->is_deferred = true;
+}
+
+void qr_sched_undefer(quire_sched *s, uint32_t index)
+{
+    qr_waiter *w = &s->table.waiters[index];
+    s->queues.num_deferred -= w->is_deferred;
+    w->is_deferred = false;
+}
+
+/* A load may have failed, and its request may still have the blocks. */
+static bool holds_blocks(const qr_request *r)
+{
+    return r->kv.num_computed_tokens > 0 || r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS;
+}
+
+void qr_sched_skip(quire_sched *s, uint32_t index)
+{
+    bool is_apart = !s->settings.rules.holders_first || holds_blocks(&s->table.requests[index]);
+    if (s->settings.rules.holders_first)
+        defer(s, index);
+    qr_waiting_add(is_apart ? &s->queues.step_skipped : &s->queues.step_waiting, index);
+}
+
 void qr_sched_enqueue(quire_sched *s, uint32_t index)
 {
-    bool is_held = qr_request_is_held(&s->table.requests[index]);
+    const qr_request *r = &s->table.requests[index];
+    bool is_held = qr_request_is_held(r);
     if (s->prefix.window > 0)
         qr_prefix_enter(s, index);
-    qr_waiting_add(is_held ? &s->queues.skipped : &s->queues.waiting, index);
+    if (s->settings.rules.holders_first && is_held)
+        defer(s, index);
+    bool is_apart = s->settings.rules.holders_first ? holds_blocks(r) : is_held;
+    qr_waiting_add(is_apart ? &s->queues.skipped : &s->queues.waiting, index);
 }
 
 void qr_sched_dequeue(quire_sched *s, uint32_t index)
@@ -378,6 +416,20 @@ void qr_sched_dequeue(quire_sched *s, uint32_t index)
 
 /* ---- the end --------------------------------------------------------------- */
 
+/* Of the request's blocks in room.spans, those of computed tokens; states have no place in a text. */
+static void cut_to_computed(quire_sched *s, const qr_request *r)
+{
+    for (uint32_t g = 0; g < s->cache->num_groups; g++) {
+        const qr_group *group = &s->cache->groups[g];
+        /* vLLM takes the block size of one rank: with context parallelism it cuts too little. */
+        uint32_t most = qr_ceil_div(r->kv.num_computed_tokens, group->spec.block_size);
+        bool is_attention =
+            group->spec.kind != QUIRE_LAYER_MAMBA && group->spec.kind != QUIRE_LAYER_CROSS;
+        if (is_attention && s->room.spans[g].count > most)
+            s->room.spans[g].count = most;
+    }
+}
+
 static bool connector_keeps(quire_sched *s, uint32_t index, bool is_loading)
 {
     const quire_connector *c = &s->partners.connector;
@@ -386,10 +438,12 @@ static bool connector_keeps(quire_sched *s, uint32_t index, bool is_loading)
         return false;
     uint32_t row = qr_cache_row_of(s->cache, r->kv.seq);
     if (row != QR_NIL && !is_loading) /* blocks that a load still writes to stay */
-        qr_cache_remove_skipped(s->cache, row, r->kv.num_computed_tokens);
+        qr_cache_remove_skipped(s->cache, row, qr_request_processed_tokens(r));
     if (c->request_finished == NULL)
         return false;
     qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
+    if (s->settings.rules.cuts_sent_blocks)
+        cut_to_computed(s, r);
     return c->request_finished(c->user, qr_sched_req_of(s, index), s->room.spans) != 0;
 }
 
@@ -403,11 +457,12 @@ void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)
     if (r->num_features > 0)
         qr_encoder_free(&s->encoder, r->features, r->num_features);
     s->ended.finished[s->ended.num_finished++] = qr_sched_req_of(s, index);
-    if (s->rules.lists_finished) {
+    if (s->settings.lists_finished) {
         s->ended.client_finished[s->ended.num_client_finished] = qr_sched_req_of(s, index);
         s->ended.client_of_finished[s->ended.num_client_finished++] = r->client_index;
     }
     r->awaits_sending = keeps;
+    r->is_prefilling = false;
     r->load = keep_blocks ? QR_LOAD_LEFT : QR_LOAD_OPEN;
     r->load_step = 0;
     if (s->watch.monitor != NULL)
@@ -421,12 +476,12 @@ void qr_sched_free_blocks(quire_sched *s, uint32_t index)
     qr_request *r = &s->table.requests[index];
     if (r->pin_ns > 0)
         qr_pins_keep(s, index);
-    qr_cache_drop(s->cache, &r->kv);
+    qr_fence_drop(s, r);
     qr_sched_drop_inputs(s, index);
     qr_idmap_remove(&s->table.ids, index);
     qr_list_remove(s->table.by_age, sizeof *s->table.by_age, index);
     qr_sched_release_slot(s, index);
-    s->table.free_slots[s->rules.max_requests - s->table.num_live--] = index;
+    s->table.free_slots[s->settings.max_requests - s->table.num_live--] = index;
 }
 
 static void leave_queue(quire_sched *s, uint32_t index)
@@ -437,6 +492,7 @@ static void leave_queue(quire_sched *s, uint32_t index)
         if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING && !is_listed_again)
             s->queues.num_waiting_for_streaming--;
         qr_sched_dequeue(s, index);
+        qr_sched_undefer(s, index);
         return;
     }
     uint32_t place = 0;
@@ -487,7 +543,7 @@ void qr_sched_finish(quire_sched *s, const quire_req *reqs, uint32_t n, quire_re
 void qr_sched_finish_all(quire_sched *s, quire_req_status status, uint32_t *num_finished)
 {
     uint32_t n = 0; /* in the order in which they were added */
-    for (uint32_t i = s->table.by_age[s->rules.max_requests].next; i != s->rules.max_requests;
+    for (uint32_t i = s->table.by_age[s->settings.max_requests].next; i != s->settings.max_requests;
          i = s->table.by_age[i].next)
         s->room.req_scratch[n++] = qr_sched_req_of(s, i);
     qr_sched_finish(s, s->room.req_scratch, n, status, num_finished);

@@ -52,7 +52,7 @@ static uint32_t kept_tokens(const qr_request *r)
 /* Where the next input of a session that has stopped begins. */
 static uint32_t tokens_before_input(const quire_sched *s, const qr_request *r)
 {
-    bool keeps_ahead = (s->rules.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
+    bool keeps_ahead = (s->settings.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
     return keeps_ahead ? kept_tokens(r) : r->num_kept;
 }
 
@@ -110,9 +110,9 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
     qr_session_input *in = &s->sessions.inputs[input];
     uint32_t kept = tokens_before_input(s, r);
     qr_text_cut(&s->texts.store, &r->text, kept);
-    if ((s->rules.quirks & QR_QUIRK(SESSION_STALE_HASH)) == 0 && s->hasher != NULL &&
-        r->kv.num_hashes > kept / s->rules.hash_block_size)
-        r->kv.num_hashes = kept / s->rules.hash_block_size;
+    if ((s->settings.quirks & QR_QUIRK(SESSION_STALE_HASH)) == 0 && s->hasher != NULL &&
+        r->kv.num_hashes > kept / s->settings.hash_block_size)
+        r->kv.num_hashes = kept / s->settings.hash_block_size;
     if (in->num_features > 0) {
         uint32_t old = r->num_features;
         if (old > 0) {
@@ -142,6 +142,8 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
     qr_sched_hash_new_blocks(s, index);
     s->table.waiters[index].arrival_time = in->arrival_time;
     qr_request_set_stops(r, &in->stops);
+    if (s->settings.rules.input_sets_max_tokens)
+        r->max_tokens = in->max_tokens;
     if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
         s->queues.num_waiting_for_streaming--;
     r->status = QUIRE_REQ_WAITING;
@@ -158,11 +160,12 @@ static bool input_fits(const quire_sched *s, const qr_request *r, uint32_t input
 {
     const qr_session_input *in = &s->sessions.inputs[input];
     uint64_t num_tokens = (uint64_t)tokens_before_input(s, r) + in->text.num_tokens;
-    if (num_tokens >= s->rules.max_model_len)
+    if (num_tokens >= s->settings.max_model_len)
         return false;
     qr_admissible_ask ask =
         ask_with_input(r, in, r->num_features, (uint32_t)num_tokens, in->text.num_tokens);
-    return (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0 || qr_why_never(s, &ask).needs == NULL;
+    return (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0 ||
+           qr_why_never(s, &ask).needs == NULL;
 }
 
 /* A session that waits for its user has a promise of pages for max_model_len tokens no longer: else
@@ -174,7 +177,7 @@ static void wait_for_input(quire_sched *s, qr_request *r)
     qr_deadlock_note_holder(s, r);
     s->queues.num_waiting_for_streaming++;
     uint64_t late = QR_QUIRK(SESSION_KEEPS_AHEAD) | QR_QUIRK(STALE_OUTPUTS);
-    if ((s->rules.quirks & late) == 0)
+    if ((s->settings.quirks & late) == 0)
         qr_texts_take_back(&s->texts, r);
 }
 
@@ -183,7 +186,15 @@ bool qr_sched_session_ends(quire_sched *s, uint32_t index)
     qr_request *r = &s->table.requests[index];
     if (!r->is_resumable)
         return true;
-    if ((s->rules.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) == 0) {
+    if (s->settings.rules.input_sets_max_tokens) {
+        r->kv.num_computed_tokens = qr_request_certain_tokens(r);
+        r->num_kept = kept_tokens(r);
+        r->num_drafts = 0;
+        r->num_placeholders = 0;
+        r->drops_stale = true;
+        r->num_stale = r->num_in_flight;
+        r->is_plain = r->is_plain && r->num_stale == 0;
+    } else if ((s->settings.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) == 0) {
         r->num_kept = kept_tokens(r);
         if (qr_sched_has_states(s) && r->kv.num_computed_tokens > r->num_kept)
             qr_cache_drop(s->cache, &r->kv); /* steps in flight have moved the state on */
@@ -216,8 +227,10 @@ static bool feature_keys_fit(const quire_sched *s, const qr_request *r,
 {
     if (s->hasher == NULL || p->num_mm_inputs == 0)
         return true;
-    uint64_t num_keys = 2;
+    bool has_path = s->hasher->tags_extra_keys && r->extra.lora_path.len > 0;
+    uint64_t num_keys = has_path ? 3 : 2;
     uint64_t bytes = r->extra.lora_name.len + r->extra.cache_salt.len;
+    bytes += has_path ? r->extra.lora_path.len : 0;
     for (uint32_t i = 0; i < r->num_features; i++, num_keys++)
         bytes += r->features[i].identifier.len;
     for (uint32_t input = r->first_input; input != QR_NIL; input = s->sessions.inputs[input].next)
@@ -239,11 +252,12 @@ static int fill_input(quire_sched *s, uint32_t index, const quire_request_params
         num_inputs += s->sessions.inputs[i].text.num_tokens;
         num_old += s->sessions.inputs[i].num_features;
     }
-    if (r->kv.num_tokens + num_inputs >= s->rules.max_model_len)
+    if (r->kv.num_tokens + num_inputs >= s->settings.max_model_len)
         return QUIRE_E_RANGE;
     if (!feature_keys_fit(s, r, p))
         return QUIRE_E_RANGE;
     in->arrival_time = p->arrival_time;
+    in->max_tokens = p->max_tokens;
     in->num_features = p->num_mm_inputs;
     in->next = QR_NIL;
     if (!qr_request_copy_stops(s, index, p, &in->stops) ||
@@ -280,7 +294,7 @@ int qr_sched_continue(quire_sched *s, uint32_t index, const quire_request_params
     int err = qr_request_check_arrays(p);
     if (err == QUIRE_OK && p->prompt_embeds != NULL)
         err = QUIRE_E_ARGUMENT;
-    if (err == QUIRE_OK && s->rules.is_encoder_decoder && p->num_mm_inputs > 0)
+    if (err == QUIRE_OK && s->settings.is_encoder_decoder && p->num_mm_inputs > 0)
         err = QUIRE_E_ARGUMENT; /* its encoder runs before the first token alone */
     if (err == QUIRE_OK && (p->num_prompt_tokens == 0 || !qr_request_features_ok(s, p)))
         err = QUIRE_E_RANGE;
@@ -299,12 +313,15 @@ int qr_sched_continue(quire_sched *s, uint32_t index, const quire_request_params
         return err;
     }
     if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING) {
-        bool by_priority = s->rules.policy == QUIRE_POLICY_PRIORITY; /* its arrival time changes */
+        bool is_apart = s->table.waiters[index].queue == s->queues.skipped.number;
+        qr_waiting *queue = is_apart ? &s->queues.skipped : &s->queues.waiting;
+        bool by_priority =
+            s->settings.policy == QUIRE_POLICY_PRIORITY; /* its arrival time changes */
         if (by_priority)
-            qr_waiting_remove(&s->queues.skipped, index);
+            qr_waiting_remove(queue, index);
         start_input(s, index, input);
         if (by_priority)
-            qr_waiting_add(&s->queues.skipped, index);
+            qr_waiting_add(queue, index);
         return QUIRE_OK;
     }
     if (r->last_input == QR_NIL)

@@ -9,6 +9,7 @@ struct qr_session_input {
     uint32_t next; /* of the same session, or of the free ones; QR_NIL: none */
     qr_text text;
     double arrival_time;
+    uint32_t max_tokens;
     qr_stop_rules stops;
     qr_feature *features; /* all that the session will have then; NULL: no new ones */
     quire_mm_feature *mm_features;

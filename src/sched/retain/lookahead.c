@@ -23,7 +23,7 @@ static bool is_further(const quire_sched *s, uint32_t a, uint32_t b)
 {
     const qr_waiter *x = &s->table.waiters[a];
     const qr_waiter *y = &s->table.waiters[b];
-    if (s->rules.policy == QUIRE_POLICY_PRIORITY)
+    if (s->settings.policy == QUIRE_POLICY_PRIORITY)
         return qr_waiter_before(y, x);
     return x->queue != y->queue ? x->queue == s->queues.waiting.number : x->order > y->order;
 }
@@ -261,8 +261,8 @@ static bool lists_enough(const quire_sched *s)
 static bool has_grown(const quire_sched *s, const qr_ahead *e)
 {
     const qr_request *r = &s->table.requests[e->index];
-    uint32_t next = e->num_tokens / s->rules.hash_block_size;
-    if (next >= r->kv.num_hashes || s->cache->groups[0].block_size != s->rules.hash_block_size)
+    uint32_t next = e->num_tokens / s->settings.hash_block_size;
+    if (next >= r->kv.num_hashes || s->cache->groups[0].block_size != s->settings.hash_block_size)
         return false;
     qr_key key = {qr_text_hash(&s->texts.store, &r->text, next), s->texts.store.digest_bytes, 0};
     return qr_map_get(&s->cache->pool->map, key) != QUIRE_NULL_BLOCK;
@@ -302,7 +302,7 @@ bool qr_lookahead_is_valid(const quire_sched *s)
         return false;
     for (uint32_t i = 0; i < a->num; i++) {
         const qr_ahead *e = &a->entries[i];
-        if (e->index >= s->rules.max_requests || a->entry_of[e->index] != i ||
+        if (e->index >= s->settings.max_requests || a->entry_of[e->index] != i ||
             s->table.waiters[e->index].queue == 0 || e->num_blocks > a->row_blocks)
             return false;
         num_listed += e->num_blocks;

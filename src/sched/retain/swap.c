@@ -326,7 +326,7 @@ bool qr_swap_is_valid(const quire_sched *s)
     const qr_swap *swap = &s->swap;
     uint64_t used = 0;
     uint32_t num_requests = 0;
-    for (uint32_t i = 0; i < s->rules.max_requests; i++) {
+    for (uint32_t i = 0; i < s->settings.max_requests; i++) {
         const qr_request *r = &s->table.requests[i];
         if (s->table.waiters[i].is_swapped != (r->num_saved > 0))
             return false;

@@ -8,13 +8,14 @@
 /* The smallest step of a request inside its prompt. */
 static uint32_t smallest_step(const quire_sched *s)
 {
-    return s->rules.mamba_block_size > 0 ? s->rules.mamba_block_size : 1;
+    return s->settings.mamba_block_size > 0 ? s->settings.mamba_block_size : 1;
 }
 
 static uint32_t largest_step(const quire_sched *s)
 {
-    uint32_t threshold = s->rules.long_prefill_threshold;
-    return threshold > 0 && threshold < s->rules.max_scheduled ? threshold : s->rules.max_scheduled;
+    uint32_t threshold = s->settings.long_prefill_threshold;
+    return threshold > 0 && threshold < s->settings.max_scheduled ? threshold
+                                                                  : s->settings.max_scheduled;
 }
 
 static uint64_t offset_of(const qr_admissible_ask *ask, uint32_t i)
@@ -26,7 +27,7 @@ static uint64_t offset_of(const qr_admissible_ask *ask, uint32_t i)
 static uint64_t first_position(const quire_sched *s, const qr_admissible_ask *ask, uint32_t i)
 {
     uint64_t offset = offset_of(ask, i);
-    uint64_t before = (uint64_t)smallest_step(s) + s->rules.use_eagle - 1;
+    uint64_t before = (uint64_t)smallest_step(s) + s->settings.use_eagle - 1;
     return offset > before ? offset - before : 0;
 }
 
@@ -47,14 +48,14 @@ static qr_never check_together(const quire_sched *s, const qr_admissible_ask *as
     uint64_t num_items = 0;
     for (uint32_t i = 0; i <= last; i++) {
         bool is_past = offset_of(ask, i) + ask->features[i].length <= position;
-        if (!s->rules.is_encoder_decoder && (is_past || is_repeated(ask, i, last)))
+        if (!s->settings.is_encoder_decoder && (is_past || is_repeated(ask, i, last)))
             continue;
         num_embeds += ask->features[i].num_embeds;
         num_items++;
     }
-    if (num_embeds > s->rules.encoder_budget)
+    if (num_embeds > s->settings.encoder_budget)
         return (qr_never){"embeddings of mm_inputs that one step needs together", num_embeds,
-                          "encoder_compute_budget", s->rules.encoder_budget};
+                          "encoder_compute_budget", s->settings.encoder_budget};
     if (num_embeds > s->encoder.config.cache_size)
         return (qr_never){"embeddings of mm_inputs that one step needs together", num_embeds,
                           "encoder_cache_size", s->encoder.config.cache_size};
@@ -71,7 +72,7 @@ static qr_never check_split(const quire_sched *s, const qr_admissible_ask *ask, 
     uint64_t position = first_position(s, ask, i);
     uint64_t needed = offset + ask->features[i].length - position;
     uint64_t most = largest_step(s);
-    if (s->rules.disable_chunked_mm && position < offset && needed > most)
+    if (s->settings.disable_chunked_mm && position < offset && needed > most)
         return (qr_never){"tokens of an mm_input in one step, with disable_chunked_mm_input",
                           needed, "the largest step", most};
     return (qr_never){0};
@@ -82,7 +83,7 @@ static qr_never check_mm_inputs(const quire_sched *s, const qr_admissible_ask *a
     qr_never never = {0};
     for (uint32_t i = 0; i < ask->num_features && never.needs == NULL; i++) {
         never = check_together(s, ask, i);
-        if (never.needs == NULL && !s->rules.is_encoder_decoder)
+        if (never.needs == NULL && !s->settings.is_encoder_decoder)
             never = check_split(s, ask, i);
     }
     return never;
@@ -93,7 +94,7 @@ static qr_never check_mm_inputs(const quire_sched *s, const qr_admissible_ask *a
 static uint64_t tokens_of_encoder(const quire_sched *s, const qr_admissible_ask *ask)
 {
     uint64_t n = 0;
-    for (uint32_t i = 0; s->rules.is_encoder_decoder && i < ask->num_features; i++)
+    for (uint32_t i = 0; s->settings.is_encoder_decoder && i < ask->num_features; i++)
         n += ask->features[i].num_embeds;
     return n;
 }
@@ -102,7 +103,7 @@ static qr_never check_alone(const quire_sched *s, const qr_admissible_ask *ask)
 {
     const quire_cache *cache = s->cache;
     uint64_t num_encoder = tokens_of_encoder(s, ask);
-    if (num_encoder > cache->max_encoder_tokens && s->rules.is_encoder_decoder)
+    if (num_encoder > cache->max_encoder_tokens && s->settings.is_encoder_decoder)
         return (qr_never){"embeddings of mm_inputs", num_encoder, "cache.max_encoder_tokens",
                           cache->max_encoder_tokens};
     uint64_t needed =
@@ -123,7 +124,7 @@ qr_never qr_why_never(const quire_sched *s, const qr_admissible_ask *ask)
 
 int qr_admissible_check(quire_sched *s, const qr_admissible_ask *ask)
 {
-    if ((s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0)
+    if ((s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0)
         return QUIRE_OK;
     qr_never never = qr_why_never(s, ask);
     if (never.needs == NULL)

@@ -30,6 +30,7 @@ typedef struct qr_admission {
     qr_encoder_plan encoder;
     quire_reason reason; /* why not */
     uint32_t num_dropped;
+    uint32_t num_padded; /* drafts without a value, for a request of one token */
 } qr_admission;
 
 /* Whether a request that waits for something has got it. */
@@ -41,7 +42,10 @@ static bool promote(quire_sched *s, uint32_t index)
     if (r->status != QUIRE_REQ_WAITING_FOR_GRAMMAR)
         return false;
     const quire_grammar *g = &s->partners.grammar;
-    if (g->is_ready != NULL && !g->is_ready(g->user, qr_sched_req_of(s, index)))
+    int is_ready = g->is_ready == NULL ? 1 : g->is_ready(g->user, qr_sched_req_of(s, index));
+    if (is_ready < 0)
+        qr_doom(&s->results.bad_grammars, r, qr_sched_req_of(s, index));
+    if (is_ready <= 0)
         return false;
     r->status = QUIRE_REQ_WAITING;
     return true;
@@ -54,7 +58,7 @@ static bool promote(quire_sched *s, uint32_t index)
 static bool must_leave_one(const quire_sched *s, const qr_admission *a)
 {
     return !a->is_async ||
-           (qr_sched_has_states(s) && (s->rules.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0);
+           (qr_sched_has_states(s) && (s->settings.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0);
 }
 
 static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
@@ -68,6 +72,8 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
                                                &a->num_external, &a->is_async);
     s->partners.asked_req = 0;
     bool is_cut_to_hit = a->num_local >= a->r->kv.num_tokens; /* then it is looked up again */
+    if (s->settings.rules.skips_connector_too && a->r->kv.skip_reading_prefix)
+        answer = QUIRE_MISS;
     if (answer == QUIRE_RETRY || is_cut_to_hit) {
         a->reason = QUIRE_REASON_CONNECTOR;
         return QR_HELD_UP;
@@ -94,21 +100,22 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
 static uint32_t count_dropped(const quire_sched *s, const qr_admission *a)
 {
     const qr_request *r = a->r;
-    uint32_t first = s->hasher == NULL ? 0 : a->num_computed / s->rules.hash_block_size;
+    uint32_t first = s->hasher == NULL ? 0 : a->num_computed / s->settings.hash_block_size;
     if (s->hasher == NULL || s->cache->num_groups == 0 || first >= r->kv.num_hashes)
         return 0;
     const qr_group *group = &s->cache->groups[0];
     uint32_t n = (r->kv.num_hashes - first) / group->hashes_joined;
     const unsigned char *hashes =
         qr_text_hash_row(&s->texts.store, &r->text, first, r->kv.num_hashes);
-    return qr_observer_count_ghosts(&s->observer, hashes, group->hash_len, n);
+    return qr_observer_count_ghosts(&s->observer, hashes + group->first_key, group->hash_len,
+                                    group->key_stride, n);
 }
 
 /* Whether the request continues with its blocks: it was loaded, or is a session that goes on. After
  * a load no token may be computed: the only one is computed again, or STALE_OUTPUTS took them. */
 static bool goes_on(const quire_sched *s, const qr_request *r)
 {
-    bool keeps_blocks = r->kv.seq != 0 && (s->rules.quirks & QR_QUIRK(LOAD_ASKED_AGAIN)) == 0;
+    bool keeps_blocks = r->kv.seq != 0 && (s->settings.quirks & QR_QUIRK(LOAD_ASKED_AGAIN)) == 0;
     return r->kv.num_computed_tokens > 0 || keeps_blocks;
 }
 
@@ -124,6 +131,7 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
     qr_sched_show_all_hashes(s, a->index);
     int err = qr_cache_get_computed_blocks(s->cache, &r->kv, a->hits, &a->num_local);
     qr_assert(err == QUIRE_OK);
+    r->shared_prefix = s->cache->shared_prefix;
     a->num_swapped = r->num_saved > a->num_local ? r->num_saved - a->num_local : 0;
     qr_verdict verdict = a->num_swapped > 0 ? QR_ADMITTED : ask_connector(s, a);
     if (verdict != QR_ADMITTED)
@@ -131,7 +139,8 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
     a->num_computed = a->num_local + a->num_external + a->num_swapped;
     if (s->observer.on_decision != NULL)
         a->num_dropped = count_dropped(s, a);
-    if (r->has_prefill_stats && a->num_swapped == 0) {
+    bool is_first = !s->settings.rules.delivers_stale || r->num_preemptions == 0;
+    if (r->has_prefill_stats && a->num_swapped == 0 && is_first) {
         r->num_local_cached = a->num_local;
         r->num_external_cached = a->num_external;
     }
@@ -140,35 +149,67 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
 
 /* ---- how much of it -------------------------------------------------------- */
 
+/* A request of one token among requests that decode has as many tokens as they have, so that all
+ * are computed in the same way. False: there is no room for that. */
+static bool pad_drafts(quire_sched *s, qr_admission *a, uint32_t budget)
+{
+    uint32_t num_drafts = s->settings.num_spec_tokens;
+    bool decodes = s->builder.num_ran > 0 || a->num_computed > 0;
+    if (!s->settings.rules.pads_drafts || num_drafts == 0 || s->settings.num_sampled == 0 ||
+        a->num_new != 1 || s->builder.has_prefill || !decodes)
+        return true;
+    if ((uint64_t)a->num_computed + 1 + num_drafts + 1 > s->settings.max_model_len)
+        return true;
+    if (1 + num_drafts > budget)
+        return false;
+    a->num_new = 1 + num_drafts;
+    a->num_padded = num_drafts;
+    return true;
+}
+
 static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
 {
     const qr_request *r = a->r;
-    uint32_t budget = s->builder.budget;
+    uint32_t budget = qr_step_budget(s);
     if (a->is_async)
         return QR_ADMITTED; /* the load first */
     a->reason = QUIRE_REASON_STREAMING;
     if (a->num_computed > r->kv.num_tokens) /* SESSION_KEEPS_AHEAD: vLLM fails with an assertion */
         return QR_HELD_UP;
     a->num_new = r->kv.num_tokens - a->num_computed;
-    if (s->rules.long_prefill_threshold > 0 && a->num_new > s->rules.long_prefill_threshold)
-        a->num_new = s->rules.long_prefill_threshold;
     a->reason = QUIRE_REASON_CHUNK;
-    if (!s->rules.chunked_prefill && a->num_new > budget)
+    if (!pad_drafts(s, a, budget))
+        return QR_NO_ROOM;
+    if (s->builder.threshold > 0 && a->num_new > s->builder.threshold)
+        a->num_new = s->builder.threshold;
+    if (!s->settings.chunked_prefill && a->num_new > budget)
         return QR_NO_ROOM;
     if (a->num_new > budget)
         a->num_new = budget;
+    if (s->settings.mamba_block_size > 0 && s->settings.rules.aligns_to_stops) {
+        a->reason = QUIRE_REASON_ALIGN;
+        a->num_new = qr_sched_align_tokens(s, r, a->num_computed, a->num_new);
+        if (a->num_new == 0)
+            return QR_NO_ROOM;
+        if (a->num_padded > 0 && a->num_new != 1 + a->num_padded) { /* all drafts or none */
+            a->num_new = 1;
+            a->num_padded = 0;
+        }
+    }
     a->reason = QUIRE_REASON_ENCODER;
     if (r->num_features > 0) {
         a->encoder = qr_sched_plan_encoder(s, r, a->num_computed, a->num_new);
         a->num_new = a->encoder.num_new_tokens;
     }
+    if (s->settings.prefill_lookahead > 1)
+        a->num_new = qr_sched_leave_lookahead(s, r, a->num_computed, a->num_new);
     return a->num_new > 0 ? QR_ADMITTED : QR_NO_ROOM;
 }
 
 static uint32_t encoder_tokens(const quire_sched *s, const qr_admission *a)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; s->rules.is_encoder_decoder && i < a->encoder.num_inputs; i++)
+    for (uint32_t i = 0; s->settings.is_encoder_decoder && i < a->encoder.num_inputs; i++)
         n += a->r->features[s->builder.encoder_planned[i]].num_embeds;
     return n;
 }
@@ -176,7 +217,7 @@ static uint32_t encoder_tokens(const quire_sched *s, const qr_admission *a)
 /* Whether the step loads blocks: until update says that they came nobody else may find them. */
 static bool must_confirm(const quire_sched *s, const qr_admission *a)
 {
-    return a->num_external > 0 && (s->rules.quirks & QR_QUIRK(FAILED_BLOCKS_STAY)) == 0;
+    return a->num_external > 0 && (s->settings.quirks & QR_QUIRK(FAILED_BLOCKS_STAY)) == 0;
 }
 
 /* No request has blocks, none is held, and none waits to be copied. */
@@ -193,7 +234,7 @@ static qr_verdict refuse_blocks(quire_sched *s, qr_admission *a, int err)
 {
     qr_request *r = a->r;
     bool is_hopeless =
-        s->rules.is_encoder_decoder && (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0;
+        s->settings.is_encoder_decoder && (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0;
     bool has_both = err == QUIRE_E_ARGUMENT && r->kv.seq != 0 && a->hits != NULL;
     qr_assert(qr_cache_lacks_room(err) || (err == QUIRE_E_STALE_HIT && s->partners.has_connector) ||
               (err == QUIRE_E_RANGE && is_hopeless) || has_both);
@@ -207,8 +248,27 @@ static qr_verdict refuse_blocks(quire_sched *s, qr_admission *a, int err)
     return QR_HELD_UP;
 }
 
+/* Blocks that a load must leave: for requests in the middle of their prompts, and for the drafts of
+ * its own first step. */
+static uint32_t count_reserved(const quire_sched *s)
+{
+    uint32_t num_spec = s->settings.num_spec_tokens;
+    uint32_t num_more = num_spec > 0 ? 1 + num_spec + s->settings.num_lookahead : 0;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < s->settings.max_requests; i++) {
+        const qr_request *r = &s->table.requests[i];
+        if (r->is_in_use && r->is_prefilling)
+            count += qr_cache_count_remaining(s->cache, &r->kv, num_more);
+    }
+    for (uint32_t g = 0; g < s->cache->num_groups; g++)
+        if (s->cache->groups[g].spec.kind != QUIRE_LAYER_MAMBA)
+            count += qr_ceil_div(num_more, s->cache->groups[g].block_size);
+    return count;
+}
+
 static qr_verdict allocate(quire_sched *s, qr_admission *a)
 {
+    bool had_blocks = a->r->kv.seq != 0;
     qr_request *r = a->r;
     quire_allocate_params p = {.size = sizeof(quire_allocate_params),
                                .num_new_tokens = a->num_new,
@@ -218,16 +278,31 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
                                .num_encoder_tokens = encoder_tokens(s, a),
                                .delay_cache_blocks = a->is_async || must_confirm(s, a)};
     bool is_whole = a->is_async && a->num_computed == r->kv.num_tokens;
-    if (is_whole && (s->rules.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0)
+    if (is_whole && (s->settings.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0)
         p.num_uncertain_tokens = 1; /* it will be computed again */
+    if (s->settings.rules.counts_in_flight)
+        p.num_uncertain_tokens = r->num_in_flight;
+    bool looks_ahead = s->settings.rules.lookahead_at_admission
+                           ? !a->is_async
+                           : a->hits == NULL && r->kv.num_computed_tokens > 0;
+    p.num_lookahead_tokens = looks_ahead ? s->settings.num_lookahead : 0;
+    p.num_prompt_tokens = r->num_prompt_tokens;
+    p.shared_prefix_boundary = r->shared_prefix;
+    p.has_scheduled_reqs = s->queues.num_running > 0;
+    if (a->is_async && s->settings.rules.reserves_for_prefills) {
+        p.reserved_blocks = count_reserved(s);
+        p.skip_zeroing_group_ids = s->room.group_ids;
+        p.num_skip_zeroing_group_ids = s->cache->num_groups;
+    }
     if (a->hits == NULL) {
-        p.num_lookahead_tokens = r->kv.num_computed_tokens > 0 ? s->rules.num_lookahead : 0;
         qr_sched_show_hashes(s, a->index, a->num_computed + a->num_new);
     }
     int err = QUIRE_OK;
     a->reason = QUIRE_REASON_BLOCKS;
     s->observer.taker = qr_sched_req_of(s, a->index);
-    if (s->rules.reserve_full_sequence)
+    if (s->settings.reserve_full_sequence && s->settings.rules.checks_whole_sequence)
+        p.full_sequence_must_fit = 1;
+    else if (s->settings.reserve_full_sequence)
         err = qr_cache_can_fit(s->cache, &r->kv, &p);
     if (err == QUIRE_OK)
         err = qr_cache_allocate_slots(s->cache, &r->kv, &p, NULL);
@@ -238,6 +313,11 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
     }
     a->num_new = p.num_new_tokens;
     s->observer.taker = 0;
+    /* It may have had blocks, without a computed token: then it was looked up again. */
+    bool is_counted = had_blocks && a->hits != NULL && s->settings.rules.delivers_stale &&
+                      s->cache->log_stats && r->kv.skip_reading_prefix == 0;
+    if (err == QUIRE_OK && is_counted && s->cache->enable_caching)
+        qr_cache_count_lookup(s->cache, &r->kv, a->num_local);
     if (err == QUIRE_OK)
         return QR_ADMITTED;
     return refuse_blocks(s, a, err);
@@ -253,27 +333,39 @@ static void tell_connector(quire_sched *s, const qr_admission *a)
     quire_req req = qr_sched_req_of(s, a->index);
     if (c->update_state_after_alloc != NULL)
         c->update_state_after_alloc(c->user, req, s->room.spans, a->num_external);
-    if (!s->rules.counts_stats || a->connector_queries == 0)
+    if (!s->settings.counts_stats || a->connector_queries == 0)
         return;
     qr_prefix_stats_count(&s->partners.connector_stats, a->r->num_preemptions > 0,
                           a->connector_queries, a->num_external);
+}
+
+static void add_padding(quire_sched *s, const qr_admission *a)
+{
+    qr_step_builder *b = &s->builder;
+    b->num_drafts[b->out.num_reqs - 1] = a->num_padded;
+    b->padded[b->num_padded++] = b->out.num_reqs - 1;
+    b->has_drafts = true;
 }
 
 static void enter_running(quire_sched *s, qr_admission *a)
 {
     qr_request *r = a->r;
     s->queues.running[s->queues.num_running++] = a->index;
+    qr_sched_undefer(s, a->index);
     bool is_known = r->status == QUIRE_REQ_PREEMPTED && !qr_request_is_untold(r);
     quire_step_kind kind = is_known ? QUIRE_STEP_RESUMED : QUIRE_STEP_NEW;
-    if (s->rules.max_loras > 0)
+    if (s->settings.max_loras > 0)
         qr_step_add_lora(s, r->lora_id);
     r->status = QUIRE_REQ_RUNNING;
     qr_deadlock_note_holder(s, r);
     r->kv.num_computed_tokens = a->num_computed;
+    r->is_prefilling |= a->num_computed + a->num_new < r->kv.num_tokens;
     if (s->watch.monitor != NULL)
         qr_metrics_admit(&s->watch.monitor->metrics, a->index);
     qr_sched_make_text_room(s, r);
     qr_step_add(s, a->index, kind, a->num_new, a->num_computed, s->room.spans);
+    if (a->num_padded > 0)
+        add_padding(s, a);
     if (a->encoder.num_inputs + a->encoder.num_external > 0)
         qr_step_add_encoder(s, r, &a->encoder);
 }
@@ -292,19 +384,24 @@ static qr_verdict try_admission(quire_sched *s, qr_admission *a)
                                                                        : QUIRE_REASON_STREAMING;
         return QR_HELD_UP;
     }
-    if (s->rules.uses_pressure && !qr_sched_admits(s, a->r)) {
+    if (a->r->num_stale > 0 && !a->r->drops_stale) { /* outputs of earlier steps come first */
+        a->reason = QUIRE_REASON_STALE;
+        return QR_HELD_UP;
+    }
+    if (s->settings.uses_pressure && !qr_sched_admits(s, a->r)) {
         a->reason = QUIRE_REASON_PRESSURE;
         return QR_NO_ROOM;
     }
-    if (s->rules.max_loras > 0 && a->r->lora_id > 0 && s->builder.num_loras == s->rules.max_loras &&
-        !qr_step_has_lora(s, a->r->lora_id)) {
+    if (s->settings.max_loras > 0 && a->r->lora_id > 0 &&
+        s->builder.num_loras == s->settings.max_loras && !qr_step_has_lora(s, a->r->lora_id)) {
         a->reason = QUIRE_REASON_LORA;
         return QR_HELD_UP;
     }
     qr_verdict verdict = find_computed(s, a);
     if (verdict == QR_ADMITTED)
         verdict = choose_tokens(s, a);
-    if (verdict == QR_ADMITTED && s->rules.mamba_block_size > 0) {
+    if (verdict == QR_ADMITTED && s->settings.mamba_block_size > 0 &&
+        !s->settings.rules.aligns_to_stops) {
         a->reason = QUIRE_REASON_ALIGN;
         a->num_new = qr_sched_align_tokens(s, a->r, a->num_computed, a->num_new);
         verdict = a->num_new > 0 ? QR_ADMITTED : QR_NO_ROOM;
@@ -331,7 +428,7 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
     qr_admission a = {.index = index, .r = &s->table.requests[index]};
     qr_verdict verdict = try_admission(s, &a);
     if (verdict != QR_ADMITTED) {
-        if (a.r->num_features > 0 && (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0)
+        if (a.r->num_features > 0 && (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0)
             qr_encoder_free(&s->encoder, a.r->features, a.r->num_features);
         explain(s, &a, verdict);
         if (a.reason == QUIRE_REASON_BLOCKS && s->builder.without_blocks == QR_NIL)
@@ -363,9 +460,10 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
         qr_swap_in(s, index, a.num_local);
     if (a.is_async) { /* it has its blocks, and waits until they are filled */
         a.r->status = QUIRE_REQ_WAITING_FOR_REMOTE_KVS;
+        a.r->is_prefilling = true;
         qr_deadlock_note_holder(s, a.r);
         a.r->kv.num_computed_tokens = a.num_computed;
-        qr_waiting_add(&s->queues.step_skipped, index);
+        qr_sched_skip(s, index);
         return QR_ADMITTED;
     }
     enter_running(s, &a);
@@ -375,11 +473,12 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
 /* The queue whose head is next. */
 static qr_waiting *choose_queue(quire_sched *s)
 {
-    if (s->queues.skipped.count == 0 || s->queues.waiting.count == 0)
+    if (s->queues.skipped.count == 0 || s->queues.waiting.count == 0 ||
+        s->settings.rules.holders_first)
         return s->queues.skipped.count > 0 ? &s->queues.skipped : &s->queues.waiting;
     const qr_waiter *waiting = &s->table.waiters[qr_waiting_peek(&s->queues.waiting)];
     const qr_waiter *skipped = &s->table.waiters[qr_waiting_peek(&s->queues.skipped)];
-    if (s->rules.policy == QUIRE_POLICY_FCFS)
+    if (s->settings.policy == QUIRE_POLICY_FCFS)
         return waiting->is_swapped && !skipped->is_swapped ? &s->queues.waiting
                                                            : &s->queues.skipped;
     return qr_waiter_before(waiting, skipped) ? &s->queues.waiting : &s->queues.skipped;
@@ -389,7 +488,7 @@ static qr_waiting *choose_queue(quire_sched *s)
  * what it needs: blocks, or pages. */
 static bool may_go_past(const quire_sched *s)
 {
-    return s->queues.num_running == 0 && (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
+    return s->queues.num_running == 0 && (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 /* The request that is tried next. */
@@ -414,6 +513,20 @@ static bool ends_overtaking(quire_sched *s, uint32_t index, bool had_promise)
     return true;
 }
 
+/* While no new request may start, those that hold blocks may go on. */
+static bool has_candidate(const quire_sched *s)
+{
+    return s->queues.skipped.count > 0 ||
+           (s->queues.waiting.count > 0 && s->pause == QUIRE_UNPAUSED);
+}
+
+static bool has_place(const quire_sched *s)
+{
+    if (!s->settings.rules.holders_first)
+        return s->queues.num_running < s->settings.max_num_seqs;
+    return s->queues.num_running + s->queues.num_waiting_for_streaming < s->settings.max_active;
+}
+
 /* Whether somebody was not admitted for want of room. */
 static bool admit_all(quire_sched *s)
 {
@@ -421,8 +534,7 @@ static bool admit_all(quire_sched *s)
     s->builder.without_blocks = QR_NIL;
     s->builder.is_in_order = false;
     qr_deadlock_begin_round(s);
-    while (s->queues.waiting.count + s->queues.skipped.count > 0 && s->builder.budget > 0 &&
-           s->queues.num_running < s->rules.max_num_seqs) {
+    while (has_candidate(s) && qr_step_has_room(s) && has_place(s)) {
         uint32_t index = choose_next(s);
         bool had_promise = s->table.requests[index].has_promise;
         qr_verdict verdict = admit_one(s, index);
@@ -433,10 +545,11 @@ static bool admit_all(quire_sched *s)
             break;
         if (verdict != QR_ADMITTED) {
             qr_sched_dequeue(s, index);
-            qr_waiting_add(&s->queues.step_skipped, index);
+            qr_sched_skip(s, index);
         }
     }
     qr_waiting_prepend_all(&s->queues.skipped, &s->queues.step_skipped);
+    qr_waiting_prepend_all(&s->queues.waiting, &s->queues.step_waiting);
     return lacked_room;
 }
 
@@ -446,7 +559,7 @@ static bool end_without_hope(quire_sched *s)
 {
     uint32_t index = s->builder.without_blocks;
     return has_whole_pool(s) && index != QR_NIL &&
-           (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0 && qr_sched_end_outgrown(s, index);
+           (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0 && qr_sched_end_outgrown(s, index);
 }
 
 /* When no request runs and none could be admitted, pins end; then requests that wait with blocks

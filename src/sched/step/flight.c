@@ -27,7 +27,7 @@ void qr_flight_end(quire_sched *s, uint32_t place)
         *qr_flight_batch(s, 0) = ended;
     }
     s->flight.first_batch =
-        s->flight.first_batch + 1 == s->rules.max_batches ? 0 : s->flight.first_batch + 1;
+        s->flight.first_batch + 1 == s->settings.max_batches ? 0 : s->flight.first_batch + 1;
     s->flight.num_batches--;
 }
 
@@ -54,8 +54,8 @@ static void mark(quire_sched *s, const qr_batch *batch, uint32_t value)
 /* vLLM keeps nothing of a step: neither for order nor for loads that are to be confirmed. */
 static bool keeps_nothing(const quire_sched *s)
 {
-    uint64_t both = QR_QUIRK(STALE_OUTPUTS) | QR_QUIRK(FAILED_BLOCKS_STAY);
-    return (s->rules.quirks & both) == both;
+    uint64_t both = QR_QUIRK(ANY_OUTPUT) | QR_QUIRK(FAILED_BLOCKS_STAY);
+    return (s->settings.quirks & both) == both;
 }
 
 bool qr_flight_is_in_order(quire_sched *s, uint32_t place)
@@ -81,7 +81,7 @@ int qr_sched_forget_step(quire_sched *s, uint64_t step)
         return QUIRE_E_ARGUMENT;
     bool stays = keeps_nothing(s);
     if (!stays) {
-        memset(s->room.scratch, 0, (size_t)s->rules.max_requests * sizeof *s->room.scratch);
+        memset(s->room.scratch, 0, (size_t)s->settings.max_requests * sizeof *s->room.scratch);
         mark(s, qr_flight_batch(s, place), 1);
     }
     qr_flight_end(s, place);

@@ -16,7 +16,8 @@ bool qr_sched_promote_loaded(quire_sched *s, uint32_t index)
         qr_cache_drop(s->cache, &r->kv); /* look it up again */
     } else {
         bool is_whole = r->kv.num_computed_tokens == r->kv.num_tokens;
-        bool is_cut = !has_failed && is_whole; /* one token must be computed */
+        bool is_cut = is_whole && /* one token must be computed */
+                      (!has_failed || s->settings.rules.recomputes_last);
         /* With copies on write a block that has its key is not written to: it gets its key when
          * the token was computed, or it would be copied for it. */
         bool waits = is_cut && s->cache->max_copies > 0;
@@ -93,7 +94,7 @@ static bool cut_at_failed(quire_sched *s, uint32_t index, bool evict)
             continue;
         is_cut = true;
         r->kv.num_computed_tokens = i * block_size;
-        if (evict && s->rules.fails_on_load_error)
+        if (evict && s->settings.fails_on_load_error)
             qr_cache_evict(s->cache, blocks.ids + i, blocks.count - i);
     }
     if (is_affected && !is_cut)
@@ -147,9 +148,8 @@ static void note_failed_load(qr_request *r)
  * step or for some time, end, or begin again without the connector. Nobody else has seen those
  * blocks, since they get their keys when the load is known to have come; and a block that has found
  * another owner since the step was scheduled is not that one's loss. */
-static uint32_t fail_loads(quire_sched *s, const qr_batch *batch)
+static uint32_t fail_loads(quire_sched *s, const qr_batch *batch, uint32_t num_failed)
 {
-    uint32_t num_failed = 0;
     uint32_t n = qr_waiting_list(&s->queues.skipped, s->room.order);
     for (uint32_t i = 0; i < n; i++) {
         qr_request *r = &s->table.requests[s->room.order[i]];
@@ -158,14 +158,14 @@ static uint32_t fail_loads(quire_sched *s, const qr_batch *batch)
             continue;
         note_failed_load(r);
         r->kv.num_computed_tokens = 0;
-        if (s->rules.fails_on_load_error)
+        if (s->settings.fails_on_load_error)
             mark_failed(s, s->room.order[i], num_failed++);
     }
     for (uint32_t i = 0; i < s->queues.num_running; i++)
         if (s->table.requests[s->queues.running[i]].load_step == batch->step &&
             has_failed_block(s, s->queues.running[i]))
             mark_failed(s, s->queues.running[i], num_failed++);
-    if (!s->rules.fails_on_load_error)
+    if (!s->settings.fails_on_load_error)
         qr_sched_begin_again(s, s->room.scratch);
     return num_failed;
 }
@@ -187,9 +187,8 @@ void qr_sched_confirm_loads(quire_sched *s, const qr_batch *batch)
 
 /* vLLM's rule, which is for one group: whoever has a failed block computes it again. */
 static uint32_t cut_all_failed(quire_sched *s, const qr_batch *batch,
-                               const quire_model_output *output)
+                               const quire_model_output *output, uint32_t num_failed)
 {
-    uint32_t num_failed = 0;
     uint32_t n = qr_waiting_list(&s->queues.skipped, s->room.order);
     note_scheduled(s, batch);
     for (uint32_t i = 0; i < n; i++) {
@@ -197,7 +196,7 @@ static uint32_t cut_all_failed(quire_sched *s, const qr_batch *batch,
         if (r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS ||
             !cut_at_failed(s, s->room.order[i], false))
             continue;
-        if (s->rules.fails_on_load_error)
+        if (s->settings.fails_on_load_error)
             mark_failed(s, s->room.order[i], num_failed++);
         else
             note_failed_load(r);
@@ -210,16 +209,38 @@ static uint32_t cut_all_failed(quire_sched *s, const qr_batch *batch,
     return num_failed;
 }
 
+/* Requests whose loads failed as a whole. */
+static uint32_t fail_whole_loads(quire_sched *s, const quire_model_output *output)
+{
+    uint32_t num_failed = 0;
+    for (uint32_t i = 0; i < output->num_failed_recving; i++) {
+        uint32_t index = qr_sched_index_of(s, output->failed_recving[i]);
+        qr_request *r = index == QR_NIL ? NULL : &s->table.requests[index];
+        if (r == NULL || r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
+            continue;
+        if (s->settings.fails_on_load_error) {
+            mark_failed(s, index, num_failed++);
+            continue;
+        }
+        r->kv.num_computed_tokens = 0;
+        r->has_failed_load = (s->settings.quirks & QR_QUIRK(FAILED_BLOCKS_STAY)) == 0;
+        note_failed_load(r);
+    }
+    return num_failed;
+}
+
 qr_failed_reqs qr_sched_fail_blocks(quire_sched *s, const qr_batch *batch,
                                     const quire_model_output *output)
 {
-    uint32_t num_failed = 0;
-    memset(s->room.scratch, 0, (size_t)s->rules.max_requests * sizeof *s->room.scratch);
+    memset(s->room.scratch, 0, (size_t)s->settings.max_requests * sizeof *s->room.scratch);
+    uint32_t num_failed = fail_whole_loads(s, output);
     mark_blocks(s, output, QR_FAILED_LOAD);
-    if ((s->rules.quirks & QR_QUIRK(FAILED_BLOCKS_STAY)) == 0)
-        num_failed = fail_loads(s, batch);
+    if (output->num_invalid_blocks == 0)
+        ;
+    else if ((s->settings.quirks & QR_QUIRK(FAILED_BLOCKS_STAY)) == 0)
+        num_failed = fail_loads(s, batch, num_failed);
     else if (s->cache->num_groups == 1)
-        num_failed = cut_all_failed(s, batch, output);
+        num_failed = cut_all_failed(s, batch, output, num_failed);
     mark_blocks(s, output, 0);
     return (qr_failed_reqs){num_failed, s->room.req_scratch,
                             num_failed > 0 ? s->room.scratch : NULL};

@@ -15,14 +15,21 @@ void qr_sched_preempt(quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->table.requests[index];
     qr_assert(r->status == QUIRE_REQ_RUNNING);
-    qr_cache_drop(s->cache, &r->kv);
+    qr_fence_drop(s, r);
     if (r->num_features > 0)
         qr_encoder_free(&s->encoder, r->features, r->num_features);
     r->status = QUIRE_REQ_PREEMPTED;
     r->kv.num_computed_tokens = 0;
     r->num_drafts = 0;
     r->load_step = 0;
-    if ((s->rules.quirks & QR_QUIRK(STALE_OUTPUTS)) == 0 && s->flight.num_batches > 0) {
+    r->is_prefilling = false;
+    if (s->settings.rules.delivers_stale) {
+        r->drops_stale =
+            s->partners.connector.requires_kv_delivery != 0 || (r->drops_stale && r->num_stale > 0);
+        r->num_stale = r->num_in_flight;
+        r->num_placeholders = 0;
+        r->is_plain = r->is_plain && r->num_stale == 0;
+    } else if ((s->settings.quirks & QR_QUIRK(STALE_OUTPUTS)) == 0 && s->flight.num_batches > 0) {
         r->num_placeholders = 0;
         qr_request_void_steps(r, s->flight.step);
     }
@@ -43,7 +50,7 @@ void qr_sched_preempt(quire_sched *s, uint32_t index)
 static uint32_t find_least_urgent(const quire_sched *s)
 {
     uint32_t worst = 0;
-    bool takes_first = (s->rules.quirks & QR_QUIRK(PRIORITY_TIES)) != 0;
+    bool takes_first = (s->settings.quirks & QR_QUIRK(PRIORITY_TIES)) != 0;
     for (uint32_t i = 1; i < s->queues.num_running; i++) {
         const qr_waiter *a = &s->table.waiters[s->queues.running[worst]];
         const qr_waiter *b = &s->table.waiters[s->queues.running[i]];
@@ -71,7 +78,7 @@ static uint32_t ask_for_victim(quire_sched *s)
     uint32_t num = s->queues.num_running - 1;
     for (uint32_t i = 0; i < num; i++)
         s->room.req_scratch[i] = qr_sched_req_of(s, s->queues.running[i + 1]);
-    uint32_t chosen = s->rules.choose_victim(s->rules.victim_user, s->room.req_scratch, num);
+    uint32_t chosen = s->settings.choose_victim(s->settings.victim_user, s->room.req_scratch, num);
     return chosen < num ? chosen + 1 : num;
 }
 
@@ -79,9 +86,9 @@ static uint32_t choose_victim(quire_sched *s)
 {
     if (s->queues.num_running == 1)
         return 0;
-    if (s->rules.choose_victim != NULL)
+    if (s->settings.choose_victim != NULL)
         return ask_for_victim(s);
-    switch (s->rules.victim) {
+    switch (s->settings.victim) {
     case QUIRE_VICTIM_PRIORITY:
         return find_least_urgent(s);
     case QUIRE_VICTIM_LRU:
@@ -109,7 +116,7 @@ static void unschedule(quire_sched *s, uint32_t place)
 {
     qr_step_builder *b = &s->builder;
     const qr_request *r = &s->table.requests[quire_req_index(b->reqs[place])];
-    bool stays = (s->rules.quirks & QR_QUIRK(UNENCODED_STAYS)) != 0;
+    bool stays = (s->settings.quirks & QR_QUIRK(UNENCODED_STAYS)) != 0;
     for (uint32_t i = 0; i < b->encoder_count[place]; i++) {
         uint32_t input = b->encoder_found[b->encoder_first[place] + i];
         b->encoder_budget += r->features[input].num_embeds;
@@ -121,19 +128,30 @@ static void unschedule(quire_sched *s, uint32_t place)
     qr_step_remove(s, place);
 }
 
+bool qr_sched_can_preempt(quire_sched *s)
+{
+    const quire_connector *c = &s->partners.connector;
+    if (!s->settings.rules.fences_blocks)
+        return true;
+    if (c->has_pending_block_frees != NULL && c->has_pending_block_frees(c->user) != 0)
+        return false;
+    return !s->fences.is_on ||
+           qr_fence_is_open(s, &s->table.requests[s->queues.running[choose_victim(s)]]);
+}
+
 uint32_t qr_sched_preempt_one(quire_sched *s, uint32_t *cursor, bool is_urgent)
 {
     uint32_t place = choose_victim(s);
     uint32_t victim = s->queues.running[place];
     bool was_scheduled = false;
-    if (s->rules.can_unschedule) {
+    if (s->settings.can_unschedule) {
         uint32_t in_step = qr_step_find(s, qr_sched_req_of(s, victim));
         was_scheduled = in_step != QR_NIL;
         if (was_scheduled)
             unschedule(s, in_step);
     }
     qr_sched_leave_running(s, place);
-    bool skips = (s->rules.quirks & QR_QUIRK(PRIORITY_SKIP)) != 0;
+    bool skips = (s->settings.quirks & QR_QUIRK(PRIORITY_SKIP)) != 0;
     if (was_scheduled || (place < *cursor && !skips))
         (*cursor)--;
     qr_swap_out(s, victim, is_urgent);

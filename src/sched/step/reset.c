@@ -38,11 +38,13 @@ static bool would_be_free(const quire_sched *s, bool without_running)
 static bool reset_connector(quire_sched *s)
 {
     const quire_connector *c = &s->partners.connector;
+    if (!s->partners.has_connector && s->settings.rules.delivers_stale)
+        return true;
     if (!s->partners.has_connector || (c->reset_cache != NULL && c->reset_cache(c->user) != 0))
         return false;
-    for (uint32_t i = 0; i < s->rules.max_requests; i++)
+    for (uint32_t i = 0; i < s->settings.max_requests; i++)
         s->table.requests[i].num_hosted = 0;
-    if (s->rules.log_stats)
+    if (s->settings.log_stats)
         s->partners.connector_stats.was_reset = 1;
     return true;
 }
@@ -55,7 +57,12 @@ static void preempt_all(quire_sched *s)
         qr_sched_preempt(s, index);
         s->table.requests[index].num_placeholders = 0;
         s->table.requests[index].is_plain = false;
-        if ((s->rules.quirks & QR_QUIRK(RESET_DROPS_ONE)) != 0)
+        s->table.requests[index].drops_stale = true;
+        if (s->settings.rules.lists_reset)
+            s->ended.asked[s->ended.num_asked++] = qr_sched_req_of(s, index);
+        if (s->settings.rules.delivers_stale)
+            continue;
+        if ((s->settings.quirks & QR_QUIRK(RESET_DROPS_ONE)) != 0)
             s->table.requests[index].discards_async = true;
         else
             qr_request_void_steps(&s->table.requests[index], s->flight.step);
@@ -78,7 +85,7 @@ static int empty_cache(quire_sched *s, bool with_running)
 
 int qr_sched_reset_prefix_cache(quire_sched *s, bool with_running, bool with_connector)
 {
-    if ((s->rules.quirks & QR_QUIRK(RESET_IN_PARTS)) != 0) {
+    if ((s->settings.quirks & QR_QUIRK(RESET_IN_PARTS)) != 0) {
         int err = empty_cache(s, with_running);
         return !with_connector || reset_connector(s) ? err : QUIRE_BUSY;
     }

@@ -23,36 +23,91 @@ static uint32_t wanted_tokens(const quire_sched *s, const qr_request *r)
 {
     uint32_t end = r->kv.num_tokens + r->num_drafts + r->num_placeholders;
     uint32_t n = end > r->kv.num_computed_tokens ? end - r->kv.num_computed_tokens : 0;
-    if (s->rules.long_prefill_threshold > 0)
-        n = smaller(n, s->rules.long_prefill_threshold);
-    n = smaller(n, s->builder.budget);
-    uint32_t last = s->rules.max_model_len - 1; /* positions end there, drafts too */
+    if (s->builder.threshold > 0)
+        n = smaller(n, s->builder.threshold);
+    n = smaller(n, qr_step_budget(s));
+    /* Positions end there, drafts too. */
+    uint32_t last = s->settings.max_model_len - s->settings.num_sampled;
     return smaller(n, last > r->kv.num_computed_tokens ? last - r->kv.num_computed_tokens : 0);
+}
+
+/* The last state of num_tokens tokens that a later request can resume at: EAGLE drops the last block
+ * of a hit; without it one token must be left to compute. */
+static uint32_t last_kept_state(const quire_sched *s, uint32_t num_tokens)
+{
+    uint32_t size = s->settings.mamba_block_size;
+    uint32_t last = (num_tokens - !s->settings.use_eagle) / size * size;
+    if (s->settings.use_eagle)
+        last = last > size ? last - size : 0;
+    return last;
+}
+
+/* Whether a chunk of the prompt may be as long as a block. */
+static bool fits_block(const quire_sched *s, uint32_t size)
+{
+    uint32_t most = s->settings.max_scheduled;
+    uint32_t threshold = s->settings.long_prefill_threshold;
+    return size <= (threshold > 0 && threshold < most ? threshold : most);
+}
+
+/* The end of a chunk: at a block's end, if it is not the prompt's last, and at the first place
+ * before it where a state must be kept: the end of a block that the chunk begins inside of, the last
+ * state of the request, the end of what other requests have in common with it. */
+static uint32_t align_to_stops(const quire_sched *s, const qr_request *r, uint32_t start,
+                               uint32_t num_new, uint32_t prefill_end)
+{
+    uint32_t size = s->settings.mamba_block_size;
+    uint32_t end = start + num_new;
+    uint32_t aligned = end / size * size;
+    if (end < prefill_end && (aligned > start || fits_block(s, size)))
+        end = aligned;
+    bool is_inside = start % size != 0;
+    bool has_junction = start < r->shared_prefix && r->shared_prefix < end;
+    uint32_t stops[] = {is_inside ? (start / size + 1) * size : 0,
+                        last_kept_state(s, r->kv.num_tokens),
+                        has_junction ? start + (r->shared_prefix - start) / size * size : 0};
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
+        if (start < stops[i] && stops[i] < end)
+            end = stops[i];
+    return end > start ? end - start : 0;
 }
 
 uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32_t computed,
                                uint32_t num_new)
 {
-    uint32_t size = s->rules.mamba_block_size;
+    uint32_t size = s->settings.mamba_block_size;
     uint32_t num_tokens = r->kv.num_tokens;
     uint32_t prefill_end =
         r->num_prompt_tokens > num_tokens - 1 ? r->num_prompt_tokens : num_tokens - 1;
     if (computed >= prefill_end)
         return num_new;
+    if (s->settings.rules.aligns_to_stops)
+        return align_to_stops(s, r, computed, num_new, prefill_end);
     uint32_t inside = computed % size; /* of a session that goes on, or behind loaded tokens */
     if (inside > 0 && num_new > size - inside &&
-        (s->rules.quirks & QR_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
+        (s->settings.quirks & QR_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
         num_new = size - inside;
-    if (inside > 0 && (s->rules.quirks & QR_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
+    if (inside > 0 && (s->settings.quirks & QR_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
         return num_new;
     uint32_t last = num_tokens - num_tokens % size; /* the last state that can be kept */
-    if (s->rules.use_eagle)
+    if (s->settings.use_eagle)
         last = last > size ? last - size : 0;
     if (computed + num_new < last)
         return num_new / size * size;
     if (computed < last && last < computed + num_new)
         return last - computed;
     return num_new;
+}
+
+uint32_t qr_sched_leave_lookahead(const quire_sched *s, const qr_request *r, uint32_t computed,
+                                  uint32_t num_new)
+{
+    uint32_t end = computed + num_new;
+    uint32_t left = r->kv.num_tokens > end ? r->kv.num_tokens - end : 0;
+    if (left == 0 || left >= s->settings.prefill_lookahead)
+        return num_new;
+    uint32_t lacking = s->settings.prefill_lookahead - left;
+    return num_new > lacking ? num_new - lacking : 0;
 }
 
 /* ---- one request ----------------------------------------------------------- */
@@ -62,14 +117,14 @@ uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32
 static bool has_all_blocks(const quire_sched *s)
 {
     return s->queues.num_running == 1 && s->cache->num_seqs == 1 && s->cache->pool->num_held == 0 &&
-           s->cache->num_copies == 0 && (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
+           s->cache->num_copies == 0 && (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 bool qr_sched_end_outgrown(quire_sched *s, uint32_t index)
 {
     quire_req req = qr_sched_req_of(s, index);
     const qr_request *r = &s->table.requests[index];
-    if (s->results.num_outgrown == s->rules.max_batches)
+    if (s->results.num_outgrown == s->settings.max_batches)
         return false;
     s->results.outgrown[s->results.num_outgrown++] =
         (quire_output){.req = req,
@@ -83,9 +138,9 @@ bool qr_sched_end_outgrown(quire_sched *s, uint32_t index)
 
 bool qr_sched_may_shrink(const quire_sched *s, const qr_request *r)
 {
-    bool is_whole = s->rules.disable_chunked_mm && r->num_features > 0;
-    return s->rules.chunked_prefill && s->rules.mamba_block_size == 0 && !is_whole &&
-           (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
+    bool is_whole = s->settings.disable_chunked_mm && r->num_features > 0;
+    return s->settings.chunked_prefill && s->settings.mamba_block_size == 0 && !is_whole &&
+           (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 /* Gets room for the tokens, preempting others for it, or for fewer tokens if there are no others;
@@ -98,8 +153,10 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *nu
     qr_request *r = &s->table.requests[index];
     quire_allocate_params p = {.size = sizeof(quire_allocate_params),
                                .num_new_tokens = *num_tokens,
-                               .num_lookahead_tokens = s->rules.num_lookahead};
-    if ((s->rules.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0)
+                               .num_lookahead_tokens = s->settings.num_lookahead};
+    if (s->settings.rules.counts_in_flight)
+        p.num_uncertain_tokens = r->num_in_flight;
+    else if ((s->settings.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0)
         p.num_uncertain_tokens = r->num_placeholders;
     if (r->load_step != 0) { /* no keys, and no block leaves the row, before the load is known */
         p.delay_cache_blocks = 1;
@@ -132,6 +189,8 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *nu
             return false; /* once the steps in flight are known, windows may give blocks back */
         if (has_all && qr_sched_end_outgrown(s, index))
             return false;
+        if (!qr_sched_can_preempt(s))
+            return false;
         uint32_t victim = qr_sched_preempt_one(s, cursor, true);
         qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_PREEMPTED,
                                                         .req = qr_sched_req_of(s, victim),
@@ -162,12 +221,18 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
     uint32_t index = s->queues.running[*cursor];
     qr_request *r = &s->table.requests[index];
     uint32_t n = is_done_ahead(r) ? 0 : wanted_tokens(s, r);
+    bool aligns = s->settings.mamba_block_size > 0;
+    bool aligns_first = s->settings.rules.aligns_to_stops;
+    if (aligns && aligns_first && n > 0)
+        n = qr_sched_align_tokens(s, r, r->kv.num_computed_tokens, n);
     qr_encoder_plan e = {0};
     if (QR_UNLIKELY(r->num_features > 0 && n > 0)) {
         e = qr_sched_plan_encoder(s, r, r->kv.num_computed_tokens, n);
         n = e.num_new_tokens;
     }
-    if (s->rules.mamba_block_size > 0 && n > 0)
+    if (s->settings.prefill_lookahead > 1)
+        n = qr_sched_leave_lookahead(s, r, r->kv.num_computed_tokens, n);
+    if (aligns && !aligns_first && n > 0)
         n = qr_sched_align_tokens(s, r, r->kv.num_computed_tokens, n);
     if (n == 0) { /* somebody behind it may still be scheduled */
         ++*cursor;
@@ -175,7 +240,7 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
     }
     quire_block_span *blocks = s->room.no_spans;
     quire_step_kind kind = QUIRE_STEP_RUNNING;
-    uint64_t end = (uint64_t)r->kv.num_computed_tokens + n + s->rules.num_lookahead;
+    uint64_t end = (uint64_t)r->kv.num_computed_tokens + n + s->settings.num_lookahead;
     if (QR_UNLIKELY(!qr_cache_is_quiet(s->cache, r->kv.seq, end))) {
         blocks = s->room.spans;
         if (!make_room(s, cursor, &n, blocks))
@@ -191,6 +256,7 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
     }
     qr_sched_make_text_room(s, r);
     qr_step_add(s, index, kind, n, r->kv.num_computed_tokens, blocks);
+    s->builder.has_prefill |= r->is_prefill_chunk;
     if (r->num_drafts > 0)
         take_drafts(s, r, n);
     if (e.num_inputs + e.num_external > 0)
@@ -205,25 +271,26 @@ static bool are_stuck(const quire_sched *s)
 {
     return s->builder.out.num_reqs == 0 && s->queues.num_running > 1 &&
            s->flight.num_batches == 0 && s->builder.budget > 0 && s->builder.num_preempted == 0 &&
-           (s->rules.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
+           (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 void qr_sched_run_running(quire_sched *s)
 {
     uint32_t cursor = 0;
-    while (cursor < s->queues.num_running && s->builder.budget > 0) {
+    while (cursor < s->queues.num_running && qr_step_has_room(s)) {
         if (cursor + QR_FETCH_AHEAD < s->queues.num_running)
             qr_sched_fetch(s, s->queues.running[cursor + QR_FETCH_AHEAD]);
         if (!run_one(s, &cursor))
             break;
     }
+    s->builder.num_ran = s->builder.out.num_reqs;
     if (QR_UNLIKELY(are_stuck(s)))
         qr_sched_preempt_one(s, &cursor, true);
-    if (s->rules.max_loras == 0)
+    if (s->settings.max_loras == 0)
         return;
     for (uint32_t i = 0; i < s->builder.out.num_reqs; i++)
         qr_step_add_lora(s, s->table.requests[quire_req_index(s->builder.reqs[i])].lora_id);
-    bool all_count = (s->rules.quirks & QR_QUIRK(LORA_OF_STEP)) == 0;
+    bool all_count = (s->settings.quirks & QR_QUIRK(LORA_OF_STEP)) == 0;
     for (uint32_t i = 0; all_count && i < s->queues.num_running; i++)
         qr_step_add_lora(s, s->table.requests[s->queues.running[i]].lora_id);
 }

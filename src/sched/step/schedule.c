@@ -17,20 +17,25 @@ static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32
     qr_step_builder *b = &s->builder;
     qr_request *r = &s->table.requests[quire_req_index(b->reqs[place])];
     r->kv.num_computed_tokens += b->num_tokens[place];
+    if (s->settings.rules.counts_in_flight)
+        r->num_in_flight += b->num_tokens[place];
+    if (s->fences.is_on)
+        r->last_fence = s->fences.scheduled;
     r->is_prefill_chunk = r->kv.num_computed_tokens < r->kv.num_tokens + r->num_placeholders;
     r->last_step = (uint32_t)s->flight.step;
     batch->is_past_prompt[place] = !r->is_prefill_chunk;
     batch->num_preemptions[place] = r->num_preemptions;
     if (r->is_prefill_chunk)
         return;
+    r->is_prefilling = false;
     b->out.has_grammar_reqs |= r->use_grammar;
-    if (!s->rules.is_async)
+    if (!s->settings.is_async)
         return;
     b->out.has_pending_grammar_tokens |= r->use_grammar && r->num_placeholders > 0;
-    r->num_placeholders += 1 + b->num_drafts[place];
+    r->num_placeholders += s->settings.num_sampled + b->num_drafts[place];
     r->num_drafts =
-        s->rules.num_spec_tokens; /* the workers' own: their values are never looked at */
-    for (uint32_t i = 0; i < s->rules.num_spec_tokens; i++)
+        s->settings.num_spec_tokens; /* the workers' own: their values are never looked at */
+    for (uint32_t i = 0; i < s->settings.num_spec_tokens; i++)
         qr_sched_drafts_of(s, quire_req_index(b->reqs[place]))[i] = -1;
 }
 
@@ -53,7 +58,7 @@ static inline void count_request(quire_sched *s, uint32_t place)
 
 int qr_sched_schedule(quire_sched *s, const quire_step **step)
 {
-    if (s->flight.num_batches == s->rules.max_batches)
+    if (s->flight.num_batches == s->settings.max_batches)
         return QUIRE_FULL;
     uint64_t began_ns = qr_sched_begins(s);
     qr_cache_begin_step(s->cache);
@@ -62,10 +67,11 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     if (s->ahead.max > 0)
         qr_lookahead_turn(s);
     qr_step_begin(s);
-    if (s->rules.uses_pressure)
+    if (s->settings.uses_pressure)
         qr_sched_relieve(s);
     qr_sched_run_running(s);
-    if (s->builder.num_preempted == 0 && s->pause == QUIRE_UNPAUSED)
+    bool admits_holders = s->settings.rules.holders_first && s->pause == QUIRE_PAUSED_NEW;
+    if (s->builder.num_preempted == 0 && (s->pause == QUIRE_UNPAUSED || admits_holders))
         qr_sched_admit_waiting(s);
     const quire_step *out = qr_step_end(s);
     if (s->partners.has_connector && s->partners.connector.build_meta != NULL)
@@ -78,6 +84,7 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     batch->step = s->flight.step;
     batch->num_reqs = out->num_reqs;
     batch->loads = s->builder.loads;
+    s->fences.scheduled += s->fences.is_on && out->num_reqs > 0;
     bool is_told = s->watch.monitor != NULL || s->observer.on_snapshot != NULL;
     for (uint32_t i = 0; i < out->num_reqs; i++) {
         if (i + QR_FETCH_AHEAD < out->num_reqs)

@@ -23,6 +23,20 @@ static void begin_out(quire_step *out, uint64_t step)
     out->num_copies = 0;
 }
 
+/* A long prefill alone keeps nobody from running. With adaptive_threshold a request gets its share
+ * of the step's tokens at least. */
+static uint32_t choose_threshold(const quire_sched *s)
+{
+    uint32_t num = s->queues.num_running + s->queues.waiting.count + s->queues.skipped.count;
+    uint32_t threshold = s->settings.long_prefill_threshold;
+    if (!s->settings.rules.threshold_for_many || threshold == 0)
+        return threshold;
+    if (num <= 1)
+        return 0;
+    uint32_t share = s->settings.max_input / num;
+    return s->settings.adaptive_threshold && share > threshold ? share : threshold;
+}
+
 void qr_step_begin(quire_sched *s)
 {
     qr_step_builder *b = &s->builder;
@@ -39,13 +53,18 @@ void qr_step_begin(quire_sched *s)
     b->has_drafts = false;
     b->has_inputs = false;
     b->num_encoder_found = 0;
+    b->num_padded = 0;
     b->num_loras = 0;
     b->num_new = 0;
     b->num_resumed = 0;
     b->num_prefill_tokens = 0;
     b->num_draft_tokens = 0;
-    b->budget = s->pause == QUIRE_PAUSED_ALL ? 0 : s->rules.max_scheduled;
-    b->encoder_budget = s->rules.encoder_budget;
+    b->budget = s->pause == QUIRE_PAUSED_ALL ? 0 : s->settings.max_scheduled;
+    b->input_budget = s->settings.max_batched;
+    b->threshold = choose_threshold(s);
+    b->num_ran = 0;
+    b->has_prefill = false;
+    b->encoder_budget = s->settings.encoder_budget;
     s->builder.num_preempted = 0;
     s->prefix.num_overtaking = 0;
     if (s->swap.num_slots > 0)
@@ -101,6 +120,11 @@ static void wait_for_encoding(quire_sched *s, const qr_encoder_ask *ask, qr_enco
     }
 }
 
+static void doom(quire_sched *s, uint32_t index)
+{
+    qr_doom(&s->results.other_sizes, &s->table.requests[index], qr_sched_req_of(s, index));
+}
+
 qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint32_t computed,
                                       uint32_t num_new)
 {
@@ -112,13 +136,16 @@ qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint3
         .num_computed_tokens = computed,
         .num_new_tokens = num_new,
         .budget = s->builder.encoder_budget,
-        .shift = s->rules.use_eagle,
-        .disable_chunked = s->rules.disable_chunked_mm,
+        .shift = s->settings.prefill_lookahead,
+        .counts_inputs = s->settings.rules.counts_inputs,
+        .disable_chunked = s->settings.disable_chunked_mm,
         .req = qr_sched_req_of(s, (uint32_t)(r - s->table.requests)),
         .connector = s->partners.has_encoder_connector ? &s->partners.encoder_connector : NULL};
     qr_encoder_plan plan = qr_encoder_schedule(&s->encoder, &ask, s->builder.encoder_planned);
-    if (s->builder.num_encoder_found > 0 && s->rules.can_unschedule &&
-        (s->rules.quirks & QR_QUIRK(UNENCODED_STAYS)) == 0)
+    if (plan.has_other_size)
+        doom(s, (uint32_t)(r - s->table.requests));
+    if (s->builder.num_encoder_found > 0 && s->settings.can_unschedule &&
+        (s->settings.quirks & QR_QUIRK(UNENCODED_STAYS)) == 0)
         wait_for_encoding(s, &ask, &plan);
     return plan;
 }
@@ -133,6 +160,26 @@ static void allocate_input(quire_sched *s, qr_request *r, uint32_t input)
                                     input);
 }
 
+/* Features that name an item which the step encodes or loads for another of the request's. */
+static void use_again(quire_sched *s, qr_request *r, const qr_encoder_plan *plan)
+{
+    const uint32_t *planned = s->builder.encoder_planned;
+    for (uint32_t i = 0; i < r->num_features && !s->settings.is_encoder_decoder; i++) {
+        const qr_feature *f = &r->features[i];
+        if (qr_encoder_holds(&s->encoder, f) || f->offset >= plan->end)
+            continue;
+        for (uint32_t k = 0; k < plan->num_inputs + plan->num_external; k++) {
+            uint32_t place = k < plan->num_inputs
+                                 ? k
+                                 : qr_encoder_external_at(r->num_features, k - plan->num_inputs);
+            if (i > planned[place] && qr_feature_is_same(f, &r->features[planned[place]])) {
+                (void)qr_encoder_check_and_update(&s->encoder, r->features, r->num_features, i);
+                break;
+            }
+        }
+    }
+}
+
 void qr_step_add_encoder(quire_sched *s, qr_request *r, const qr_encoder_plan *plan)
 {
     qr_step_builder *b = &s->builder;
@@ -142,6 +189,8 @@ void qr_step_add_encoder(quire_sched *s, qr_request *r, const qr_encoder_plan *p
     }
     for (uint32_t i = 0; i < plan->num_external; i++)
         allocate_input(s, r, b->encoder_planned[qr_encoder_external_at(r->num_features, i)]);
+    if (s->settings.rules.counts_inputs)
+        use_again(s, r, plan);
     b->encoder_count[b->out.num_reqs - 1] = plan->num_inputs;
     if (plan->num_inputs == 0)
         return; /* loads take nothing of the budget, to which a preemption may have given back */
@@ -152,7 +201,7 @@ void qr_step_add_encoder(quire_sched *s, qr_request *r, const qr_encoder_plan *p
 void qr_step_add_lora(quire_sched *s, uint32_t lora_id)
 {
     qr_step_builder *b = &s->builder;
-    if (lora_id > 0 && !qr_step_has_lora(s, lora_id) && b->num_loras < s->rules.max_loras)
+    if (lora_id > 0 && !qr_step_has_lora(s, lora_id) && b->num_loras < s->settings.max_loras)
         b->lora_ids[b->num_loras++] = lora_id;
 }
 
@@ -183,6 +232,7 @@ void qr_step_remove(quire_sched *s, uint32_t place)
     qr_step_builder *b = &s->builder;
     uint32_t count = b->out.num_reqs--;
     b->budget += b->num_tokens[place];
+    b->input_budget += b->num_tokens[place] + s->settings.draft_slots;
     b->out.total_tokens -= b->num_tokens[place];
     close_gap(b->reqs, sizeof *b->reqs, place, count);
     close_gap(b->kinds, sizeof *b->kinds, place, count);
@@ -206,12 +256,18 @@ static void make_rows(quire_sched *s)
         return;
     uint32_t drafts = 0;
     uint32_t inputs = 0;
+    uint32_t padded = 0;
     for (uint32_t i = 0; i < b->out.num_reqs; i++) {
         b->draft_start[i] = drafts;
         b->encoder_start[i] = inputs;
         if (b->num_drafts[i] > 0) {
             const quire_token *from = qr_sched_drafts_of(s, quire_req_index(b->reqs[i]));
-            memcpy(b->drafts + drafts, from, b->num_drafts[i] * sizeof *from);
+            bool is_padded = padded < b->num_padded && b->padded[padded] == i;
+            if (is_padded)
+                memset(b->drafts + drafts, 0xff, b->num_drafts[i] * sizeof *from); /* -1 each */
+            else
+                memcpy(b->drafts + drafts, from, b->num_drafts[i] * sizeof *from);
+            padded += is_padded;
             drafts += b->num_drafts[i];
         }
         if (b->encoder_count[i] > 0) {
@@ -232,7 +288,7 @@ static void common_prefix(quire_sched *s)
         first_row = qr_cache_row_of(s->cache, s->table.requests[s->queues.running[0]].kv.seq);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         b->common_prefix[g] = 0;
-    if (first_row != QR_NIL)
+    if (first_row != QR_NIL && !s->settings.rules.counts_no_common)
         qr_cache_count_common(s->cache, first_row, b->common_prefix);
 }
 
@@ -242,6 +298,8 @@ static QR_NOINLINE uint32_t list_preempted(quire_sched *s)
 {
     qr_step_builder *b = &s->builder;
     uint32_t left = 0;
+    if (s->settings.rules.lists_reset)
+        return b->num_asked + s->builder.num_preempted;
     for (uint32_t i = 0; i < b->num_asked + s->builder.num_preempted; i++) {
         uint32_t index = qr_sched_index_of(s, b->preempted[i]);
         if (index != QR_NIL && !qr_request_is_finished(&s->table.requests[index]))
@@ -320,7 +378,7 @@ const quire_step *qr_step_end(quire_sched *s)
     out->num_swap_in = s->swap.in.count;
     out->swap_in_blocks = s->swap.in.blocks;
     out->swap_in_slots = s->swap.in.slots;
-    if (s->rules.zeroes_blocks)
+    if (s->settings.zeroes_blocks)
         out->blocks_to_zero = qr_cache_take_fresh(s->cache);
     if (QR_UNLIKELY(s->cache->num_copies > 0))
         list_copies(s);

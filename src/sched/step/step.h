@@ -24,6 +24,8 @@ typedef struct qr_step_builder {
     uint32_t *zeros;    /* max_num_seqs + 1 */
     uint32_t *draft_start;
     quire_token *drafts;
+    uint32_t *padded; /* places whose drafts have no value (pads_drafts), rising */
+    uint32_t num_padded;
     uint32_t *encoder_first; /* into encoder_found, before they are put in a row */
     uint32_t *encoder_count;
     uint32_t *encoder_found;
@@ -41,6 +43,10 @@ typedef struct qr_step_builder {
     uint32_t *lora_ids;   /* different ones in this step */
     uint32_t num_loras;
     uint32_t budget;
+    uint32_t input_budget; /* with draft_slots for each request; without them there is no limit */
+    uint32_t threshold;    /* of a long prefill in this step; 0: none */
+    uint32_t num_ran;      /* running requests in the step */
+    bool has_prefill;      /* one of them computes a prompt */
     uint32_t encoder_budget;
     uint32_t without_blocks; /* the first request that found no room for its blocks, or QR_NIL */
     bool is_chosen;          /* by prefix.c: the request that is being admitted; */
@@ -66,6 +72,20 @@ uint32_t qr_step_find(const quire_sched *sched, quire_req req);
 void qr_step_remove(quire_sched *sched, uint32_t place);
 const quire_step *qr_step_end(quire_sched *sched);
 
+/* Requests that will end with an error, in the order in which that was found. Some may have ended
+ * since. */
+typedef struct qr_doomed {
+    quire_req *reqs;
+    uint32_t num;
+} qr_doomed;
+
+static inline void qr_doom(qr_doomed *doomed, qr_request *r, quire_req req)
+{
+    if (!r->is_doomed)
+        doomed->reqs[doomed->num++] = req;
+    r->is_doomed = true;
+}
+
 /* What an update gives back. */
 typedef struct qr_results {
     quire_output *outputs;
@@ -75,6 +95,8 @@ typedef struct qr_results {
     uint64_t *accepted_per_pos;
     quire_output *outgrown; /* of requests that ended in schedule: the next update lists them */
     uint32_t num_outgrown;
+    qr_doomed bad_grammars; /* requests that the next update ends with an error */
+    qr_doomed other_sizes;
     uint32_t num_stopped; /* running requests that ended in this update */
 } qr_results;
 

@@ -1,6 +1,7 @@
 /* sched/step/stop.c - when the last token ends a request: vLLM's rules, in vLLM's order.
  *
- *      fewer than min_tokens      no rule but the length (MIN_TOKENS_HIDES_LENGTH: none at all)
+ *      fewer than min_tokens      no rule but the length (MIN_TOKENS_HIDES_LENGTH: none at all;
+ *                                 stops_below_min: all but repetition)
  *      EOS, a stop token          STOPPED
  *      max_model_len, max_tokens  LENGTH
  *      repetition                 REPETITION
@@ -48,8 +49,9 @@ static QR_NOINLINE uint8_t check_more_rules(const quire_sched *s, qr_request *r,
                                             bool is_at_end)
 {
     const qr_stop_rules *rules = &r->stops;
-    if (qr_request_num_outputs(r) < rules->min_tokens) {
-        bool hides = (s->rules.quirks & QR_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
+    bool is_below_min = qr_request_num_outputs(r) < rules->min_tokens;
+    if (is_below_min && !s->settings.rules.stops_below_min) {
+        bool hides = (s->settings.quirks & QR_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
         return is_at_end && !hides ? QUIRE_REQ_FINISHED_LENGTH : 0;
     }
     if (r->has_eos && last == r->eos_token_id)
@@ -61,7 +63,7 @@ static QR_NOINLINE uint8_t check_more_rules(const quire_sched *s, qr_request *r,
     }
     if (is_at_end)
         return QUIRE_REQ_FINISHED_LENGTH;
-    if (rules->repetition_max_pattern == 0 || !has_repetition(s, r))
+    if (is_below_min || rules->repetition_max_pattern == 0 || !has_repetition(s, r))
         return 0;
     r->stopped_by = QR_STOPPED_BY_REPETITION;
     return QUIRE_REQ_FINISHED_REPETITION;
@@ -70,7 +72,7 @@ static QR_NOINLINE uint8_t check_more_rules(const quire_sched *s, qr_request *r,
 bool qr_sched_check_stop(const quire_sched *s, qr_request *r, quire_token last)
 {
     bool is_at_end =
-        r->kv.num_tokens >= s->rules.max_model_len || qr_request_num_outputs(r) >= r->max_tokens;
+        r->kv.num_tokens >= s->settings.max_model_len || qr_request_num_outputs(r) >= r->max_tokens;
     uint8_t status = 0;
     if (QR_UNLIKELY(r->has_more_stops))
         status = check_more_rules(s, r, last, is_at_end);

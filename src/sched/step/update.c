@@ -15,7 +15,8 @@ typedef struct qr_arrival {
     uint32_t num_tokens; /* sampled, and then those that count */
     quire_token *tokens; /* of the output */
     bool has_pooled;
-    bool is_void; /* computed before its request was preempted, or before a reset */
+    bool is_void;  /* computed before its request was preempted, or before a reset */
+    bool is_stale; /* the same, and it is delivered, but changes no count */
     bool stopped;
     quire_finish_reason reason;
 } qr_arrival;
@@ -40,7 +41,7 @@ static quire_finish_reason reason_of(uint8_t status)
 
 static void count_drafts(quire_sched *s, const quire_model_output *output, const qr_arrival *a)
 {
-    if (!s->rules.counts_stats)
+    if (!s->settings.counts_stats)
         return;
     uint32_t accepted = a->num_tokens - 1;
     uint32_t invalid =
@@ -67,7 +68,7 @@ static void take_back_rejected(const quire_sched *s, qr_request *r, const qr_arr
     int64_t rejected = (int64_t)a->num_drafts + 1 - a->num_tokens;
     if (r->kv.num_computed_tokens > 0)
         r->kv.num_computed_tokens =
-            less_rejected(r->kv.num_computed_tokens, rejected, s->rules.max_model_len);
+            less_rejected(r->kv.num_computed_tokens, rejected, s->settings.max_model_len);
     if (r->num_placeholders > 0)
         r->num_placeholders = less_rejected(r->num_placeholders, rejected, QR_MAX_TOKENS);
 }
@@ -79,7 +80,7 @@ static void append_tokens(quire_sched *s, qr_arrival *a)
     qr_request *r = &s->table.requests[a->index];
     for (uint32_t i = 0; i < a->num_tokens && !a->stopped; i++) {
         if (r->kv.num_tokens ==
-            s->rules.max_model_len) { /* MIN_TOKENS_HIDES_LENGTH, and no place left */
+            s->settings.max_model_len) { /* MIN_TOKENS_HIDES_LENGTH, and no place left */
             a->num_tokens = i;
             return;
         }
@@ -106,7 +107,7 @@ static inline void settle_tokens(quire_sched *s, uint32_t index, uint32_t n, boo
 static void take_tokens(quire_sched *s, qr_arrival *a)
 {
     qr_request *r = &s->table.requests[a->index];
-    if (!s->rules.is_async) {
+    if (!s->settings.is_async) {
         append_tokens(s, a);
         return;
     }
@@ -117,7 +118,7 @@ static void take_tokens(quire_sched *s, qr_arrival *a)
     }
     bool was_running = r->status == QUIRE_REQ_RUNNING;
     append_tokens(s, a);
-    settle_tokens(s, a->index, a->num_tokens, was_running);
+    settle_tokens(s, a->index, a->is_stale ? 0 : a->num_tokens, was_running);
 }
 
 static void check_grammar(quire_sched *s, qr_arrival *a)
@@ -125,7 +126,8 @@ static void check_grammar(quire_sched *s, qr_arrival *a)
     qr_request *r = &s->table.requests[a->index];
     const quire_grammar *g = &s->partners.grammar;
     quire_req req = qr_sched_req_of(s, a->index);
-    if (g->should_advance == NULL || !g->should_advance(g->user, req))
+    bool decides = s->settings.rules.grammar_decides;
+    if (!decides && (g->should_advance == NULL || !g->should_advance(g->user, req)))
         return;
     if (g->accept_tokens == NULL || g->accept_tokens(g->user, req, a->tokens, a->num_tokens))
         return;
@@ -167,6 +169,7 @@ static void end_request(quire_sched *s, const qr_arrival *a, bool was_running)
 {
     if (!was_running) {
         qr_sched_dequeue(s, a->index);
+        qr_sched_undefer(s, a->index);
         qr_deadlock_note_holder(s, &s->table.requests[a->index]);
     }
     bool ends = qr_sched_session_ends(s, a->index);
@@ -176,6 +179,15 @@ static void end_request(quire_sched *s, const qr_arrival *a, bool was_running)
         qr_sched_free_request(s, a->index, false);
 }
 
+/* Tokens whose features the request needs no longer. A draft model may read behind them. */
+static uint32_t encoded_tokens(const quire_sched *s, const qr_request *r)
+{
+    if (!s->settings.rules.counts_inputs || s->settings.is_encoder_decoder)
+        return r->kv.num_computed_tokens;
+    uint32_t certain = qr_request_certain_tokens(r);
+    return certain > s->settings.prefill_lookahead ? certain - s->settings.prefill_lookahead : 0;
+}
+
 static void take_arrival(quire_sched *s, const quire_model_output *output, qr_arrival *a)
 {
     qr_request *r = &s->table.requests[a->index];
@@ -183,12 +195,12 @@ static void take_arrival(quire_sched *s, const quire_model_output *output, qr_ar
     if (QR_UNLIKELY(a->is_void)) /* it will be computed again, or is not wanted any more */
         return;
     if (a->num_drafts > 0 && a->num_tokens > 0) {
-        take_back_rejected(s, r, a);
+        if (!a->is_stale)
+            take_back_rejected(s, r, a);
         count_drafts(s, output, a);
     }
     if (r->num_features > 0)
-        qr_encoder_free_computed(&s->encoder, r->features, r->num_features,
-                                 r->kv.num_computed_tokens);
+        qr_encoder_free_computed(&s->encoder, r->features, r->num_features, encoded_tokens(s, r));
     if (a->num_tokens > 0) {
         take_tokens(s, a);
     } else if (r->is_pooling && a->has_pooled) {
@@ -217,8 +229,8 @@ static uint32_t num_sampled(const qr_batch *batch, const quire_model_output *out
 /* How many tokens a request's row may have. vLLM takes any number; its stats only what could be. */
 static uint32_t most_sampled(const quire_sched *s, const qr_batch *batch, uint32_t i)
 {
-    if ((s->rules.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0)
-        return batch->num_drafts[i] == 0 ? UINT32_MAX : s->rules.num_spec_tokens + 1;
+    if ((s->settings.quirks & QR_QUIRK(ANY_OUTPUT)) != 0)
+        return batch->num_drafts[i] == 0 ? UINT32_MAX : s->settings.num_spec_tokens + 1;
     return batch->is_past_prompt[i] ? batch->num_drafts[i] + 1 : 0;
 }
 
@@ -226,7 +238,7 @@ static int check_output(const quire_sched *s, const qr_batch *batch,
                         const quire_model_output *output)
 {
     uint32_t stride = output->stride == 0 ? 1 : output->stride;
-    uint64_t room = (uint64_t)s->rules.max_num_seqs * (s->rules.num_spec_tokens + 1);
+    uint64_t room = (uint64_t)s->settings.max_num_seqs * (s->settings.num_spec_tokens + 1);
     for (uint32_t i = 0; output->num_sampled != NULL && i < batch->num_reqs; i++) {
         uint32_t n = output->num_sampled[i];
         if (n > most_sampled(s, batch, i) || n > stride || n > room)
@@ -268,11 +280,11 @@ static inline bool take_plain(quire_sched *s, const qr_batch *batch,
         return false;
     quire_token token = output->sampled[(size_t)i * (output->stride == 0 ? 1 : output->stride)];
     uint32_t num_tokens = r->kv.num_tokens + 1;
-    if ((r->has_eos && token == r->eos_token_id) || num_tokens >= s->rules.max_model_len ||
+    if ((r->has_eos && token == r->eos_token_id) || num_tokens >= s->settings.max_model_len ||
         num_tokens - r->num_prompt_tokens >= r->max_tokens)
         return false;
     qr_sched_append(s, index, token);
-    if (s->rules.is_async)
+    if (s->settings.is_async)
         settle_tokens(s, index, 1, true);
     *tokens = token;
     quire_output *out = &s->results.outputs[s->results.result.num_outputs++];
@@ -293,7 +305,7 @@ static void drop_placeholders(quire_sched *s, const qr_batch *batch, uint32_t i,
 {
     qr_request *r = &s->table.requests[index];
     uint32_t n = batch->is_past_prompt[i] ? 1 + batch->num_drafts[i] : 0;
-    if ((s->rules.quirks & QR_QUIRK(FAILED_BLOCKS_STAY)) == 0)
+    if ((s->settings.quirks & QR_QUIRK(FAILED_BLOCKS_STAY)) == 0)
         r->num_placeholders -= n < r->num_placeholders ? n : r->num_placeholders;
 }
 
@@ -301,6 +313,16 @@ static void drop_placeholders(quire_sched *s, const qr_batch *batch, uint32_t i,
 static inline void fetch_tail(const quire_sched *s, uint32_t index)
 {
     qr_prefetch_write(s->table.requests[index].text.tail);
+}
+
+/* The step's tokens are in flight no longer. True: the step is older than the request's last
+ * preemption, or than the end of a session's turn. */
+static inline bool drain(qr_request *r, uint32_t num_tokens)
+{
+    r->num_in_flight -= num_tokens < r->num_in_flight ? num_tokens : r->num_in_flight;
+    bool is_stale = r->num_stale > 0;
+    r->num_stale -= num_tokens < r->num_stale ? num_tokens : r->num_stale;
+    return is_stale;
 }
 
 static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_output *output,
@@ -314,6 +336,8 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
         if (i + QR_FETCH_AHEAD < batch->num_reqs)
             fetch_tail(s, quire_req_index(batch->reqs[i + QR_FETCH_AHEAD]));
         uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
+        bool is_stale = index != QR_NIL && s->settings.rules.counts_in_flight &&
+                        drain(&s->table.requests[index], batch->num_tokens[i]);
         if (index == QR_NIL || qr_request_is_finished(&s->table.requests[index]))
             continue; /* ended while it was computed */
         if (has_failed != NULL && has_failed[index] != 0) {
@@ -331,7 +355,8 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
                         .has_pooled = output->has_pooled != NULL && output->has_pooled[i] != 0,
                         .tokens = tokens};
         const qr_request *r = &s->table.requests[index];
-        a.is_void = !r->is_plain && batch->step < r->first_valid_step;
+        a.is_stale = is_stale;
+        a.is_void = is_stale ? r->drops_stale : !r->is_plain && batch->step < r->first_valid_step;
         for (uint32_t k = 0; k < a.num_tokens; k++)
             tokens[k] = output->sampled[(size_t)i * stride + k];
         tokens += a.num_tokens;
@@ -339,22 +364,32 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
     }
 }
 
+static void end_by_error(quire_sched *s, quire_req req)
+{
+    uint32_t index = qr_sched_index_of(s, req);
+    if (index == QR_NIL || qr_request_is_finished(&s->table.requests[index]))
+        return;
+    const qr_request *r = &s->table.requests[index];
+    s->results.outputs[s->results.result.num_outputs++] =
+        (quire_output){.req = req,
+                       .user = r->kv.user,
+                       .client_index = r->client_index,
+                       .finish_reason = QUIRE_FINISH_ERROR};
+    qr_sched_finish(s, &req, 1, QUIRE_REQ_FINISHED_ERROR, NULL);
+}
+
 /* Requests whose loads failed end, where that is the policy. */
 static void end_failed(quire_sched *s, const qr_failed_reqs *failed)
 {
-    for (uint32_t i = 0; i < failed->num; i++) {
-        quire_req req = failed->reqs[i];
-        uint32_t index = qr_sched_index_of(s, req);
-        if (index == QR_NIL || qr_request_is_finished(&s->table.requests[index]))
-            continue;
-        const qr_request *r = &s->table.requests[index];
-        s->results.outputs[s->results.result.num_outputs++] =
-            (quire_output){.req = req,
-                           .user = r->kv.user,
-                           .client_index = r->client_index,
-                           .finish_reason = QUIRE_FINISH_ERROR};
-        qr_sched_finish(s, &req, 1, QUIRE_REQ_FINISHED_ERROR, NULL);
-    }
+    for (uint32_t i = 0; i < failed->num; i++)
+        end_by_error(s, failed->reqs[i]);
+}
+
+static void end_doomed(quire_sched *s, qr_doomed *doomed)
+{
+    for (uint32_t i = 0; i < doomed->num; i++)
+        end_by_error(s, doomed->reqs[i]);
+    doomed->num = 0;
 }
 
 static void write_stats(quire_sched *s)
@@ -365,13 +400,15 @@ static void write_stats(quire_sched *s)
     result->finished = s->ended.client_finished;
     result->finished_clients = s->ended.client_of_finished;
     s->ended.num_client_finished = 0;
-    if (!s->rules.counts_stats)
+    if (!s->settings.counts_stats)
         return;
-    result->stats = s->rules.log_stats ? &s->results.stats : NULL;
+    result->stats = s->settings.log_stats ? &s->results.stats : NULL;
     quire_sched_stats *stats = &s->results.stats;
     stats->num_running = s->queues.num_running;
-    stats->num_waiting = s->queues.waiting.count;
-    stats->num_skipped = s->queues.skipped.count;
+    uint32_t num_apart =
+        s->settings.rules.holders_first ? s->queues.num_deferred : s->queues.skipped.count;
+    stats->num_waiting = s->queues.waiting.count + s->queues.skipped.count - num_apart;
+    stats->num_skipped = num_apart;
     stats->kv_cache_usage = qr_pool_level(s->cache->pool);
     stats->spec.accepted_per_pos = s->results.accepted_per_pos;
     stats->connector_prefix = s->partners.connector_stats;
@@ -391,6 +428,8 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
     if (err != QUIRE_OK)
         return err;
     uint64_t began_ns = qr_sched_begins(s);
+    if (s->fences.is_on && batch->num_reqs > 0)
+        qr_fence_processed(s);
     s->results.result = (quire_outputs){0};
     s->results.stats = (quire_sched_stats){0};
     for (; s->results.result.num_outputs < s->results.num_outgrown; s->results.result.num_outputs++)
@@ -398,10 +437,10 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
             s->results.outgrown[s->results.result.num_outputs];
     uint32_t num_outgrown = s->results.num_outgrown;
     s->results.num_outgrown = 0;
-    for (uint32_t i = 0; i < s->rules.num_spec_tokens; i++)
+    for (uint32_t i = 0; i < s->settings.num_spec_tokens; i++)
         s->results.accepted_per_pos[i] = 0;
     qr_failed_reqs failed = {0};
-    if (output->num_invalid_blocks > 0)
+    if (output->num_invalid_blocks + output->num_failed_recving > 0)
         failed = qr_sched_fail_blocks(s, batch, output);
     if (s->partners.has_connector)
         qr_sched_confirm_loads(s, batch);
@@ -410,7 +449,9 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
         qr_deadlock_end(s);
     if (s->results.num_stopped > 0)
         compact_running(s);
-    if (s->rules.fails_on_load_error)
+    end_doomed(s, &s->results.bad_grammars);
+    end_doomed(s, &s->results.other_sizes);
+    if (s->settings.fails_on_load_error)
         end_failed(s, &failed);
     if (s->partners.has_connector && s->partners.connector.update_output != NULL)
         s->partners.connector.update_output(s->partners.connector.user);
@@ -427,7 +468,7 @@ int qr_sched_update_drafts(quire_sched *s, const quire_req *reqs, uint32_t n,
                            const quire_token *drafts, uint32_t stride, const uint32_t *num_drafts)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (num_drafts[i] > s->rules.num_spec_tokens || num_drafts[i] > stride)
+        if (num_drafts[i] > s->settings.num_spec_tokens || num_drafts[i] > stride)
             return QUIRE_E_RANGE;
     const quire_grammar *g = &s->partners.grammar;
     for (uint32_t i = 0; i < n; i++) {
@@ -436,13 +477,14 @@ int qr_sched_update_drafts(quire_sched *s, const quire_req *reqs, uint32_t n,
             continue;
         qr_request *r = &s->table.requests[index];
         r->num_drafts = 0;
-        bool takes_any = (s->rules.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0;
+        bool takes_any = (s->settings.quirks & QR_QUIRK(ANY_OUTPUT)) != 0;
         if (r->is_prefill_chunk || (r->status != QUIRE_REQ_RUNNING && !takes_any))
             continue;
         const quire_token *from = drafts + (size_t)i * stride;
         uint32_t count = num_drafts[i];
-        if (r->use_grammar && g->should_advance != NULL && g->validate_tokens != NULL &&
-            g->should_advance(g->user, reqs[i])) {
+        bool decides = s->settings.rules.grammar_decides;
+        if (r->use_grammar && g->validate_tokens != NULL &&
+            (decides || (g->should_advance != NULL && g->should_advance(g->user, reqs[i])))) {
             uint32_t valid = g->validate_tokens(g->user, reqs[i], from, count);
             count = valid < count ? valid : count;
         }

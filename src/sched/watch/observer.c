@@ -48,11 +48,11 @@ void qr_observer_take_event(void *user, const quire_event *event)
 }
 
 uint32_t qr_observer_count_ghosts(const qr_observer *observer, const unsigned char *hashes,
-                                  uint32_t len, uint32_t n)
+                                  uint32_t len, uint32_t stride, uint32_t n)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < n && observer->num_ghosts > 0; i++) {
-        uint64_t ghost = ghost_of(hashes + (size_t)i * len, len);
+        uint64_t ghost = ghost_of(hashes + (size_t)i * stride, len);
         count += *ghost_place(observer, ghost) == ghost;
     }
     return count;

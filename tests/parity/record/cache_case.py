@@ -10,10 +10,12 @@ A call is written down after it was made. Three things end a workload early:
 import struct
 
 from recorder import ids
+from release import IS_0_20
 
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
 from vllm.v1.core.single_type_kv_cache_manager import CrossAttentionManager
+from vllm.v1.request import RequestStatus
 
 STATE_EVERY = 4  # calls between two comparisons of all blocks
 
@@ -114,7 +116,21 @@ class CacheCase:
                 raise Stop("hit-evicted-by-other-group")
             return get_new(num_blocks)
 
+        def watched_cache_partial(**given):
+            before = len(self.pool.kv_event_queue)
+            key = cache_partial(**given)
+            if len(self.pool.kv_event_queue) > before:
+                size = self.pool.hash_block_size
+                first = given["num_tokens"] // size - 1
+                tokens = given["request"].all_token_ids[first * size:(first + 1) * size]
+                assert self.pool.kv_event_queue[-1].token_ids == tokens
+                self.stored.append((first, 1))
+            return key
+
         self.pool.cache_full_blocks = watched_cache_full
+        if not IS_0_20:
+            cache_partial = self.pool.cache_partial_block
+            self.pool.cache_partial_block = watched_cache_partial
         self.pool.get_new_blocks = watched_get_new
 
     def hits_at_risk(self, total):
@@ -127,7 +143,8 @@ class CacheCase:
         return risky
 
     def is_settled(self, seat):
-        """Whether vLLM takes the request for one that runs: not before its first full block."""
+        """Whether vLLM takes the request for one that runs: not before its first full block. (0.32
+        asks for one group only; there, blocks get their first keys in all groups at once.)"""
         return all(seat.id in m.num_cached_block for m in self.managers
                    if not isinstance(m, CrossAttentionManager))
 
@@ -166,7 +183,11 @@ class CacheCase:
     def key_text(self, block):
         if block.block_hash is None:
             return ""
-        return f"@{get_group_id(block.block_hash)}.{self.hash_text(get_block_hash(block.block_hash))}"
+        text = f"@{get_group_id(block.block_hash)}.{self.hash_text(get_block_hash(block.block_hash))}"
+        if not IS_0_20:
+            for key in self.pool.cached_block_hashes_by_block.get(block.block_id, ()):
+                text += f"~{self.hash_text(get_block_hash(key))}"
+        return text
 
     def all_blocks(self):
         free = ids(b.block_id for b in self.pool.free_block_queue.get_all_free_blocks())
@@ -227,12 +248,21 @@ class CacheCase:
 
     # -- calls about a request
 
-    def look_up(self, seat):
+    def look_up(self, seat, admits=False):
+        """An engine that admits the request notes how far others have a prefix in common."""
         self.tell(seat)
-        blocks, num_tokens = self.manager.get_computed_blocks(seat.request)
+        line = f"g{seat.index} {seat.request.num_computed_tokens}"
+        if IS_0_20:
+            blocks, num_tokens = self.manager.get_computed_blocks(seat.request)
+            answer = f"{num_tokens}"
+        else:
+            blocks, num_tokens, boundary = self.manager.get_computed_blocks(seat.request)
+            answer = f"{num_tokens}+{boundary}"
+            line += f" {int(admits)}"
+            if admits:
+                seat.request.shared_prefix_boundary = boundary
         self.hit = (seat, blocks, num_tokens)
-        self.checked(f"g{seat.index} {seat.request.num_computed_tokens}",
-                     f"{num_tokens} {self.blocks_text(blocks.blocks)}")
+        self.checked(line, f"{answer} {self.blocks_text(blocks.blocks)}")
         return num_tokens
 
     def hit_arguments(self, seat, use_hit):
@@ -251,15 +281,39 @@ class CacheCase:
         self.checked(line + options(x=external, e=encoder), int(answer))
         return answer
 
+    def rules_arguments(self, seat, whole, is_waiting, others, in_flight, reserved, unzeroed):
+        """What 0.32 asks besides; the watermark is for those that wait, while others run."""
+        if IS_0_20:
+            return {}, ""
+        request = seat.request
+        request.num_in_flight_tokens = in_flight
+        request.status = RequestStatus.RUNNING
+        if is_waiting:
+            request.status = (RequestStatus.PREEMPTED if request.num_preemptions
+                              else RequestStatus.WAITING)
+        given = {"full_sequence_must_fit": whole, "reserved_blocks": reserved,
+                 "has_scheduled_reqs": others, "skip_zeroing_group_ids": tuple(unzeroed)}
+        shown = options(f=int(whole), w=int(is_waiting and others), i=in_flight, r=reserved)
+        return given, shown + (f" z{ids(unzeroed)}" if unzeroed else "")
+
+    def count_lookup(self, seat, use_hit):
+        """0.32's engine says when an admission counts: here, at a request's first blocks."""
+        if not IS_0_20 and not seat.has_blocks:
+            self.manager.record_prefix_cache_stats(seat.request, self.hit[2] if use_hit else 0)
+
     def allocate(self, seat, num_new, use_hit=False, lookahead=0, external=0, encoder=0,
-                 delay=False, misuse=False):
+                 delay=False, misuse=False, whole=False, is_waiting=False, others=True,
+                 in_flight=0, reserved=0, unzeroed=()):
         """True when there was room. A misuse that vLLM does not notice is left out."""
         self.tell(seat)
         given, shown = self.hit_arguments(seat, use_hit)
+        rules, shown_rules = self.rules_arguments(seat, whole, is_waiting, others, in_flight,
+                                                  reserved, unzeroed)
+        given.update(rules)
         computed = seat.request.num_computed_tokens
         line = (f"a{seat.index} {computed} {num_new}{shown}"
-                + options(l=lookahead, x=external, e=encoder, d=int(delay)))
-        if external and use_hit:
+                + options(l=lookahead, x=external, e=encoder, d=int(delay)) + shown_rules)
+        if external and use_hit and IS_0_20:
             self.at_risk = self.hits_at_risk(computed + self.hit[2] + external)
         fitted = []
 
@@ -273,6 +327,7 @@ class CacheCase:
             if new is None:
                 return f"! {self.request_text(seat)}"
             fitted.append(True)
+            self.count_lookup(seat, use_hit)
             return f"{self.blocks_text(new.blocks)} {self.request_text(seat)}"
 
         self.call(line, allocate)

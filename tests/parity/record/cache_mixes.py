@@ -5,25 +5,34 @@ A group is written as a letter, its block size, and options, each a letter and a
     F16 full   Q16 TQ full   M16 MLA   K16s32 sink   W16w48 window   V16w48 window MLA
     L16c64 chunked local   S16m1n2 Mamba (mode, speculative blocks)   X16 cross
     h heads (makes specs differ)   w, c on a full group: the window or chunk it carries   e1 EAGLE
+
+vLLM 0.32 has no TQ full and no Mamba mode "all" any more, and cannot start models with sinks; its
+mode "align" is not recorded yet. There, plain kinds take their places.
 """
 import math
 from dataclasses import dataclass, field
 
 import torch
+from release import IS_0_20
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.kv_cache_interface import (ChunkedLocalAttentionSpec, CrossAttentionSpec,
                                         FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec,
                                         MambaSpec, MLAAttentionSpec, SinkFullAttentionSpec,
-                                        SlidingWindowMLASpec, SlidingWindowSpec,
-                                        TQFullAttentionSpec)
+                                        SlidingWindowMLASpec, SlidingWindowSpec)
 
 MODES = ["none", "all", "align"]
 DTYPE = torch.float32
-CLASSES = {"F": FullAttentionSpec, "Q": TQFullAttentionSpec, "M": MLAAttentionSpec,
-           "K": SinkFullAttentionSpec, "W": SlidingWindowSpec, "V": SlidingWindowMLASpec,
-           "L": ChunkedLocalAttentionSpec, "X": CrossAttentionSpec}
+CLASSES = {"F": FullAttentionSpec, "M": MLAAttentionSpec, "K": SinkFullAttentionSpec,
+           "W": SlidingWindowSpec, "V": SlidingWindowMLASpec, "L": ChunkedLocalAttentionSpec,
+           "X": CrossAttentionSpec}
 OPTIONS = {"w": "sliding_window", "c": "attention_chunk_size", "s": "sink_len",
            "h": "num_kv_heads", "q": "tq_slot_size"}
+if IS_0_20:
+    from vllm.v1.kv_cache_interface import TQFullAttentionSpec
+    CLASSES["Q"] = TQFullAttentionSpec
+else:
+    from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
+    register_all_kvcache_specs(None)
 
 
 @dataclass
@@ -37,13 +46,15 @@ class Group:
         shown = "".join(f"{k}{v}" for k, v in self.options.items())
         return f"{self.kind}{self.block_size}{shown}{'e1' if self.is_eagle else ''}"
 
-    def spec(self):
+    def spec(self, extra_retained=0):
         if self.kind == "S":
             return MambaSpec(block_size=self.block_size, shapes=((2, 2),), dtypes=(DTYPE,),
                              mamba_cache_mode=MODES[self.options.get("m", 0)],
                              num_speculative_blocks=self.options.get("n", 0))
         given = {"num_kv_heads": 1, "head_size": 2, "dtype": DTYPE}
         given.update({OPTIONS[k]: v for k, v in self.options.items()})
+        if self.kind in "WV" and extra_retained:
+            given["extra_retained_tokens"] = extra_retained
         return CLASSES[self.kind](block_size=self.block_size, **given)
 
 
@@ -58,6 +69,7 @@ class Draw:
         self.size = rng.choice([1, 2, 4, 4, 4, 8, 16])  # of most blocks
 
     def full(self, kind="F", scale=1, **options):
+        kind = kind if IS_0_20 or kind != "Q" else "F"
         if kind == "Q":
             options["q"] = 3
         if kind == "F" and not options and self.rng.random() < 0.1:
@@ -65,6 +77,8 @@ class Draw:
         return Group(kind, self.size * scale, options)
 
     def sink(self):
+        if not IS_0_20:
+            return self.full(h=3)
         return Group("K", self.size, {"s": self.size * self.rng.randint(1, 3)})
 
     def window(self, kind="W", scale=1, most=6):
@@ -85,6 +99,7 @@ class Draw:
 
     def mamba(self, mode, scale=1, spec=None):
         spec = self.rng.choice([0, 0, 1, 2, 3]) if spec is None else spec
+        mode = mode if IS_0_20 else 0
         return Group("S", self.size * scale, {"m": mode, "n": spec})
 
     def cross(self):
@@ -222,6 +237,42 @@ MIXES = {
 }
 
 
+def prompt_tails(d):
+    """Full groups whose blocks join hashes: the prompt's end is a key inside a block."""
+    return [d.full(scale=d.rng.choice([2, 3, 4, 6])), d.rng.choice([d.window, d.full])(),
+            d.full("M", scale=d.rng.choice([1, 2, 4]))][:d.rng.randint(2, 3)]
+
+
+def equal_groups(d):
+    group = d.rng.choice([d.full, d.window, d.chunked, lambda: d.mamba(0)])()
+    return [Group(group.kind, d.size, dict(group.options)) for _ in range(d.rng.randint(2, 3))]
+
+
+if not IS_0_20:
+    for gone in ("tq", "sink", "mamba-all", "mamba-align", "full+mamba-all", "full+mamba-align",
+                 "sink+window"):
+        del MIXES[gone]
+    MIXES.update({
+        "tails": (prompt_tails, {}),
+        "tails-eagle": (prompt_tails, {"eagle": True}),
+        "tails-roomy": (prompt_tails, {"roomy": True}),
+        "equal": (equal_groups, {"eagle": False}),
+        "equal-eagle": (lambda d: [d.full()] * 2, {"eagle": True}),
+        "equal-windows": (lambda d: [d.window()] * 3, {"eagle": True}),
+        "parallel+mamba": (lambda d: [d.full(), d.mamba(0, d.rng.choice([1, 2, 4]))],
+                           {"parallel": True, "pcp": False}),
+        "parallel-full": (lambda d: [d.full(), d.full(h=2, scale=2)], {"parallel": True}),
+        "lookahead": (lambda d: [d.rng.choice([d.full, d.window])()],
+                      {"eagle": True, "lookahead": True}),
+        "lookahead-hybrid": (lambda d: [d.full(), d.window()],
+                             {"eagle": True, "lookahead": True}),
+        "retain": (lambda d: [d.window(most=3)], {"roomy": True}),
+        "retain-hybrid": (lambda d: [d.full()] + d.windows(2), {"roomy": True}),
+        "retain-sizes": (small_window, {"roomy": True}),
+        "retain-mamba": (lambda d: [d.full(), d.mamba(0)], {"roomy": True}),
+    })
+
+
 def uneven_chunks(d):
     return [d.full(scale=2), d.chunked()]
 
@@ -241,6 +292,16 @@ REFUSED = [
     (lambda d: [Group("K", d.size, {"s": 300 * d.size})], {}),
     (lambda d: [Group("K", 4, {"s": 6})], {}),
 ]
+if not IS_0_20:  # groups may be equal; sinks do not start, and intervals must fit
+    REFUSED = REFUSED[2:] + [
+        (lambda d: [Group("K", d.size, {"s": d.size})], {}),
+        (lambda d: [d.full()], {"interval": 64}),
+        (lambda d: [d.full(), d.chunked()], {"eagle": False, "interval": 64}),
+        (lambda d: [Group("W", 16, {"w": 40})], {"interval": 24}),
+        (lambda d: [d.full(), Group("W", 3, {"w": 9})], {"interval": 32}),
+        (lambda d: [Group("F", 2), Group("W", 2, {"w": 9})],
+         {"caching": True, "eagle": True, "lookahead": True, "modules": 5}),
+    ]
 
 
 # ---- a whole model -------------------------------------------------------------
@@ -265,6 +326,8 @@ class Model:
         self.dcp = self.pcp = 1
         if given.get("parallel"):
             self.dcp, self.pcp = rng.choice([(2, 1), (1, 2), (2, 2), (4, 1), (3, 1), (8, 1)])
+            if not given.get("pcp", True):
+                self.dcp, self.pcp = max(self.dcp, self.pcp), 1
         self.set_hash_block_size(rng)
         if "hash" in given:
             self.hash_block_size, self.says_hash_block_size = given["hash"], True
@@ -274,10 +337,37 @@ class Model:
             self.encoder_tokens = draw.size * rng.randint(1, 6)
         self.digest_bytes = rng.choice([16, 32])
         self.set_num_blocks(rng, given.get("roomy", False))
+        if not IS_0_20:
+            self.set_rules(rng, given)
+
+    def set_rules(self, rng, given):
+        """What 0.32 has besides: None is "every boundary", 0 the prompt's end alone."""
+        self.watermark = rng.choice([0, 0, 0, 0, 10, 25, 40])  # of a hundred blocks
+        self.modules = 0  # of multi-module MTP, each of which looks one token further
+        if given.get("lookahead"):
+            self.modules = min(rng.randint(1, 4), self.scheduler_block_size)
+        self.modules = given.get("modules", self.modules)
+        self.interval = rng.choice([0, 0, None, self.scheduler_block_size * rng.randint(1, 4)])
+        if self.interval and all(g.kind not in "WVS" for g in self.groups):
+            self.interval = 0
+        self.interval = given.get("interval", self.interval)
+
+    def size_of(self, group):
+        """Tokens in a block of a group, over all ranks."""
+        if IS_0_20:
+            return group.block_size * self.dcp * self.pcp
+        return group.block_size * (1 if group.kind == "S" else self.dcp)
+
+    @property
+    def scheduler_block_size(self):
+        return math.lcm(*(self.size_of(g) for g in self.groups)) if self.groups else 16
 
     def set_hash_block_size(self, rng):
-        sizes = [g.block_size for g in self.groups] or [16]
-        self.hash_block_size = math.gcd(*sizes) * self.dcp * self.pcp
+        if IS_0_20:
+            sizes = [g.block_size for g in self.groups] or [16]
+            self.hash_block_size = math.gcd(*sizes) * self.dcp * self.pcp
+        else:
+            self.hash_block_size = math.gcd(*(self.size_of(g) for g in self.groups)) or 16
         self.says_hash_block_size = self.dcp * self.pcp > 1 or rng.random() < 0.5
         smaller = [n for n in (1, 2, 4) if n < self.hash_block_size
                    and self.hash_block_size % n == 0]
@@ -306,18 +396,37 @@ class Model:
         room = one * rng.choice([1.5, 2.5] if roomy else [0.2, 0.4, 0.7, 1.0, 1.0, 1.5, 2.5])
         self.num_blocks = max(2, min(240, 1 + sinks + int(room) + rng.randint(0, 4)))
         if rng.random() < 0.01:
-            self.num_blocks = 1 + sinks
+            self.num_blocks = 1 + (sinks if IS_0_20 else min(sinks, 239))
 
     def line(self):
         numbers = [self.num_blocks, self.max_model_len, self.told_batched or 0, int(self.caching),
                    int(self.eagle), int(self.log_stats), self.dcp, self.pcp,
                    self.hash_block_size if self.says_hash_block_size else 0, self.digest_bytes,
                    self.encoder_tokens]
+        if not IS_0_20:
+            numbers += ["all" if self.interval is None else self.interval, self.watermark,
+                        self.modules]
         return " ".join(["cache", self.name, *map(str, numbers), *(g.text() for g in self.groups)])
 
     def make(self):
+        if not IS_0_20:
+            return self.make_0_32()
         groups = [KVCacheGroupSpec([f"layer{i}"], g.spec(), g.is_eagle)
                   for i, g in enumerate(self.groups)]
         return KVCacheManager(KVCacheConfig(self.num_blocks, [], groups), self.max_model_len,
                               self.hash_block_size, self.told_batched, self.caching, self.eagle,
                               self.log_stats, True, self.dcp, self.pcp)
+
+    def make_0_32(self):
+        class ZeroingConfig(KVCacheConfig):
+            """All new blocks are listed, as if there were caches of several precisions."""
+            needs_kv_cache_zeroing = True
+
+        groups = [KVCacheGroupSpec([f"layer{i}"], g.spec(max(0, self.modules - 1)), g.is_eagle)
+                  for i, g in enumerate(self.groups)]
+        config = ZeroingConfig(self.num_blocks, [], groups,
+                               prefix_cache_retention_interval=self.interval)
+        return KVCacheManager(config, self.max_model_len, self.scheduler_block_size,
+                              self.hash_block_size, self.told_batched, self.caching, self.eagle,
+                              self.modules, self.log_stats, True, self.dcp, self.pcp,
+                              watermark=self.watermark / 100)

@@ -5,7 +5,8 @@
 
 KIND is hash, queue, map, pool, table, cache, plan, sched, slots or offload. R runs with seeds N, N+1,
 ... are recorded into one file, each until it has M checks (cache: about M; sched and offload: about
-M steps). Needs vLLM 0.20.0; QUIRE_VLLM_PLATFORM names the file to run first.
+M steps). Needs vLLM 0.20.0 or, for queue, map, pool and cache, 0.32.0 (release.py);
+QUIRE_VLLM_PLATFORM names the file to run first.
 """
 import argparse
 import importlib
@@ -36,7 +37,9 @@ def main():
     os.environ["TRITON_INTERPRET"] = "1"
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     from recorder import Writer, load_platform
+    from release import order_sets
     load_platform()
+    order_sets()
     writer = Writer(args.kind, args.seed, args.runs, args.explain)
     module = importlib.import_module(MODULES[args.kind])
     record = getattr(module, f"record_{args.kind}")

@@ -1,5 +1,6 @@
 """Records vLLM's free queue and its map from keys to blocks."""
 from recorder import digest, ids
+from release import IS_0_20
 
 from vllm.v1.core.block_pool import BlockHashToBlockMap
 from vllm.v1.core.kv_cache_utils import (FreeKVCacheBlockQueue, KVCacheBlock,
@@ -15,7 +16,7 @@ def queue_state(queue):
 
 def queue_step(rng, queue, out):
     """One operation: what the recording says, and what it answered."""
-    op = rng.choice("ppPPaAArr")
+    op = rng.choice("ppPPaAArr" if IS_0_20 else "ppPPaAABBrr")
     inside = queue.get_all_free_blocks()
     if op == "p":
         try:
@@ -35,6 +36,9 @@ def queue_step(rng, queue, out):
         queue.append(block)
         return f"a {block.block_id}", "a"
     some = rng.sample(out, rng.randint(0, len(out)))
+    if op == "B":
+        queue.prepend_n(some)
+        return f"B {ids(b.block_id for b in some)}", "B"
     queue.append_n(some)
     return f"A {ids(b.block_id for b in some)}", "A"
 
@@ -115,10 +119,18 @@ class MapCase:
         self.keys[block] = None
         return f"p {block}", f"p={int(bool(self.chain(packed)))}"
 
+    def contain(self):
+        key, block = self.draw_key(), self.rng.randrange(len(self.keys))
+        if self.keys[block] and self.rng.random() < 0.5:
+            key = self.keys[block]
+        return "c {} {} {} {} {}".format(block, *key), f"c={int(self.map.contain(self.pack(key), block))}"
+
     def step(self):
         bare = [b for b in range(1, len(self.keys)) if self.keys[b] is None]
         keyed = [b for b in range(1, len(self.keys)) if self.keys[b] is not None]
-        op = self.rng.choice("giiiippu")
+        op = self.rng.choice("giiiippu" if IS_0_20 else "giiiippuc")
+        if op == "c":
+            return self.contain()
         if op == "i" and bare:
             return self.insert(self.rng.choice(bare))
         if op == "p" and keyed:

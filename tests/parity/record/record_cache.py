@@ -10,6 +10,7 @@ os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "0"  # whole hashes in event
 
 from cache_case import CacheCase, Ended
 from cache_mixes import MIXES, REFUSED, Model
+from release import IS_0_20
 
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
@@ -94,6 +95,7 @@ class Engine:
                                       self.model.max_model_len])
         self.arrivals = rng.choice([0.2, 0.4, 0.6])
         self.threshold = rng.choice([0, 0, self.model.batched // 2])
+        self.steps_ahead = 0 if IS_0_20 else rng.choice([0, 0, 0.3])  # calls before outputs came
 
     # -- requests come and go
 
@@ -141,8 +143,11 @@ class Engine:
             if num_new <= 0:
                 continue
             encoder = self.draw_encoder() if self.rng.random() < 0.1 else 0
+            in_flight = 0
+            if self.steps_ahead and self.rng.random() < self.steps_ahead:
+                in_flight = self.rng.randint(0, 2 * self.model.batched)
             while not self.case.allocate(seat, num_new, lookahead=self.lookahead,
-                                         encoder=encoder):
+                                         encoder=encoder, in_flight=in_flight):
                 victim = self.running[-1] if self.rng.random() < 0.9 else self.rng.choice(
                     self.running)
                 budget += scheduled.pop(victim, 0)
@@ -169,22 +174,40 @@ class Engine:
         external = rng.choice([most, most // size * size, rng.randint(1, most)])
         return external, later and external > 0
 
+    def admit(self, seat, num_new, use_hit, external, encoder, later):
+        if self.asks_to_fit and not self.case.fits(seat, use_hit, external, encoder):
+            if self.rng.random() < 0.9:
+                return False
+        lookahead = self.lookahead if not use_hit or self.rng.random() < 0.1 else 0
+        return self.case.allocate(seat, num_new, use_hit, lookahead, external, encoder, later)
+
+    def admit_0_32(self, seat, num_new, use_hit, external, encoder, later):
+        """The same call asks whether the whole sequence fits; a load that comes later leaves blocks
+        to others, and writes some groups itself."""
+        rng, groups = self.rng, range(len(self.model.groups))
+        lookahead = 0 if later else self.lookahead
+        reserved = rng.randint(0, 4) if later and rng.random() < 0.5 else 0
+        unzeroed = [g for g in groups if rng.random() < 0.7] if later and external else []
+        return self.case.allocate(seat, num_new, use_hit, lookahead, external, encoder, later,
+                                  whole=self.asks_to_fit, is_waiting=True,
+                                  others=bool(self.running), reserved=reserved,
+                                  unzeroed=unzeroed)
+
     def schedule_new(self, seat, budget):
         """Tokens scheduled, 0 when they come later, or None when it must wait."""
         request, rng = seat.request, self.rng
         resumes = request.num_computed_tokens > 0
-        local = 0 if resumes else self.case.look_up(seat)
+        local = 0 if resumes else self.case.look_up(seat, admits=True)
         external, later = (0, False) if resumes else self.draw_external(seat, local)
         computed = request.num_computed_tokens + local + external
         num_new = 0 if later else self.new_tokens(seat, computed, budget)
         if not later and num_new <= 0:
             return None
+        if not IS_0_20 and local and not external and rng.random() < 0.02:
+            num_new, later = 0, True  # takes the hit, and computes later
         encoder = 0 if seat.has_blocks else self.draw_encoder()
-        if self.asks_to_fit and not self.case.fits(seat, not resumes, external, encoder):
-            if rng.random() < 0.9:
-                return None
-        lookahead = self.lookahead if resumes or rng.random() < 0.1 else 0
-        if not self.case.allocate(seat, num_new, not resumes, lookahead, external, encoder, later):
+        admit = self.admit if IS_0_20 else self.admit_0_32
+        if not admit(seat, num_new, not resumes, external, encoder, later):
             return None
         request.num_computed_tokens = computed
         return num_new
@@ -321,7 +344,10 @@ class Engine:
             most = computed if rng.random() < 0.7 else seat.request.num_tokens
             self.case.cache_blocks(seat, rng.randint(0, most))
         elif choice < 0.85:
-            self.case.fits(seat, False, 0, 0)
+            if IS_0_20:
+                self.case.fits(seat, False, 0, 0)
+            elif seat in self.running:
+                self.load_more(seat)
         elif choice < 0.88 and seat in self.waiting and not seat.has_blocks:
             self.case.free(seat)  # it has nothing
         elif choice < 0.94 and seat in self.running:
@@ -376,7 +402,7 @@ def is_refused(model):
         request = Request("r", tokens, PARAMS, None, block_hasher=hasher)
         manager.get_computed_blocks(request)
         manager.allocate_slots(request, len(tokens))
-    except (AssertionError, ValueError, NotImplementedError):
+    except (AssertionError, ValueError, NotImplementedError, TypeError):
         return True
     return False
 

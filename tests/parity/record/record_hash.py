@@ -2,11 +2,14 @@
 
 Strings are listed by identity: two entries of one list are two Python objects even when they read
 alike, because pickle writes an object that it has met before as a reference.
+
+vLLM 0.20.0 has bare extra keys; 0.32.0 has tuples that begin with a tag, and LoRA's path in them.
 """
 import os
 
 import torch
 from recorder import SplitMix, token
+from release import IS_0_20
 
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
@@ -25,6 +28,7 @@ SEEDS = [("0", 1), ("1", 1), ("42", 1), ("4294967295", 1), ("", 0), ("é漢", 1)
          ("s", 255), ("s", 256), ("é", 128)]
 PREFIX_BYTES = 8
 PARAMS = SamplingParams(max_tokens=1)
+HAS_TAGS = not IS_0_20
 
 
 def repeated(unit, count):
@@ -67,8 +71,23 @@ class Strings:
             return self.make("é", rng.choice([127, 128]))
         return self.make(rng.choice(UNITS) + str(rng.randint(0, 99)), rng.randint(1, 3))
 
+    def draw_path(self):
+        """Of an adapter; vLLM refuses an empty one."""
+        index = self.draw()
+        while not self.objects[index]:
+            index = self.draw()
+        return index
+
     def text(self):
         return ",".join(self.texts) or "-"
+
+
+def make_key(kind, text, more=None):
+    """An extra key as vLLM makes it; more: the offset of a feature, the path of an adapter."""
+    if not HAS_TAGS:
+        return (text, more) if kind == "M" else text
+    tag = {"L": "lora", "M": "mm", "S": "cache_salt", "P": "prompt_embeds"}[kind]
+    return (tag, text) if more is None else (tag, text, more)
 
 
 def draw_tokens(kind, stream, count):
@@ -85,21 +104,30 @@ class Hasher:
         self.function = get_hash_fn_by_name(self.algo)
         unit, times = rng.choice(SEEDS)
         seeded = rng.random() < 0.7
-        self.set_none_hash(unit * times if seeded else None)
+        drawn = self.set_none_hash(unit * times if seeded else None)
         shown = repeated(unit, times) if seeded else "-"
+        if HAS_TAGS and drawn:
+            shown = f"?{drawn.hex()}"
         writer.line(f"h {self.algo} {self.block_size} {shown} {utils.NONE_HASH.hex()}")
 
     def set_none_hash(self, seed):
-        """Without a seed vLLM draws 32 random bytes; here they come from the recording's seed."""
+        """Without a seed vLLM draws 32 random bytes (0.32.0: for xxhash alone); here they come from
+        the recording's seed. Returns what was drawn."""
         real = os.urandom
+        drawn = []
+
+        def draw(count):
+            drawn.append(self.rng.randbytes(count))
+            return drawn[-1]
         os.environ.pop("PYTHONHASHSEED", None)
         if seed is not None:
             os.environ["PYTHONHASHSEED"] = seed
-        os.urandom = self.rng.randbytes
+        os.urandom = draw
         try:
             utils.init_none_hash(self.function)
         finally:
             os.urandom = real
+        return b"".join(drawn)
 
 
 # ---- requests ------------------------------------------------------------------
@@ -131,6 +159,7 @@ class RequestCase:
         self.prompt = rng.choice([self.total, rng.randint(1, self.total)])
         self.seed = rng.randrange(1 << 32)
         self.lora = self.strings.draw() if rng.random() < 0.3 else None
+        self.path = self.strings.draw_path() if HAS_TAGS and self.lora is not None else None
         self.salt = self.strings.draw() if rng.random() < 0.3 else None
         self.features = []
         if rng.random() < 0.4:
@@ -150,12 +179,14 @@ class RequestCase:
             return "-" if index is None else index
         features = ",".join(f"{s}:{offset}:{length}" for s, offset, length in self.features)
         embeds = f"{self.prompt}x{self.embed_bytes}" if self.embed_bytes else "-"
-        return (f"r {self.seed} {shown(self.lora)} {shown(self.salt)} {embeds} {features or '-'} "
+        lora = shown(self.lora) if self.path is None else f"{self.lora}:{self.path}"
+        return (f"r {self.seed} {lora} {shown(self.salt)} {embeds} {features or '-'} "
                 f"{self.strings.text()}")
 
     def make_request(self, tokens):
         texts = self.strings.objects
-        lora = None if self.lora is None else LoRARequest(texts[self.lora], 1, "path")
+        path = "path" if self.path is None else texts[self.path]
+        lora = None if self.lora is None else LoRARequest(texts[self.lora], 1, path)
         features = [MultiModalFeatureSpec(None, "image", texts[s], PlaceholderRange(offset, length))
                     for s, offset, length in self.features]
         block_hasher = utils.get_request_block_hasher(self.hasher.block_size, self.hasher.function)
@@ -201,17 +232,22 @@ def draw_keys(rng, strings):
     for kind in rng.choice(["", "", "L", "M", "S", "P", "LM", "MM", "MMM", "LMMS", "LS", "LMSP",
                             "SL", "PMML", "MMMMMMMM"]):
         if kind == "P":
-            keys.append(rng.randbytes(32))
-            shown.append(f"P:{keys[-1].hex()}")
+            digest = rng.randbytes(32)
+            keys.append(make_key(kind, digest))
+            shown.append(f"P:{digest.hex()}")
             continue
         index = strings.draw()
         text = strings.objects[index]
         if kind == "M":
             offset = token("E" if rng.random() < 0.5 else "l", rng.getrandbits(64))
-            keys.append((text, offset))
+            keys.append(make_key(kind, text, offset))
             shown.append(f"M:{index}:{offset}")
+        elif kind == "L" and HAS_TAGS:
+            path = strings.draw_path()
+            keys.append(make_key(kind, text, strings.objects[path]))
+            shown.append(f"L:{index}:{path}")
         else:
-            keys.append(text)
+            keys.append(make_key(kind, text))
             shown.append(f"{kind}:{index}")
     return tuple(keys) or None, ",".join(shown) or "-"
 
@@ -288,7 +324,7 @@ def record_frames(writer, rng):
                               (16000, [0, 1, 2, 3])]:
             strings = Strings(rng)
             made = [strings.make("k", length) for _ in range(max(order) + 1)]
-            keys = tuple((strings.objects[made[i]], -1) for i in order)
+            keys = tuple(make_key("M", strings.objects[made[i]], -1) for i in order)
             shown = ",".join(f"M:{made[i]}:-1" for i in order)
             record_block(hasher, None, "w", rng.choice([1, 200, 7000]), True, strings,
                          (keys, shown))
@@ -303,7 +339,7 @@ def record_many_keys(writer, rng):
         strings = Strings(rng)
         order = [strings.make(f"f{i}", 1) for i in range(135)]
         order += [order[0], order[-1], order[rng.randrange(len(order))]]
-        keys = tuple((strings.objects[i], 0) for i in order)
+        keys = tuple(make_key("M", strings.objects[i], 0) for i in order)
         record_block(hasher, None, "w", 16, True, strings,
                      (keys, ",".join(f"M:{i}:0" for i in order)))
 
@@ -321,6 +357,21 @@ def record_mm_quirk(writer, rng):
             case.record()
 
 
+def record_overlaps(writer, rng):
+    """Features inside others: a bisection by their ends, as 0.32.0 does it, may miss some."""
+    for algo in ALGOS:
+        hasher = Hasher(writer, rng, algo, 4)
+        for _ in range(12):
+            case = RequestCase(hasher, 12)
+            case.prompt = min(case.prompt, 6)
+            case.total = max(case.total, 30)
+            offsets = sorted(rng.randint(0, 24) for _ in range(rng.randint(2, 9)))
+            case.features = [(case.strings.draw(), offset, rng.choice([1, 2, 3, 9, 20]))
+                             for offset in offsets]
+            case.embed_bytes = 0
+            case.record()
+
+
 def record_hash(writer, rng, count, edges):
     """Hashers of all kinds, each with some requests, single blocks and keys."""
     goal = writer.count + count
@@ -328,6 +379,8 @@ def record_hash(writer, rng, count, edges):
         record_frames(writer, rng)
         record_many_keys(writer, rng)
         record_mm_quirk(writer, rng)
+        if HAS_TAGS:
+            record_overlaps(writer, rng)
     while writer.count < goal:
         hasher = Hasher(writer, rng)
         room = goal - writer.count

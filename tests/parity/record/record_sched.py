@@ -11,7 +11,8 @@ os.environ["PYTHONHASHSEED"] = "0"  # the seed of the first block's parent
 
 import torch
 from cache_case import Ended
-from sched_case import SchedCase
+from release import IS_0_20
+from sched_case import SchedCase, skipped_of
 from sched_mixes import ALGORITHMS, MIXES, Setup
 from sched_world import (DRAFT, EMBED, PROMPT, SAMPLED, Grammar, Params, dotted, draw, name_of,
                          number_of)
@@ -227,7 +228,7 @@ class Engine:
     # -- what comes from outside
 
     def num_waiting(self):
-        return len(self.scheduler.waiting) + len(self.scheduler.skipped_waiting)
+        return len(self.scheduler.waiting) + len(skipped_of(self.scheduler))
 
     def arrive(self):
         while (self.case.num_requests < MAX_REQUESTS and self.num_waiting() < MAX_WAITING
@@ -245,8 +246,11 @@ class Engine:
                 waits = request.status == RequestStatus.WAITING_FOR_STREAMING_REQ
                 queued = 0 if waits else queued
                 pending = 1 + len(request.streaming_queue)
-                most = (self.setup.max_model_len - 2 - request.num_tokens - queued
-                        - pending * request.max_tokens)
+                outputs = pending * request.max_tokens
+                if not IS_0_20:  # where an input brings its own limit
+                    outputs = request.max_tokens + sum(u.max_tokens
+                                                       for u in request.streaming_queue)
+                most = self.setup.max_model_len - 2 - request.num_tokens - queued - outputs
                 length = self.prompts.continue_session(request, most)
                 if length is None:
                     del self.sessions[request_id]
@@ -310,7 +314,7 @@ class Engine:
     def give_up(self):
         """What cannot be scheduled would wait for ever, and so would all behind it."""
         self.idle_steps = 0
-        waiting = [r.request_id for r in (*self.scheduler.skipped_waiting, *self.scheduler.waiting)]
+        waiting = [r.request_id for r in (*skipped_of(self.scheduler), *self.scheduler.waiting)]
         if waiting:
             self.case.finish([self.rng.choice(waiting[:2])], RequestStatus.FINISHED_ABORTED)
 
@@ -346,7 +350,7 @@ class Engine:
         """What the connector reports: X sent, V received, B blocks whose loads failed."""
         rng, s = self.rng, self.scheduler
         if self.case.connector is None:
-            return {"X": [], "V": [], "B": []}
+            return {"X": [], "V": [], "B": [], "E": []}
         loading = self.case.loading()
         sending = self.case.connector.sending
         received = [number_of(r.request_id) for r in loading
@@ -355,7 +359,11 @@ class Engine:
             if r.is_finished() and number_of(r.request_id) not in sending and rng.random() < 0.5:
                 received.append(number_of(r.request_id))
         sent = [n for n in sorted(sending) if rng.random() < 0.3]
-        return {"X": sent, "V": received, "B": self.draw_invalid(loading)}
+        invalid = self.draw_invalid(loading)
+        lost = []
+        if not IS_0_20 and loading and rng.random() < self.setup.losses:
+            lost = [number_of(rng.choice(loading).request_id)]
+        return {"X": sent, "V": received, "B": invalid, "E": lost}
 
     def update(self):
         step, output, samples = self.flight.pop(0)

@@ -2,7 +2,9 @@
 
 A recording is text. Its first line says what it is and how much of it there must be:
 
-    quire-parity 1 KIND seed FIRST runs RUNS count CHECKS
+    quire-parity 1 KIND seed FIRST runs RUNS count CHECKS [vllm RELEASE]
+
+RELEASE is 0.20 where none is named.
 
 Then one line for each operation; `seed N` starts each run. Everything random that a line does not
 spell out (tokens, embeddings, digests) is drawn from splitmix64 with a seed that the line gives.
@@ -12,6 +14,8 @@ import os
 import random
 import sys
 from pathlib import Path
+
+from release import IS_0_20, RELEASE
 
 FORMAT = 1
 MASK64 = (1 << 64) - 1
@@ -131,4 +135,6 @@ class Writer:
     def save(self, path):
         header = (f"quire-parity {FORMAT} {self.kind} seed {self.seed} runs {self.runs} "
                   f"count {self.count}")
+        if not IS_0_20:
+            header += f" vllm {RELEASE}"
         Path(path).write_text("\n".join([header, *self.lines]) + "\n")

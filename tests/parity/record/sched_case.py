@@ -7,6 +7,7 @@ import struct
 
 from cache_case import Ended, Stop
 from recorder import ids
+from release import IS_0_20
 from sched_world import Calls, Connector, GrammarManager, dotted, number_of, spans
 
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
@@ -43,6 +44,11 @@ def prefix_stats(stats):
                    stats.preempted_requests, stats.preempted_queries, stats.preempted_hits))
 
 
+def skipped_of(scheduler):
+    """The second queue: 0.20 has what was held up there, 0.32 what holds blocks."""
+    return scheduler.skipped_waiting if IS_0_20 else scheduler.kv_holding_waiting
+
+
 class Published:
     """Stands for vLLM's publisher of events."""
 
@@ -73,6 +79,8 @@ class SchedCase:
     def add_connector(self):
         self.connector = self.scheduler.connector = Connector(self.setup.rng, self.calls,
                                                               self.setup)
+        self.scheduler.requires_kv_delivery = self.setup.delivers
+        self.scheduler.defer_block_free = self.setup.fences
         if self.setup.log_stats:
             self.scheduler.connector_prefix_cache_stats = PrefixCacheStats()
         self.scheduler.recompute_kv_load_failures = not self.setup.fails
@@ -80,7 +88,7 @@ class SchedCase:
 
         def watched_finish(request_ids, status):
             self.connector.still_loading = {
-                r.request_id for r in self.scheduler.skipped_waiting
+                r.request_id for r in skipped_of(self.scheduler)
                 if r.status == RequestStatus.WAITING_FOR_REMOTE_KVS
                 and r.request_id not in self.scheduler.finished_recving_kv_req_ids}
             return finish(request_ids, status)
@@ -124,7 +132,18 @@ class SchedCase:
             self.at_risk = set()
             return answer
 
+        def watched_cache_partial(**given):
+            before = len(self.pool.kv_event_queue)
+            key = cache_partial(**given)
+            if len(self.pool.kv_event_queue) > before:
+                first = given["num_tokens"] // self.pool.hash_block_size - 1
+                self.stored.append((given["request"].request_id, first, 1))
+            return key
+
         self.pool.cache_full_blocks = watched_cache_full
+        if not IS_0_20:
+            cache_partial = self.pool.cache_partial_block
+            self.pool.cache_partial_block = watched_cache_partial
         self.pool.get_new_blocks = watched_get_new
         self.manager.allocate_slots = watched_allocate
 
@@ -141,7 +160,7 @@ class SchedCase:
     def check_queues(self):
         """Each request that has not ended is in one queue, once."""
         s = self.scheduler
-        queued = [r.request_id for q in (s.running, s.waiting, s.skipped_waiting) for r in q]
+        queued = [r.request_id for q in (s.running, s.waiting, skipped_of(s)) for r in q]
         if len(queued) != len(set(queued)):
             raise Stop("request-in-two-queues")
         if len(queued) != sum(not r.is_finished() for r in s.requests.values()):
@@ -157,6 +176,9 @@ class SchedCase:
                     raise Stop("blocks-of-nobody")
                 for block in blocks:
                     users[block.block_id] += 1
+        for _, blocks in () if IS_0_20 else self.scheduler.deferred_frees:
+            for block in blocks:
+                users[block.block_id] += 1
         num_free = 0
         for block in self.pool.blocks[1:]:
             if block.ref_cnt != users[block.block_id]:
@@ -214,7 +236,7 @@ class SchedCase:
         notes, answers = self.calls.take()
         self.num_operations += 1
         text = (f"{answer}calls={notes}|events={events}|running={queue(s.running)}"
-                f"|waiting={queue(s.waiting)}|skipped={queue(s.skipped_waiting)}"
+                f"|waiting={queue(s.waiting)}|skipped={queue(skipped_of(s))}"
                 f"|unfinished={s.get_num_unfinished_requests()}.{int(s.has_finished_requests())}")
         if is_last or self.num_operations % STATE_EVERY == 0:
             text += f"|requests={self.all_requests()}"
@@ -223,7 +245,7 @@ class SchedCase:
         self.writer.checked(f"{line} {answers}" if answers else line, f"{line[0]}|{text}")
 
     def loading(self):
-        return [r for r in self.scheduler.skipped_waiting
+        return [r for r in skipped_of(self.scheduler)
                 if r.status == RequestStatus.WAITING_FOR_REMOTE_KVS]
 
     def operation(self, line, function):
@@ -337,6 +359,8 @@ class SchedCase:
                 finished_sending=[by_number[n] for n in transfers["X"]],
                 finished_recving=[by_number[n] for n in transfers["V"]],
                 invalid_block_ids=set(transfers["B"]))
+            if transfers["E"]:
+                runner.kv_connector_output.failed_recving = [by_number[n] for n in transfers["E"]]
             if self.connector is not None:
                 self.connector.sending.difference_update(transfers["X"])
         self.operation(line, lambda: self.outputs_text(

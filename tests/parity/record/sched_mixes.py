@@ -3,9 +3,11 @@
 A mix fixes what its name says; everything else is drawn, so that settings meet each other.
 """
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 from cache_mixes import Draw, Group
+from release import IS_0_20
 from sched_world import OrderedSet
 
 from vllm.config.kv_events import KVEventsConfig
@@ -31,10 +33,14 @@ def sizes(d):
                          lambda: [d.full(scale=2), d.window()]])()
 
 
+def align(d, num_drafts):
+    return Group("S", d.size, {"m": 2, "n": num_drafts})
+
+
 FULL = {"groups": lambda d: [d.full()]}
 WINDOW = {"groups": lambda d: [d.window()]}
 HYBRID = {"groups": lambda d: [d.full(), d.window()]}
-MAMBA = {"groups": lambda d: [d.full(), d.mamba(2, spec=0)], "mamba": True, "connector": False}
+MAMBA = {"groups": lambda d: [d.full(), align(d, 0)], "mamba": True, "connector": False}
 CROSS = {"groups": lambda d: [d.full(), d.cross()], "caching": False, "encoder_decoder": True,
          "images": 1.0, "connector": False, "sessions": 0.0, "eagle": False}
 ASYNC = {"is_async": True}
@@ -62,7 +68,7 @@ MIXES = {
     "parallel": {**FULL, "parallel": True},
     "mamba": {**MAMBA},
     "mamba-async": {**MAMBA, **ASYNC},
-    "mamba-eagle": {"groups": lambda d: [d.full(), d.mamba(2, spec=d.drafts)], "mamba": True,
+    "mamba-eagle": {"groups": lambda d: [d.full(), align(d, d.drafts)], "mamba": True,
                     "connector": False, **EAGLE},
     "priority": {"priority": True, **TIGHT},
     "priority-async": {"priority": True, **ASYNC, **TIGHT},
@@ -132,6 +138,25 @@ MIXES = {
 }
 
 
+if not IS_0_20:
+    MIXES.update({
+        "active": {"active": True, "sessions": 0.4},
+        "adaptive": {"threshold": True, "adaptive": True},
+        "draft-slots": {**FULL, **NGRAM, "draft_model": True, "slots": True},
+        "draft-slots-async": {**ASYNC, **NGRAM, "draft_model": True, "slots": True, **TIGHT},
+        "multi-module": {**FULL, "spec": (2, 4), "eagle": True, "modules": True},
+        "multi-module-images": {**IMAGES, **ASYNC, "spec": (2, 4), "eagle": True, "modules": True},
+        "pooling-model": {"pooling_model": True, "pooling": 1.0, "sessions": 0.0, "spec": (0, 0)},
+        "watermark": {**TIGHT, "watermark": True},
+        "watermark-loads": {**FULL, **LATER, **TIGHT, "watermark": True},
+        "losses-hybrid": {**HYBRID, **LATER, "losses": 0.3},
+        "losses-async": {**LATER, **ASYNC, "losses": 0.3},
+        "fences": {**FULL, **LATER, **ASYNC, **TIGHT, "fences": True},
+        "fences-hybrid": {**HYBRID, **LATER, **DEEP, **TIGHT, "sends": 0.4, "fences": True},
+        "delivery": {**FULL, **LATER, **DEEP, **TIGHT, "sends": 0.4, "delivers": True},
+    })
+
+
 class Setup:
     """One configuration of a mix, drawn."""
 
@@ -143,6 +168,33 @@ class Setup:
         self.draw_habits()
         self.draw_limits()
         self.draw_num_blocks()
+        self.draw_new()
+
+    def draw_new(self):
+        """What 0.32 has and 0.20 has not."""
+        rng = self.rng
+        self.draft_slots = self.max_active = self.prefill_lookahead = 0
+        self.adaptive = self.pooling_model = self.delivers = False
+        self.watermark = 0
+        if IS_0_20:
+            return
+        if self.choose("active", 0.05):
+            self.max_active = rng.randint(1, self.max_seqs)
+        self.adaptive = self.choose("adaptive", 0.3)
+        if self.num_spec and self.choose("slots", 0.1):
+            self.draft_slots = rng.randint(1, 4)
+            self.batched = max(self.batched, 2 + self.draft_slots)
+        if self.eagle and self.choose("modules", 0.1) and self.block_size >= self.num_spec:
+            self.prefill_lookahead = self.num_spec  # smaller blocks are refused
+        self.pooling_model = self.choose("pooling_model", 0.0)
+        if self.choose("watermark", 0.1):
+            self.watermark = rng.choice([1, 5, 20, 50])  # per cent
+        self.delivers = self.connector and self.choose("delivers", 0.2)
+        self.losses = self.given.get("losses", rng.choice([0.0, 0.0, 0.1]))
+        self.fences = self.connector and self.depth > 1 and self.choose("fences", 0.5)
+        self.retention = rng.choice([None, 0, 0])
+        if rng.random() < 0.2 and any(g.kind in "WVS" for g in self.groups):
+            self.retention = self.block_size * rng.randint(1, 4)
 
     def choose(self, name, chance):
         """A switch that the mix fixes, or that is on with this chance."""
@@ -173,6 +225,8 @@ class Setup:
         self.dcp = self.pcp = 1
         if self.given.get("parallel"):
             self.dcp, self.pcp = rng.choice([(2, 1), (1, 2), (2, 2)])
+            if not IS_0_20:  # where PCP scales no block
+                self.dcp, self.pcp = 2, 1
         parts = [g.block_size for g in self.groups]
         self.hash_block_size = math.gcd(*parts) * self.dcp * self.pcp
         self.block_size = math.lcm(*parts) * self.dcp * self.pcp
@@ -270,6 +324,10 @@ class Setup:
                    self.encoder_size, self.image_size, self.priority, self.caching,
                    self.log_stats, self.finished_sets, self.connector, self.fails, self.pipeline,
                    self.dcp, self.pcp, self.hash_block_size, self.algorithm, self.alphabet]
+        if not IS_0_20:
+            numbers += [self.max_active, self.adaptive, self.draft_slots, self.prefill_lookahead,
+                        self.pooling_model, self.watermark, self.delivers,
+                        -1 if self.retention is None else self.retention, self.fences]
         return " ".join(["sched", self.name, *(str(int(n)) for n in numbers),
                          *(g.text() for g in self.groups)])
 
@@ -300,11 +358,50 @@ class Setup:
             kv_transfer_config=None, ec_transfer_config=None,
             speculative_config=spec if self.num_spec else None)
 
+    def new_vllm_config(self):
+        """What 0.32 reads besides."""
+        config = self.vllm_config()
+        scheduler = config.scheduler_config
+        scheduler.max_num_active_seqs = self.max_active or None
+        scheduler.long_prefill_token_threshold_adaptive = self.adaptive
+        scheduler.watermark = self.watermark / 100
+        config.cache_config.enable_mamba_shared_prefix_checkpoint = False
+        config.observability_config.per_request_spec_decode_metrics = "none"
+        config.observability_config.enable_logging_iteration_details = False
+        model = config.model_config
+        model.uses_mrope = model.is_diffusion = model.supports_multimodal_inputs = False
+        model.runner_type = "pooling" if self.pooling_model else "generate"
+        model.return_sampling_mask = False
+        if config.speculative_config is not None:
+            config.speculative_config.num_speculative_tokens_per_batch_size = None
+            config.speculative_config.use_eagle_block_drop = lambda: self.eagle
+            config.speculative_config.max_num_new_slots_for_drafting = self.draft_slots
+        config.is_mm_encoder_only = False
+        config.ec_manager_config = SimpleNamespace(get_encoder_cache_manager_obj=lambda: None)
+        config.aux_output_config = SimpleNamespace(enabled=False)
+        config.num_speculative_tokens = self.num_spec
+        config.num_lookahead_tokens = self.lookahead
+        config.num_prefill_lookahead_tokens = self.prefill_lookahead or int(self.eagle)
+        config.max_concurrent_batches = self.depth
+        config.max_in_flight_tokens = self.depth * self.batched
+        config.use_v2_model_runner = False
+        return config
+
+    def spec_of(self, group):
+        """As vLLM's plan has it: windows keep what the draft modules compute again."""
+        spec = group.spec()
+        if self.prefill_lookahead > 1 and hasattr(spec, "extra_retained_tokens"):
+            spec = replace(spec, extra_retained_tokens=self.prefill_lookahead - 1)
+        return spec
+
     def make(self, grammars):
-        groups = [KVCacheGroupSpec([f"layer{i}"], g.spec(), g.is_eagle)
+        groups = [KVCacheGroupSpec([f"layer{i}"], self.spec_of(g), g.is_eagle)
                   for i, g in enumerate(self.groups)]
+        config = KVCacheConfig(self.num_blocks, [], groups)
+        if not IS_0_20:
+            config.prefix_cache_retention_interval = self.retention
         made = (AsyncScheduler if self.is_async else Scheduler)(
-            self.vllm_config(), KVCacheConfig(self.num_blocks, [], groups), grammars,
+            self.vllm_config() if IS_0_20 else self.new_vllm_config(), config, grammars,
             self.block_size, self.hash_block_size,
             SimpleNamespace(supports_multimodal_inputs=lambda _config: False),
             self.finished_sets, self.log_stats)

@@ -16,6 +16,7 @@ within the operation. So the replayer's callbacks answer the same without knowin
     v3(1.2)    drafts for the grammar                     usual: all  else how many are allowed
 """
 from recorder import MASK64, SplitMix
+from release import IS_0_20
 
 from vllm.distributed.kv_transfer.kv_connector.v1 import SupportsHMA
 from vllm.v1.request import RequestStatus
@@ -61,6 +62,10 @@ class OrderedSet(dict):
         for item in given:
             self[item] = None
 
+    def difference_update(self, given):
+        for item in given:
+            self.pop(item, None)
+
     def __or__(self, other):
         return OrderedSet([*self, *other])
 
@@ -72,7 +77,7 @@ class OrderedSet(dict):
 class Params:
     """Sampling params, as far as the scheduler looks at them."""
     extra_args = None
-    logprobs = None
+    logprobs = num_logprobs = None
     structured_outputs = None
 
     def __init__(self, max_tokens, min_tokens=0, eos=None, stops=(), repetition=None, skip=False):
@@ -153,6 +158,32 @@ class Connector(SupportsHMA):
     def take_events(self):
         return ()
 
+    # -- 0.32 alone; none of this is a decision of the scheduler
+
+    requires_kv_delivery = False
+    supports_divergent_local_hybrid_hits = False
+
+    def on_new_request(self, _request):
+        pass
+
+    def bind_kv_cache_manager(self, _manager):
+        pass
+
+    def get_kv_connector_stats(self):
+        return None
+
+    def get_loaded_kv_cache_group_ids(self, _request):
+        return tuple(range(len(self.setup.groups)))
+
+    def get_external_cache_hit_sources(self, _request, _num_hits):
+        return None
+
+    def has_pending_block_frees(self):
+        return False
+
+    def has_pending_push_work(self):
+        return False
+
 
 def spans(groups):
     """Block ids of all groups."""
@@ -163,15 +194,18 @@ class Grammar:
     """The structured-output part of one request: compiled after some questions."""
 
     def __init__(self, manager, request):
-        self.manager, self.request = manager, request
+        self.manager, self.request, self.is_ready = manager, request, False
         self.number = number_of(request.request_id)
 
     @property
     def grammar(self):
         if self.request.status != RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
             return self
+        if self.is_ready:  # 0.32 looks again: was it compiled, or did it fail?
+            return self
         is_ready = self.manager.rng.random() < 0.5
         self.manager.calls.note(f"r{self.number}", int(is_ready), 1)
+        self.is_ready = is_ready and not IS_0_20
         return self if is_ready else None
 
     def accept_tokens(self, _id, tokens):
@@ -199,3 +233,14 @@ class GrammarManager:
         advances = self.rng.random() < 0.85
         self.calls.note(f"d{number_of(request.request_id)}", int(advances), 1)
         return advances
+
+    def accept_tokens(self, request, tokens):
+        """0.32: the manager decides by itself whether it is asked."""
+        if not request.use_structured_output:
+            return True
+        return request.structured_output_request.accept_tokens(None, tokens)
+
+    def validate_tokens(self, request, tokens):
+        if not request.use_structured_output:
+            return tokens
+        return request.structured_output_request.validate_tokens(tokens)

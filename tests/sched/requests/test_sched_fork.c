@@ -350,6 +350,7 @@ static void params_of_the_child_count(void **state)
     kit_open(&kit, &config);
     kit.params.lora_id = 5;
     kit.params.lora_name = (quire_bytes){"five", 4};
+    kit.params.lora_path = (quire_bytes){"/a/five", 7};
     kit.params.max_tokens = 9;
     quire_req a = kit_add(&kit, "a", TOKENS);
     kit_run(&kit, 7);
@@ -364,10 +365,15 @@ static void params_of_the_child_count(void **state)
     p.arrival_time = 12;
     p.client_index = 4;
     p.lora_id = 99; /* not read: the blocks are those of adapter 5 */
+    p.lora_path = (quire_bytes){NULL, 7};
     quire_req child;
     assert_int_equal(try_fork(&kit, a, &p, &child), QUIRE_OK);
     quire_req_info info = kit_info(&kit, child);
     assert_int_equal(info.lora_id, 5);
+    quire_request_params own = QUIRE_REQUEST_PARAMS_INIT;
+    assert_int_equal(quire_sched_get_params(kit.sched, child, &own), QUIRE_OK);
+    assert_int_equal(own.lora_path.len, 7);
+    assert_memory_equal(own.lora_path.data, "/a/five", 7);
     assert_int_equal(info.priority, -3);
     assert_true(info.arrival_time == 12);
     assert_int_equal(info.client_index, 4);

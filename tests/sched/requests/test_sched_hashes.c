@@ -11,13 +11,13 @@ static quire_token text[MAX_TOKENS];
 static unsigned char hashes[MAX_TOKENS / KIT_BLOCK * QUIRE_MAX_DIGEST_BYTES];
 static unsigned char rows[MAX_TOKENS * ROW];
 
-static quire_sched_config hashes_config(quire_hash_algo algo)
+static quire_sched_config profile_config(quire_hash_algo algo, quire_profile profile)
 {
     quire_sched_config config = kit_config(&kit);
     quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
     quire_hasher_destroy(kit.hasher);
     hasher.algo = algo;
-    hasher.profile = QUIRE_PROFILE_VLLM_0_20;
+    hasher.profile = profile;
     hasher.block_size = KIT_BLOCK;
     hasher.seed = (quire_bytes){"0", 1};
     assert_int_equal(quire_hasher_create(&hasher, NULL, &kit.hasher), QUIRE_OK);
@@ -28,6 +28,11 @@ static quire_sched_config hashes_config(quire_hash_algo algo)
     for (uint32_t i = 0; i < sizeof rows; i++)
         rows[i] = (unsigned char)(i * 37 + i / 251);
     return config;
+}
+
+static quire_sched_config hashes_config(quire_hash_algo algo)
+{
+    return profile_config(algo, QUIRE_PROFILE_VLLM_0_20);
 }
 
 /* All hashes of the first n tokens, in one call; returns how many. */
@@ -185,6 +190,31 @@ static void images_on_many_pages(void **state)
     kit_close(&kit);
 }
 
+/* The path of an adapter is hashed in the profile of vLLM 0.32 alone. */
+static void another_path_is_another_adapter(void **state)
+{
+    (void)state;
+    for (int profile = QUIRE_PROFILE_DEFAULT; profile <= QUIRE_PROFILE_VLLM_0_32; profile++) {
+        bool is_hashed = profile == QUIRE_PROFILE_VLLM_0_32;
+        quire_sched_config config = profile_config(QUIRE_HASH_SHA256, (quire_profile)profile);
+        kit_open(&kit, &config);
+        quire_request_params p = text_params("a", 23);
+        p.lora_id = 1;
+        p.lora_name = (quire_bytes){"adapter", 7};
+        p.lora_path = (quire_bytes){"/a/b", 4};
+        assert_int_equal(hit_of(&p), 0);
+        assert_int_equal(hit_of(&p), 20);
+        p.lora_path = (quire_bytes){"/a/c", 4};
+        assert_int_equal(hit_of(&p), is_hashed ? 0 : 20);
+        p.lora_path = (quire_bytes){NULL, 0};
+        assert_int_equal(hit_of(&p), is_hashed ? 0 : 20);
+        p.lora_path = (quire_bytes){NULL, 4};
+        quire_req req;
+        assert_int_equal(quire_sched_add(kit.sched, &p, &req), QUIRE_E_ARGUMENT);
+        kit_close(&kit);
+    }
+}
+
 /* ---- pages ----------------------------------------------------------------------- */
 
 /* A request that waits is looked up in every step: its hashes are copied from their pages once. */
@@ -256,8 +286,8 @@ static void a_text_that_was_released_has_no_tail(void **state)
 /* ---- sessions --------------------------------------------------------------------- */
 
 /* Whether an input with one image may follow a prompt with two: each needs 24 bytes and its name,
- * adapter and salt 24 bytes each. */
-static int continue_with_image(uint32_t max_extra_bytes)
+ * adapter and salt 24 bytes each, and so does a path of four bytes, where it is hashed. */
+static int continue_with_image(quire_profile profile, uint32_t max_extra_bytes)
 {
     static const char *const names = "abc";
     quire_sched_config config = kit_config(&kit);
@@ -265,6 +295,7 @@ static int continue_with_image(uint32_t max_extra_bytes)
     quire_hasher_destroy(kit.hasher);
     hasher.block_size = KIT_BLOCK;
     hasher.max_extra_bytes = max_extra_bytes;
+    hasher.profile = profile;
     assert_int_equal(quire_hasher_create(&hasher, NULL, &kit.hasher), QUIRE_OK);
     config.hasher = kit.hasher;
     config.encoder_compute_budget = 8;
@@ -274,6 +305,7 @@ static int continue_with_image(uint32_t max_extra_bytes)
     for (uint32_t i = 0; i < 3; i++)
         images[i] = (quire_mm_input){.feature = {{&names[i], 1}, i % 2, 1}};
     quire_request_params p = text_params("s", 5);
+    p.lora_path = (quire_bytes){"/a/b", 4};
     p.is_resumable = 1;
     p.mm_inputs = images;
     p.num_mm_inputs = 2;
@@ -288,20 +320,25 @@ static int continue_with_image(uint32_t max_extra_bytes)
 static void keys_of_inputs_are_checked_before(void **state)
 {
     (void)state;
-    assert_int_equal(continue_with_image(5 * 24 + 3), QUIRE_OK);
-    assert_int_equal(continue_with_image(5 * 24 + 2), QUIRE_E_RANGE);
+    for (int profile = QUIRE_PROFILE_DEFAULT; profile <= QUIRE_PROFILE_VLLM_0_32; profile++) {
+        uint32_t most = profile == QUIRE_PROFILE_VLLM_0_32 ? 6 * 24 + 7 : 5 * 24 + 3;
+        assert_int_equal(continue_with_image((quire_profile)profile, most), QUIRE_OK);
+        assert_int_equal(continue_with_image((quire_profile)profile, most - 1), QUIRE_E_RANGE);
+    }
 }
 
 /* ---- embeddings ---------------------------------------------------------------- */
 
 /* n rows, then output up to 20 tokens: every block has the name that one call gives it. */
-static void check_embeds(quire_hash_algo algo, uint32_t n, bool is_ready_made)
+static void check_embeds(quire_hash_algo algo, quire_profile profile, uint32_t n,
+                         bool is_ready_made)
 {
-    quire_sched_config config = hashes_config(algo);
+    quire_sched_config config = profile_config(algo, profile);
     kit_open(&kit, &config);
     quire_bytes lora = {"adapter", 7};
     quire_extra_keys extra = {.size = sizeof(quire_extra_keys),
                               .lora_name = lora,
+                              .lora_path = {"/a/b", 4},
                               .prompt_embeds = rows,
                               .prompt_embed_bytes = ROW,
                               .num_prompt_embeds = n};
@@ -309,6 +346,7 @@ static void check_embeds(quire_hash_algo algo, uint32_t n, bool is_ready_made)
     quire_request_params p = text_params("a", n);
     p.prompt = NULL;
     p.lora_name = lora;
+    p.lora_path = extra.lora_path;
     p.lora_id = 1;
     p.prompt_embeds = rows;
     p.prompt_embed_bytes = ROW;
@@ -338,8 +376,10 @@ static void embeddings_name_their_blocks(void **state)
     (void)state;
     for (quire_hash_algo algo = QUIRE_HASH_SHA256; quire_hash_digest_bytes(algo) > 0; algo++)
         for (uint32_t n = 1; n < 14; n++) {
-            check_embeds(algo, n, false);
-            check_embeds(algo, n, true);
+            check_embeds(algo, QUIRE_PROFILE_VLLM_0_20, n, false);
+            check_embeds(algo, QUIRE_PROFILE_VLLM_0_20, n, true);
+            check_embeds(algo, QUIRE_PROFILE_VLLM_0_32, n, false);
+            check_embeds(algo, QUIRE_PROFILE_VLLM_0_32, n, true);
         }
 }
 
@@ -369,6 +409,7 @@ int main(void)
         cmocka_unit_test(hashes_that_cannot_be),
         cmocka_unit_test(keys_are_checked_before),
         cmocka_unit_test(images_on_many_pages),
+        cmocka_unit_test(another_path_is_another_adapter),
         cmocka_unit_test(all_hashes_stay_where_they_were_copied),
         cmocka_unit_test(a_step_takes_the_page_of_its_token),
         cmocka_unit_test(a_text_that_was_released_has_no_tail),

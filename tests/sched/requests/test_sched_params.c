@@ -50,7 +50,8 @@ static void every_field_comes_back(void **state)
                                   .cache_salt = bytes_of("salt"),
                                   .is_resumable = 1,
                                   .skip_reading_prefix = 1,
-                                  .user = &user};
+                                  .user = &user,
+                                  .lora_path = bytes_of("/a/b")};
     quire_req req;
     assert_int_equal(quire_sched_add(kit.sched, &given, &req), QUIRE_OK);
     quire_request_params p = QUIRE_REQUEST_PARAMS_INIT;
@@ -65,10 +66,36 @@ static void every_field_comes_back(void **state)
     assert_true(p.repetition_max_pattern == 5 && p.repetition_min_pattern == 2);
     assert_true(p.repetition_min_count == 3 && p.priority == -4 && p.client_index == 8);
     assert_true(p.arrival_time == 1.5 && p.lora_id == 3 && is_text(p.lora_name, "adapter"));
+    assert_true(is_text(p.lora_path, "/a/b") && p.lora_path.data != given.lora_path.data);
     assert_true(is_text(p.cache_salt, "salt") && p.is_resumable == 1 && p.is_pooling == 0);
     assert_true(p.skip_reading_prefix == 1 && p.use_grammar == 0 && p.user == &user);
     assert_true(p.prompt == NULL && p.hashes == NULL && p.mm_inputs == NULL);
     assert_true(p.num_mm_inputs == 0 && p.prompt_embeds == NULL && p.num_hashes == 0);
+    kit_close(&kit);
+}
+
+static void adapter_comes_back_from_an_image(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    quire_sched_config config = kit_config(&kit);
+    quire_sched *again = NULL;
+    quire_request_params p = QUIRE_REQUEST_PARAMS_INIT;
+    config.max_loras = 1;
+    kit_open(&kit, &config);
+    quire_request_params given = *kit_params(&kit, "a", 5);
+    given.lora_id = 1;
+    given.lora_name = bytes_of("adapter");
+    given.lora_path = bytes_of("/a/b");
+    quire_req req;
+    assert_int_equal(quire_sched_add(kit.sched, &given, &req), QUIRE_OK);
+    kit_state saved = kit_save(kit.sched);
+    assert_int_equal(quire_sched_restore(&config, NULL, saved.image, saved.bytes, &again),
+                     QUIRE_OK);
+    assert_int_equal(quire_sched_get_params(again, req, &p), QUIRE_OK);
+    assert_true(is_text(p.lora_name, "adapter") && is_text(p.lora_path, "/a/b"));
+    quire_sched_destroy(again);
+    free(saved.image);
     kit_close(&kit);
 }
 
@@ -154,6 +181,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field_comes_back),
+        cmocka_unit_test(adapter_comes_back_from_an_image),
         cmocka_unit_test(images_come_back),
         cmocka_unit_test(changes_and_refusals),
         cmocka_unit_test(a_snapshot_has_the_watermark),

@@ -225,7 +225,7 @@ static bool is_in_order(const sim *s, const quire_req_info *last, const quire_re
 {
     bool was_swapped = last->num_swapped_tokens > 0;
     bool is_swapped = info->num_swapped_tokens > 0;
-    if (s->sched->rules.policy == QUIRE_POLICY_FCFS)
+    if (s->sched->settings.policy == QUIRE_POLICY_FCFS)
         return was_swapped || !is_swapped;
     if (info->priority != last->priority || was_swapped != is_swapped)
         return info->priority > last->priority || (info->priority == last->priority && was_swapped);
@@ -251,7 +251,7 @@ static void check_queue(sim *s, uint32_t which)
         if (!s->sched->table.waiters[quire_req_index(now[i])].is_swapped)
             info.num_swapped_tokens = 0; /* saved by the connector: it has no claim on slots */
         SIM_CHECK(s, is_in_order(s, &last, &info), "not in order", r->number, i);
-        bool is_fcfs = s->sched->rules.policy == QUIRE_POLICY_FCFS;
+        bool is_fcfs = s->sched->settings.policy == QUIRE_POLICY_FCFS;
         if (is_fcfs && place != UINT32_MAX && !r->is_session && info.num_preemptions == 0 &&
             !r->is_moved) {
             SIM_CHECK(s, place >= last_place, "overtaken", r->number, i);

@@ -74,6 +74,7 @@ static quire_request_params params_of(sim *s, sim_request *r, char *id)
                                   .num_mm_inputs = UINT32_MAX,
                                   .lora_id = 99,
                                   .lora_name = {NULL, SIZE_MAX},
+                                  .lora_path = {NULL, SIZE_MAX},
                                   .cache_salt = {NULL, SIZE_MAX},
                                   .max_tokens = r->max_tokens,
                                   .min_tokens = r->min_tokens,

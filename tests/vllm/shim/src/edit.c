@@ -131,8 +131,8 @@ PyObject *vllm_core_leave(PyObject *self, PyObject *args)
 
 static int enter_running(quire_sched *s, qr_request *r, uint32_t index)
 {
-    int has_no_blocks = s->rules.is_async && s->hasher != NULL && r->kv.seq == 0;
-    if (s->queues.num_running == s->rules.max_num_seqs || qr_request_is_finished(r) ||
+    int has_no_blocks = s->settings.is_async && s->hasher != NULL && r->kv.seq == 0;
+    if (s->queues.num_running == s->settings.max_num_seqs || qr_request_is_finished(r) ||
         has_no_blocks) {
         PyErr_SetString(PyExc_ValueError,
                         "running: the request has ended, or it has no blocks to run with in "

@@ -1,13 +1,14 @@
-/* sched/rules.h - what a scheduler was created with: limits, choices and callbacks. */
-#ifndef QR_SCHED_RULES_H
-#define QR_SCHED_RULES_H
+/* sched/settings.h - what a scheduler was created with: limits, choices and callbacks. */
+#ifndef QR_SCHED_SETTINGS_H
+#define QR_SCHED_SETTINGS_H
 
 #include "base/quirks.h"
+#include "base/rules.h"
 
 #include <quire/sched.h>
 
 /* Written once, when the scheduler is created. */
-typedef struct qr_rules {
+typedef struct qr_settings {
     quire_policy policy;
     uint32_t max_num_seqs;
     uint32_t max_scheduled;
@@ -26,6 +27,14 @@ typedef struct qr_rules {
     uint32_t max_finished;
     uint32_t max_loading;
     uint64_t quirks;
+    qr_rules rules;
+    uint32_t max_active;        /* requests that may run, with sessions that wait for input */
+    uint32_t max_input;         /* tokens of a step with the slots for drafts; */
+    uint32_t max_batched;       /* no limit where drafts need no slots */
+    uint32_t draft_slots;       /* of each request in a step */
+    uint32_t prefill_lookahead; /* tokens behind a chunk that the draft model reads */
+    uint32_t num_sampled;       /* tokens that a step adds beside drafts: 0 for pooling models */
+    bool adaptive_threshold;
     bool chunked_prefill;
     bool reserve_full_sequence;
     bool is_async;
@@ -42,7 +51,7 @@ typedef struct qr_rules {
     quire_victim victim; /* as resolved: LIFO, PRIORITY or LRU */
     uint32_t (*choose_victim)(void *user, const quire_req *candidates, uint32_t num);
     void *victim_user;
-} qr_rules;
+} qr_settings;
 
 /* The callbacks, and whether one of them runs now. */
 typedef struct qr_partners {

@@ -1,0 +1,3 @@
+"""What vLLM 0.20.x has of its own."""
+
+PROFILE = 1  # QUIRE_PROFILE_VLLM_0_20

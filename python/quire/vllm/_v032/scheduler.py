@@ -1,0 +1,245 @@
+"""vLLM 0.32's Scheduler and AsyncScheduler."""
+from collections.abc import Iterable
+from typing import Any
+
+from vllm.multimodal.utils import strip_covered_mm_data
+from vllm.v1.core.sched.output import (GrammarOutput, NewRequestData, ScheduledEncoderInputStats,
+                                       SchedulerOutput)
+from vllm.v1.engine import EngineCoreOutputs
+from vllm.v1.metrics.stats import PrefixCacheStats
+from vllm.v1.request import Request, RequestStatus
+from vllm.v1.structured_output.utils import strip_speculative_padding
+
+from .. import scheduler as common
+from ..connector import image_calls_of
+from ..scheduler import SKIPPED, BaseScheduler
+from . import config, connector, request
+from .events import maker_of
+from .kv_cache import KVCache
+
+
+class Scheduler(BaseScheduler):
+    """As vllm.v1.core.sched.scheduler.Scheduler."""
+
+    configs, requests_ = config, request
+    bound_request, manager_class = request.BoundRequest, KVCache
+
+    def _make_connectors(self) -> None:
+        config.refuse(self.vllm_config)
+        config.refuse_groups(self.kv_cache_config,
+                             self.parallel_config.decode_context_parallel_size)
+        self._make_kv_connector()
+        self._make_ec_connector()
+        try:
+            connector.refuse(self.connector, self.ec_connector)
+        except NotImplementedError:  # vLLM's scheduler may make them again
+            for each in (self.connector, self.ec_connector):
+                if each is not None:
+                    each.shutdown()
+            raise
+        self._fetches, self._hits = connector.Fetches(), PrefixCacheStats()
+        self._failed_grammars: set[str] = common.as_set()
+
+    def _make_events(self):
+        return super()._make_events(stored=maker_of(self.kv_cache_config))
+
+    def _bind(self) -> None:
+        if self.connector is not None:
+            self.connector.bind_kv_cache_manager(self.kv_cache_manager)
+
+    def _make_core(self) -> None:
+        delivers = self.connector is not None and self.connector.requires_kv_delivery
+        self._numbers["requires_kv_delivery"] = int(delivers)
+        super()._make_core()
+
+    def _calls(self) -> dict[str, Any]:
+        manager = self.structured_output_manager
+        return {"NewRequestData": self._new_request_data, "is_ready": self._is_ready,
+                "accept_tokens": lambda *given: manager.accept_tokens(*given),
+                "validate_tokens": lambda *given: manager.validate_tokens(*given),
+                **connector.calls_of(self), **image_calls_of(self)}
+
+    def _new_request_data(self, request: Request, block_ids, num_computed: int) -> NewRequestData:
+        """The V2 model runner gets all tokens of resumed requests in this way too."""
+        features = strip_covered_mm_data(request.mm_features, num_computed,
+                                         uses_mrope=self.vllm_config.model_config.uses_mrope)
+        return NewRequestData(
+            request.request_id, request.prompt_token_ids, features, request.sampling_params,
+            request.pooling_params, block_ids, num_computed, request.lora_request,
+            request.prompt_embeds, request.prompt_is_token_ids,
+            request._all_token_ids if self._numbers["is_v2"] else None)
+
+    def _is_ready(self, request: Request) -> bool:
+        """Whether the request's grammar is compiled; a request whose grammar cannot be compiled ends
+        in the next update."""
+        part = request.structured_output_request
+        grammar = part.grammar if part else None
+        if isinstance(grammar, Exception):
+            self._failed_grammars.add(request.request_id)
+            return False
+        return grammar is not None
+
+    # -- requests
+
+    def add_request(self, request: Request) -> None:
+        is_new = request.request_id not in self.requests
+        if is_new and getattr(request, "kv_cache_report_mode", "") == "full" and self._events.is_on:
+            raise NotImplementedError("quire.vllm does not support kv_cache_report_mode \"full\"; use "
+                                      "\"incremental\"")
+        super().add_request(request)
+        if is_new and self.connector is not None:
+            self.connector.on_new_request(request)
+            self._fetches.added(request)
+
+    def finish_requests(self, request_ids: str | Iterable[str] | None,
+                        finished_status: RequestStatus) -> list[Request]:
+        return self._finish(request_ids, finished_status)
+
+    # -- steps
+
+    def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
+        if throttle_prefills:
+            raise NotImplementedError("quire.vllm does not support prefill_schedule_interval above 1")
+        output = self._core.schedule()
+        output.kv_connector_block_state = None  # for connectors alone
+        if self.log_stats and self.vllm_config.observability_config.enable_logging_iteration_details:
+            output.scheduled_encoder_input_stats = self._encoder_stats(output)
+        return output
+
+    def _encoder_stats(self, output: SchedulerOutput) -> ScheduledEncoderInputStats | None:
+        sizes = [self.requests[name].get_num_encoder_embeds(index)
+                 for name, inputs in output.scheduled_encoder_inputs.items() for index in inputs]
+        return ScheduledEncoderInputStats(len(sizes), sum(sizes)) if sizes else None
+
+    def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> GrammarOutput | None:
+        names = self._grammar_names(scheduler_output)
+        if not names:
+            return None
+        drafts = scheduler_output.scheduled_spec_decode_tokens
+        return GrammarOutput(names, self._bitmask(scheduler_output, names),
+                             [len(strip_speculative_padding(drafts.get(name, []))) for name in names])
+
+    def update_from_output(self, scheduler_output: SchedulerOutput,
+                           model_runner_output) -> dict[int, EngineCoreOutputs]:
+        report = self._report = model_runner_output.kv_connector_output
+        images = model_runner_output.ec_connector_output
+        perf = self._perf_stats(scheduler_output)
+        self._check_report(report)
+        self._end_failed()
+        outputs, stats = self._core.update(scheduler_output, model_runner_output,
+                                           *self._transfers(report))
+        for name in (report.finished_recving or () if report else ()):
+            self._fetches.received(self.requests.get(name))
+        if self.ec_connector is not None and images:
+            self.ec_connector.update_connector_output(images)
+        told = self._connector_stats(report), self._image_stats(images)
+        self._publish()
+        made = self._outputs(outputs)
+        if stats is not None:
+            self._give_stats(made, self._stats(
+                stats, cudagraph_stats=model_runner_output.cudagraph_stats, perf_stats=perf,
+                kv_connector_stats=told[0].to_dict() if told[0] else None,
+                ec_connector_stats=told[1].data if told[1] else None))
+        return made
+
+    def _check_report(self, report) -> None:
+        if report is None:
+            return
+        if report.failed_recving:
+            raise NotImplementedError("quire.vllm does not support loads that fail by request "
+                                      "(KVConnectorOutput.failed_recving)")
+        if report.invalid_block_ids and len(self.kv_cache_config.kv_cache_groups) > 1:
+            raise RuntimeError("a KV connector reported blocks whose load failed (invalid_block_ids) "
+                               "for a model with several KV cache groups: their ids do not say which "
+                               "request has failed")
+
+    def _end_failed(self) -> None:
+        """Requests whose grammar or encoder inputs will never come end in this update."""
+        names, self._failed_grammars = self._failed_grammars, common.as_set()
+        if self.ec_connector is not None:
+            names.update(self.ec_connector.take_unavailable_requests())
+        for name in names:
+            if name in self.requests:
+                self._core.fail(self.requests[name]._quire[1])
+
+    def _connector_stats(self, report):
+        stats = report.kv_connector_stats if report is not None else None
+        if self.connector is None:
+            return stats
+        more = self.connector.get_kv_connector_stats()
+        if more is None or more.is_empty():
+            return stats
+        return more if stats is None else stats.aggregate(more)
+
+    def _image_stats(self, images):
+        stats = images.ec_connector_stats if images is not None else None
+        if self.ec_connector is None:
+            return stats
+        more = self.ec_connector.get_ec_connector_stats()
+        if more is None or more.is_empty():
+            return stats
+        return more if stats is None else stats.aggregate(more)
+
+    def _valid_drafts(self, request: Request, drafts: list[int]) -> list[int]:
+        return self.structured_output_manager.validate_tokens(request, drafts)
+
+    # -- looking
+
+    @property
+    def kv_holding_waiting(self) -> list[Request]:
+        """Requests that wait and hold blocks: they are served before `waiting`."""
+        return self._core.queue(SKIPPED)
+
+    @property
+    def reset_preempted_req_ids(self) -> set[str]:
+        return self._core.preempted()
+
+    def get_kv_cache_usage(self) -> float:
+        return self.kv_cache_manager.usage
+
+    def has_finished_requests(self) -> bool:
+        running, waiting, _unfinished, has_finished = self._core.counts()
+        is_kept = self.connector is not None and len(self.requests) > running + waiting
+        return bool(has_finished) or is_kept
+
+    def has_requests(self) -> bool:
+        return (super().has_requests()
+                or any(each is not None and each.has_pending_push_work()
+                       for each in (self.connector, self.ec_connector)))
+
+    def _stats(self, numbers, **more):
+        return super()._stats(numbers, num_kv_fetch_reqs_by_stage=self._fetches.counts.copy(), **more)
+
+    def _connector_prefix_stats(self, numbers) -> PrefixCacheStats:
+        made = super()._connector_prefix_stats(numbers)
+        made.hits_by_source = connector.take_hits(self)
+        return made
+
+    def get_ec_connector(self):
+        return self.ec_connector
+
+    def get_kv_event_publisher_config(self):
+        return self._events.publisher.get_publisher_config()
+
+    # -- the rest
+
+    def reset_prefix_cache(self, reset_running_requests: bool = False,
+                           reset_connector: bool = False) -> bool:
+        with_connector = reset_connector and self.connector is not None
+        done = self._core.reset_prefix_cache(int(reset_running_requests), int(with_connector))
+        pool = self.kv_cache_manager.block_pool
+        if reset_running_requests and not done and pool.num_free_blocks < pool.num_gpu_blocks - 1:
+            raise RuntimeError("the KV cache cannot be reset: although all running requests were "
+                               "preempted, blocks are in use, probably by a transfer")
+        return done
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self.ec_connector is not None:
+            self.ec_connector.shutdown()
+
+
+class AsyncScheduler(Scheduler):
+    """As vllm.v1.core.sched.async_scheduler.AsyncScheduler."""
+
+    is_async = True
