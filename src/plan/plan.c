@@ -47,9 +47,9 @@ static int check_plan_params(const quire_plan_params *p)
     if (err == QUIRE_OK)
         err = check_newer_fields(p);
     if (err == QUIRE_OK && p->layers == NULL && p->num_layers > 0)
-        err = qr_refuse("layers is NULL, but num_layers is %u", p->num_layers);
+        return qr_refuse("layers is NULL, but num_layers is %u", p->num_layers);
     if (err == QUIRE_OK && p->workers == NULL)
-        err = qr_refuse("workers is NULL, but num_workers is %u", p->num_workers);
+        return qr_refuse("workers is NULL, but num_workers is %u", p->num_workers);
     for (uint32_t i = 0; i < p->num_layers && err == QUIRE_OK; i++) {
         const quire_layer_spec *spec = &p->layers[i];
         bool by_layout = qr_rules_of(p->profile)->plans_by_layout;
