@@ -121,6 +121,12 @@ static inline bool qr_cache_row_in_use(const quire_cache *cache, uint32_t row)
 uint32_t qr_cache_open_row(quire_cache *cache, quire_seq *seq);
 void qr_cache_close_row(quire_cache *cache, uint32_t row);
 
+/* No request has blocks, none is held, and none waits to be copied. */
+static inline bool qr_cache_is_unused(const quire_cache *cache)
+{
+    return cache->num_seqs == 0 && cache->pool->num_held == 0 && cache->num_copies == 0;
+}
+
 static inline bool qr_cache_has_row(const quire_cache *cache)
 {
     return cache->num_seqs < cache->max_requests;
@@ -199,8 +205,8 @@ int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *
 void qr_cache_report_hits(const quire_cache *cache, const quire_cache_request *request,
                           const quire_block_span *blocks);
 /* For a connector that brings the states of Mamba groups: the hit of the full groups, and for each
- * group the blocks that it has of it. *has_diverged: a group has fewer. Without both kinds, and where
- * another group has more than the full ones: as above. */
+ * group the blocks that it has of it. *has_diverged: a group has fewer. Without both kinds, and
+ * where another group has more than the full ones: as above. */
 int qr_cache_get_diverged_blocks(quire_cache *cache, const quire_cache_request *request,
                                  quire_block_span *blocks, uint32_t *num_tokens,
                                  bool *has_diverged);
