@@ -193,7 +193,9 @@ uint32_t qr_cache_most_full_blocks(const quire_cache_config *config);
 bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num_tokens);
 /* The first hash that caching further blocks of the request looks at. */
 uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq);
-/* The same of a new request, once these hits are kept. */
+/* The tokens under all the hashes that it looks at, where so many tokens are cached. */
+uint32_t qr_cache_end_of_keys(const quire_cache *cache, quire_seq seq, uint32_t num_tokens);
+/* The same as the first hash, of a new request, once these hits are kept. */
 uint32_t qr_cache_first_hash_after(const quire_cache *cache, const quire_block_span *hits);
 
 /* ---- the others ------------------------------------------------------------ */

@@ -37,6 +37,7 @@
  *      features, flags              place, length, embeddings       chains and free chunks are all
  *      inputs of sessions           as text, stops and features     only of sessions that go on
  *      rows of blocks               < num_blocks, <= max_row        references, keys of the group
+ *      partial blocks, checkpoints  in the row, <= max_row          the checkpoint's tokens
  *      free slots, running          a slot, once, in use or not     status, counts
  *      turns (prefix.h)             <= those admitted               the bound on overtaking
  *      swap slots                   < num_slots                     chains and free slots are all
@@ -76,7 +77,7 @@ typedef struct qr_image {
 /* To be raised whenever the body changes. Images of the versions that are named are still read:
  *
  *      13    before vLLM 0.32: no paths of adapters; the profile is not VLLM_0_32 */
-enum { QR_IMAGE_VERSION = 17, QR_IMAGE_OLD_VERSION = 13 };
+enum { QR_IMAGE_VERSION = 18, QR_IMAGE_OLD_VERSION = 13 };
 
 size_t qr_sched_image_bytes(const quire_sched *sched);
 int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *written);
