@@ -136,8 +136,9 @@ typedef struct quire_sched_config {
     quire_switch disable_chunked_mm_input;
     uint32_t encoder_compute_budget; /* embeddings that one step encodes */
     uint32_t encoder_cache_size;     /* embeddings that the encoder cache holds */
-    /* vLLM's cache_config.block_size, for Mamba in align mode; 0 = the block size of that group.
-     * QUIRE_E_CONFIG if it exceeds the tokens of a step or long_prefill_token_threshold. */
+    /* vLLM's cache_config.block_size, for Mamba in align mode; 0 = the block size of that group, in
+     * QUIRE_PROFILE_VLLM_0_32 the smallest of all groups with prefix caching. QUIRE_E_CONFIG if it
+     * exceeds the tokens of a step or long_prefill_token_threshold (not in that profile). */
     uint32_t mamba_block_size;
     quire_switch include_finished_set; /* outputs list the finished requests by client */
     quire_switch fail_on_load_error;   /* a failed load ends its request; default: recompute */

@@ -3,6 +3,7 @@
 #include "base/hooks.h"
 #include "base/refuse.h"
 #include "cache/parts.h"
+#include "group/spec.h"
 #include "sched/step/admissible.h"
 
 /* ---- reading the config ---------------------------------------------------- */
@@ -14,6 +15,19 @@ static uint32_t align_block_size(const quire_cache_config *c)
             c->groups[g].spec.mamba_mode == QUIRE_MAMBA_MODE_ALIGN)
             return c->groups[g].spec.block_size;
     return 0;
+}
+
+/* What chunks are aligned to: vLLM's cache_config.block_size, which is by later rules the smallest
+ * block in which a prefix can be found. */
+static uint32_t chunk_alignment(const quire_cache_config *c)
+{
+    uint32_t size = align_block_size(c);
+    for (uint32_t g = 0; g < c->num_groups && qr_rules_of(c->profile)->aligns_to_stops; g++) {
+        const quire_layer_spec *spec = &c->groups[g].spec;
+        if (qr_spec_is_cacheable(spec) && spec->block_size < size)
+            size = spec->block_size;
+    }
+    return size;
 }
 
 /* Where states inside a chunk can be kept: only if all Mamba layers can. */
@@ -224,7 +238,7 @@ int qr_sched_config_read(quire_sched_config *c, quire_cache_config *cache,
     quire_monitor_config monitor;
     if (c->monitor != NULL && qr_monitor_config_read(&monitor, c->monitor) != QUIRE_OK)
         return qr_refuse_in(QUIRE_E_CONFIG, "monitor");
-    qr_default_u32(&c->mamba_block_size, align_block_size(cache));
+    qr_default_u32(&c->mamba_block_size, chunk_alignment(cache));
     const char *never =
         qr_admissible_config(c, align_block_size(cache) > 0 ? c->mamba_block_size : 0);
     if (never != NULL) {
