@@ -35,8 +35,8 @@ static bool row_is_valid(const qr_group *group, uint32_t row, bool in_use, qr_ta
     qr_part part = qr_group_part(group, row);
     if (!in_use)
         return r->num_blocks == 0 && r->num_cached == 0 && r->last_state == QR_NIL &&
-               part.partial == QR_NIL && part.checkpoint == QR_NIL && part.checkpoint_end == 0 &&
-               r->num_retired == 0 && !r->is_settled && !r->has_state;
+               part.partial == QR_NIL && part.keyed == QR_NIL && checkpoint_is_valid(group, part) &&
+               part.checkpoint == QR_NIL && r->num_retired == 0 && !r->is_settled && !r->has_state;
     if (r->num_blocks > group->max_row || r->num_cached > r->num_blocks)
         return false;
     if (r->last_state != QR_NIL && r->last_state >= r->num_blocks)

@@ -51,9 +51,12 @@ static uint32_t keyed_in_group(const qr_group *group, uint32_t row)
 {
     const quire_pool *pool = group->pool;
     const uint32_t *blocks = qr_group_row_blocks(group, row);
+    qr_part part = qr_group_part(group, row);
     for (uint32_t i = group->rows[row].num_blocks; i-- > 0;) {
         if (!qr_block_has_key(&pool->queue.blocks[blocks[i]]))
             continue;
+        if (i == part.keyed)
+            return part.keyed_end;
         uint32_t partial =
             pool->extras.heads == NULL ? 0 : pool->extras.heads[blocks[i]].num_tokens;
         return partial > 0 ? partial : (i + 1) * group->block_size;

@@ -353,16 +353,18 @@ static bool is_kept_checkpoint(const qr_group *group, uint32_t row, uint32_t end
  * the request's own tokens, among drafts, it has no hash. */
 static void cache_checkpoint(qr_group *group, uint32_t row, const quire_cache_request *request)
 {
-    qr_part part = group->parts[row];
-    uint32_t block = qr_group_row_blocks(group, row)[part.checkpoint];
+    qr_part *part = &group->parts[row];
+    uint32_t block = qr_group_row_blocks(group, row)[part->checkpoint];
     if (block == QUIRE_NULL_BLOCK)
         return;
-    bool has_hash = part.checkpoint_end / group->hash_size <= request->num_hashes;
-    if (!has_hash || !is_kept_checkpoint(group, row, part.checkpoint_end)) {
+    bool has_hash = part->checkpoint_end / group->hash_size <= request->num_hashes;
+    if (!has_hash || !is_kept_checkpoint(group, row, part->checkpoint_end)) {
         qr_pool_evict_blocks(group->pool, &block, 1);
         return;
     }
-    qr_partial_key key = qr_group_key_at(group, block, request, part.checkpoint_end);
+    qr_partial_key key = qr_group_key_at(group, block, request, part->checkpoint_end);
+    part->keyed = part->checkpoint;
+    part->keyed_end = part->checkpoint_end;
     if (qr_map_has_key(&group->pool->map, block, key.key))
         return;
     key.replaces = true;

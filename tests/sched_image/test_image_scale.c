@@ -149,7 +149,7 @@ static void no_field_was_forgotten(void **state)
         {"qr_row_state", sizeof(qr_row_state), 8},
         {"qr_group", sizeof(qr_group), 448},
         {"qr_row", sizeof(qr_row), 16},
-        {"qr_part", sizeof(qr_part), 12},
+        {"qr_part", sizeof(qr_part), 20},
         {"quire_pool", sizeof(quire_pool), (308 + 6 * QR_QUEUE_AHEAD + 7) / 8 * 8},
         {"qr_extra_head", sizeof(qr_extra_head), 8},
         {"qr_prompt", sizeof(qr_prompt), 8},

@@ -215,15 +215,19 @@ static void image_part(qr_image *image, const qr_group *group, uint32_t row)
     qr_part *part = &group->parts[row];
     uint32_t partial = part->partial + 1; /* 0: QR_NIL */
     uint32_t checkpoint = part->checkpoint + 1;
+    uint32_t keyed = part->keyed + 1;
     qr_image_u32(image, &partial, group->rows[row].num_blocks);
     if (group->spec.num_prefill_checkpoint_blocks > 0) {
         qr_image_u32(image, &checkpoint, group->max_row);
         qr_image_u32(image, &part->checkpoint_end, INT32_MAX);
+        qr_image_u32(image, &keyed, group->max_row);
+        qr_image_u32(image, &part->keyed_end, INT32_MAX);
     }
     if (!image->is_reading)
         return;
     part->partial = partial - 1;
     part->checkpoint = checkpoint - 1;
+    part->keyed = keyed - 1;
 }
 
 static void image_group_row(qr_image *image, qr_group *group, uint32_t row)
