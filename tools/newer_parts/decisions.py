@@ -5,7 +5,9 @@
 
 Every workload is replayed alone, so that a difference in one does not hide the others.
 """
+import os
 import re
+import shutil
 import subprocess
 import time
 from collections import Counter
@@ -13,11 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import ignore
+
 # kind: operations of a workload. A seed of hash is short, so that it gets more of them.
 KINDS = {"hash": 60, "queue": 100, "map": 100, "pool": 200, "table": 40, "cache": 110, "plan": 20,
          "sched": 110, "slots": 100, "offload": 80}
 MAX_TEXT = 240
 MAX_EXAMPLES = 3
+MAX_ROUNDS = 8
 REPLAY_SECONDS = 120
 
 
@@ -43,6 +48,15 @@ class Difference:
 
 
 @dataclass
+class Round:
+    """The workloads that differed, compared once more without some fields."""
+
+    ignored: list
+    agreed: int
+    differences: list
+
+
+@dataclass
 class Kind:
     """What became of a kind. skipped: why nothing was done; failure: of the recorder as a whole."""
 
@@ -57,6 +71,7 @@ class Kind:
     differences: list = field(default_factory=list)
     errors: dict = field(default_factory=dict)  # exception -> seeds
     dropped: list = field(default_factory=list)  # keywords that the release does not have
+    rounds: list = field(default_factory=list)
     seconds: float = 0.0
 
     @property
@@ -153,7 +168,7 @@ def parse_difference(kind, seed, lines, output):
                       said.get("field", name), cut(vllm), cut(quire))
 
 
-def replay(replayer, kind, path):
+def replay(replayer, kind, path, ignored=()):
     """(operations, whether it ended early, Difference or None) of one workload."""
     lines = path.read_text(encoding="utf-8").splitlines()
     count = int(lines[0].split(" count ")[1].split()[0])
@@ -161,7 +176,8 @@ def replay(replayer, kind, path):
     seed = int(path.stem)
     try:
         done = subprocess.run([replayer, path], capture_output=True, text=True, errors="replace",
-                              timeout=REPLAY_SECONDS)
+                              timeout=REPLAY_SECONDS,
+                              env={**os.environ, "QUIRE_PARITY_IGNORE": ",".join(ignored)})
     except subprocess.TimeoutExpired:
         return count, ended, Difference(kind, seed, "", 0, f"no answer within {REPLAY_SECONDS} s")
     # A replayer may have more tests, of the default profile and of quirks; vLLM's name is in none.
@@ -172,10 +188,42 @@ def replay(replayer, kind, path):
     return count, ended, parse_difference(kind, seed, lines, output)
 
 
+def field_to_ignore(differences, ignored):
+    """The named field in which most workloads differ; None where there is none."""
+    counted = Counter(d.field for d in differences
+                      if re.fullmatch(r"[A-Za-z_]+", d.field) and d.field not in ignored)
+    return counted.most_common(1)[0][0] if counted else None
+
+
+def look_past(made, replayer, folder, args):
+    """Ignores one field after the other: a difference in every step would hide all others."""
+    differences, ignored = made.differences, []
+    while differences and len(made.rounds) < MAX_ROUNDS:
+        name = field_to_ignore(differences, ignored)
+        if name is None:
+            return
+        ignored.append(name)
+        masked = folder / f"without-{'-'.join(ignored)}"
+        masked.mkdir()
+        paths = []
+        for d in differences:
+            lines = (folder / f"{d.seed}.txt").read_text(encoding="utf-8").splitlines()
+            paths.append(masked / f"{d.seed}.txt")
+            paths[-1].write_text("\n".join(ignore.rewrite(lines, made.name, ignored)) + "\n",
+                                 encoding="utf-8")
+        with ThreadPoolExecutor(args.jobs) as threads:
+            results = list(threads.map(
+                lambda path: replay(replayer, made.name, path, tuple(ignored)), paths))
+        agreed = sum(difference is None for _, _, difference in results)
+        differences = [difference for _, _, difference in results if difference is not None]
+        made.rounds.append(Round(list(ignored), agreed, differences))
+
+
 def run_kind(kind, root, reference, release, build, args, out):
     """Records and replays one kind."""
     made, start = Kind(kind), time.monotonic()
     folder = out / "recordings" / kind
+    shutil.rmtree(folder, ignore_errors=True)
     made.failure = record(root, reference, release, kind, args, folder)
     made.dropped = dropped_in(folder.parent / f"{kind}.log")
     for path in sorted(folder.glob("*.error")):
@@ -195,6 +243,7 @@ def run_kind(kind, root, reference, release, build, args, out):
             else:
                 made.agreed_operations += min(difference.agreed, count)
                 made.differences.append(difference)
+    look_past(made, replayer, folder, args)
     made.seconds = time.monotonic() - start
     return made
 

@@ -107,9 +107,18 @@ def look_at_decisions(found, args, out):
                                 lambda text: tell(f"  {text}"))
 
 
+def missing_names(found):
+    """What Quire imports for the nearest release and does not find; looked up if part 1 was skipped."""
+    if found.missing is not None:
+        return found.missing
+    base = surface.read(newest_surface())
+    return [name for name in describe(found.reference)[0].missing if name not in base.missing]
+
+
 def look_at_lockstep(found, args, out):
     site = build.dropin(ROOT, args.build, found.reference, args.jobs, out / "build.log")
-    found.lockstep = lockstep.run(ROOT, found.reference, f"{found.profile}.0", site, args, out)
+    found.lockstep = lockstep.run(ROOT, found.reference, f"{found.profile}.0", site, args, out,
+                                  missing_names(found))
     tell(f"  {lockstep.line_of(found.lockstep)}")
 
 

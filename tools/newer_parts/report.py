@@ -101,7 +101,17 @@ def kind_lines(kind):
     for error, seeds in kind.errors.items():
         lines.append(f"    the recorder raised in {len(seeds):,} workloads (seed {seeds[0]} first): "
                      f"{error}")
-    for (what, letter, name), members in decisions.groups_of(kind.differences):
+    lines += difference_lines(kind.differences)
+    for each in kind.rounds:
+        lines.append(f"    without {', '.join(each.ignored)}: {each.agreed:,} more workloads agree, "
+                     f"{len(each.differences):,} differ")
+        lines += difference_lines(each.differences)
+    return lines
+
+
+def difference_lines(differences):
+    lines = []
+    for (what, letter, name), members in decisions.groups_of(differences):
         mixes = Counter(d.mix for d in members)
         lines.append(f"    {len(members):,} workloads: {what}, operation {letter or '-'}"
                      f"{f', {name}' if name else ''}; mixes: "
@@ -127,8 +137,14 @@ def lockstep_lines(found):
     made = found.lockstep
     if made is None:
         return [f"Not looked at: {found.skipped['lockstep']}"]
-    lines = [lockstep.line_of(made), ""]
-    for group, members in lockstep.groups_of(made.others):
+    lines = [lockstep.line_of(made)]
+    if made.stand_ins:
+        lines.append(f"    with stand-ins for {', '.join(made.stand_ins)}")
+    for name, (count, example) in made.fields.items():
+        lines += [f"    {count:,} seeds: field {name} of a step; then with vLLM's value",
+                  f"            {cut(example)}"]
+    rest = [seed for seed in made.others if not lockstep.only_fields(seed)]
+    for group, members in lockstep.groups_of(rest):
         seeds = ", ".join(str(seed["seed"]) for seed in members[:6])
         lines.append(f"    {len(members):,} seeds ({seeds}{', ...' if len(members) > 6 else ''}): "
                      f"{lockstep.title_of(group)}")
@@ -148,6 +164,14 @@ def title(text):
 def heading(found):
     return (f"vLLM {found.reference.version} against vLLM {found.base_release}, the newest release "
             "that Quire serves")
+
+
+def past(kind):
+    """How many agree when the fields that differ most are ignored."""
+    if not kind.rounds:
+        return ""
+    agreed = kind.agreed + sum(each.agreed for each in kind.rounds)
+    return f"; {agreed:,} without {', '.join(kind.rounds[-1].ignored)}"
 
 
 def summary(found, out):
@@ -170,7 +194,7 @@ def summary(found, out):
         lines.append(f"  decisions    not looked at: {found.skipped['decisions']}")
     for kind in found.kinds or ():
         if not kind.skipped:
-            lines.append(f"  {decisions.line_of(kind)}")
+            lines.append(f"  {decisions.line_of(kind)}{past(kind)}")
     skipped = [kind.name for kind in found.kinds or () if kind.skipped]
     if skipped:
         lines.append(f"  not recorded: {', '.join(skipped)}")
