@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Records what vLLM answers, for the replayers beside this file.
 
-    record.py KIND --seed N --count M --out FILE [--runs R] [--edges] [--explain] [--split]
+    record.py KIND --seed N --count M --out FILE [--runs R] [--mixes NAME,NAME] [--edges] [--explain]
+              [--split]
 
 KIND is hash, queue, map, pool, table, cache, plan, sched, slots or offload. R runs with seeds N, N+1,
 ... are recorded into one file, each until it has M checks (cache: about M; sched and offload: about
-M steps). Needs vLLM 0.20.0 or, for queue, map, pool and cache, 0.32.0 (release.py);
+M steps). Needs vLLM 0.20.0 or, for all kinds but table, slots and offload, 0.32.0 (release.py);
 QUIRE_VLLM_PLATFORM names the file to run first.
 
 With --split, FILE is a folder that gets a recording of each seed, and SEED.error with the traceback
@@ -30,6 +31,9 @@ def parse():
     parser.add_argument("--count", type=int, required=True, help="checks in each run, at least")
     parser.add_argument("--out", required=True, help="file to write")
     parser.add_argument("--runs", type=int, default=1, help="how many seeds to record")
+    parser.add_argument("--mixes", default="", metavar="NAME,NAME",
+                        help="cache, sched: only mixes whose names begin so; parts: those of "
+                             "part_mixes.py, which are not among the others")
     parser.add_argument("--edges", action="store_true", help="hash: the large and odd cases too")
     parser.add_argument("--explain", action="store_true", help="write each answer in full")
     parser.add_argument("--split", action="store_true",
@@ -42,7 +46,7 @@ def record_apart(args, record, make_writer):
     folder, num_errors = Path(args.out), 0
     folder.mkdir(parents=True, exist_ok=True)
     for seed in range(args.seed, args.seed + args.runs):
-        writer = make_writer(args.kind, seed, 1, args.explain)
+        writer = make_writer(args.kind, seed, 1, args.explain, args.mixes)
         try:
             record(writer, writer.start_run(seed), args.count, args.edges and seed == args.seed)
             writer.save(folder / f"{seed}.txt")
@@ -65,11 +69,15 @@ def main():
     forgive()
     module = importlib.import_module(MODULES[args.kind])
     record = getattr(module, f"record_{args.kind}")
+    if args.mixes and args.mixes != "parts":
+        first_words = tuple(args.mixes.split(","))
+        module.MIXES = {name: mix for name, mix in module.MIXES.items()
+                        if name.startswith(first_words)}
     if args.split:
         num_errors = record_apart(args, record, Writer)
         print(f"recorded {args.kind}: {args.runs} seeds, {num_errors} raised, {args.out}")
         return
-    writer = Writer(args.kind, args.seed, args.runs, args.explain)
+    writer = Writer(args.kind, args.seed, args.runs, args.explain, args.mixes)
     for run in range(args.runs):
         rng = writer.start_run(args.seed + run)
         record(writer, rng, args.count, args.edges and run == 0)
