@@ -469,10 +469,10 @@ typedef struct quire_block_copy { /* final */
  * target are not reused; this call ends that. So make the copies before the next forward pass. If
  * the only request that has the target of a copy is freed, the copy is dropped.
  *
- * QUIRE_PROFILE_VLLM_0_32 has copies without forks: if a Mamba group in mode ALIGN has several hashes
- * in a block, a hit may end inside a block, and the request gets a copy of it; and where the state of
- * a prompt's end is kept, the copy is the one that later requests find. These copies are made group
- * by group, in the order of the list, after new blocks were zeroed, and none is dropped.
+ * QUIRE_PROFILE_VLLM_0_32 has copies without forks. If a Mamba group in mode ALIGN has several
+ * hashes in a block, a hit may end inside a block: the request gets a copy of the block. Where the
+ * state at the end of a prompt is kept, the copy is the block that later requests find. Make these
+ * copies in the order of the list, after new blocks were zeroed. No copy is dropped.
  *
  * The list is valid until the next allocate_slots, copy_on_write or fork. A scheduler takes the
  * copies of its cache itself: see quire_step.copies. */

@@ -3,6 +3,7 @@
 #include "base/hooks.h"
 #include "base/refuse.h"
 #include "base/rules.h"
+#include "cache/parts.h"
 #include "group/spec.h"
 
 enum { DEFAULT_MAX_REQUESTS = 256, DEFAULT_DIGEST_BYTES = 32 };

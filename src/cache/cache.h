@@ -283,26 +283,6 @@ uint32_t qr_cache_content_of(const quire_cache *cache, uint32_t block);
 void qr_cache_drop_copies(quire_cache *cache);
 uint32_t qr_cache_take_copies(quire_cache *cache);
 
-/* ---- parts.c --------------------------------------------------------------- */
-
-/* Whether hits may end inside a block; and whether there are blocks to be copied, for this or for the
- * ends of prompts. */
-bool qr_cache_takes_parts(const quire_cache_config *config);
-bool qr_cache_copies_parts(const quire_cache_config *config);
-/* Whether Mamba layers can write states of tokens inside a chunk. */
-bool qr_cache_has_checkpoints(const quire_cache_config *config);
-/* As a group's allocate, with the copy of a block that the row shares. Such a block is new to the
- * request, unless it keeps the block and others get the copy. */
-uint32_t qr_cache_allocate_parts(quire_cache *cache, uint32_t group, const qr_want *want);
-/* Which states inside the chunk are kept: from the row as it is before its hits; */
-void qr_cache_plan_checkpoints(quire_cache *cache, const qr_want *want);
-/* the row, which there is by now, gets to know it. */
-void qr_cache_note_checkpoints(quire_cache *cache, const qr_want *want);
-/* Of the copies, those that were not told before: the last ones; returns how many. */
-uint32_t qr_cache_tell_copies(quire_cache *cache);
-/* The first n copies, which were told, have been made. */
-void qr_cache_end_copies(quire_cache *cache, uint32_t n);
-
 bool qr_cache_is_valid(const quire_cache *cache);
 
 /* For walkers: two lists name the same numbers, each as often, if sums of the numbers' weights are

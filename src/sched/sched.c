@@ -2,6 +2,7 @@
 
 #include "base/hooks.h"
 #include "base/refuse.h"
+#include "cache/parts.h"
 #include "sched/step/admissible.h"
 
 /* ---- reading the config ---------------------------------------------------- */

@@ -62,7 +62,7 @@ static bool must_leave_one(const quire_sched *s, const qr_admission *a)
 }
 
 /* The connector is asked behind the last place where all groups have whole blocks. If it has more
- * than the hit that goes on from there, inside a block, that part is loaded too; else it is kept. */
+ * than the hit that goes on from there, that part is loaded too; else the hit stays as it is. */
 static void choose_part(quire_sched *s, qr_admission *a, uint32_t part)
 {
     if (a->num_external <= part) {
