@@ -17,9 +17,10 @@ from pathlib import Path
 
 import ignore
 
-# kind: operations of a workload. A seed of hash is short, so that it gets more of them.
-KINDS = {"hash": 60, "queue": 100, "map": 100, "pool": 200, "table": 40, "cache": 110, "plan": 20,
-         "sched": 110, "slots": 100, "offload": 80}
+# kind: operations of a workload. A seed of hash is short, so that it gets more of them. KIND_MIXES is
+# the recorder KIND with mixes that are not among the others.
+KINDS = {"hash": 60, "queue": 100, "map": 100, "pool": 200, "table": 40, "cache": 110,
+         "cache_parts": 90, "plan": 20, "sched": 110, "sched_parts": 70, "slots": 100, "offload": 80}
 MAX_TEXT = 240
 MAX_EXAMPLES = 3
 MAX_ROUNDS = 8
@@ -89,12 +90,24 @@ def recorded_kinds(root, release):
     return {re.sub(r"\d+$", "", path.stem) for path in data.glob("*.txt")}
 
 
+def recorder_of(kind):
+    """("cache", "parts") of cache_parts."""
+    name, _, mixes = kind.partition("_")
+    return name, mixes
+
+
+def replayer_of(build, kind):
+    return build / "tests" / "parity" / f"parity_{recorder_of(kind)[0]}"
+
+
 # ---- recording -----------------------------------------------------------------
 
 
 def record(root, reference, release, kind, args, out):
     """Runs the recorder; '' or why it failed as a whole. What it wrote before that counts."""
-    command = [reference.python, "-B", root / "tests/parity/record/record.py", kind,
+    name, mixes = recorder_of(kind)
+    command = [reference.python, "-B", root / "tests/parity/record/record.py", name,
+               "--mixes", mixes,
                "--seed", str(args.seed), "--runs", str(args.seeds), "--count", str(KINDS[kind]),
                "--out", out, "--explain", "--split"]
     env = {**reference.environment, "QUIRE_VLLM_AS": release}
@@ -151,7 +164,7 @@ def first_unequal(vllm, quire):
 def parse_difference(kind, seed, lines, output):
     """From what a replayer printed. lines: of the recording."""
     mix = next((words[1] for words in (line.split() for line in lines)
-                if len(words) > 1 and words[0] in (kind, "refused")), "")
+                if len(words) > 1 and words[0] in (recorder_of(kind)[0], "refused")), "")
     head = re.search(r"\.txt:(\d+): (.*)", output)
     if head is None:
         last = output.strip().splitlines()[-1:] or ["no output"]
@@ -209,8 +222,8 @@ def look_past(made, replayer, folder, args):
         for d in differences:
             lines = (folder / f"{d.seed}.txt").read_text(encoding="utf-8").splitlines()
             paths.append(masked / f"{d.seed}.txt")
-            paths[-1].write_text("\n".join(ignore.rewrite(lines, made.name, ignored)) + "\n",
-                                 encoding="utf-8")
+            lines = ignore.rewrite(lines, recorder_of(made.name)[0], ignored)
+            paths[-1].write_text("\n".join(lines) + "\n", encoding="utf-8")
         with ThreadPoolExecutor(args.jobs) as threads:
             results = list(threads.map(
                 lambda path: replay(replayer, made.name, path, tuple(ignored)), paths))
@@ -228,7 +241,7 @@ def run_kind(kind, root, reference, release, build, args, out):
     made.dropped = dropped_in(folder.parent / f"{kind}.log")
     for path in sorted(folder.glob("*.error")):
         made.errors.setdefault(exception_of(path), []).append(int(path.stem))
-    replayer = build / "tests" / "parity" / f"parity_{kind}"
+    replayer = replayer_of(build, kind)
     paths = sorted(folder.glob("*.txt"), key=lambda path: int(path.stem))
     with ThreadPoolExecutor(args.jobs) as threads:
         for path, (count, ended, difference) in zip(
@@ -259,7 +272,7 @@ def run(root, reference, release, build, args, out, tell):
     """All kinds, or those of --kind. tell: prints a line of progress."""
     committed, results = recorded_kinds(root, release), []
     for kind in args.kind or KINDS:
-        replayer = build / "tests" / "parity" / f"parity_{kind}"
+        replayer = replayer_of(build, kind)
         if not args.kind and kind not in committed:
             made = Kind(kind, skipped=f"no recordings of {release} are committed (--kind {kind} "
                                       "records it nevertheless)")

@@ -19,6 +19,7 @@ class Findings:
     def __init__(self, reference, base_release, profile):
         self.reference, self.base_release, self.profile = reference, base_release, profile
         self.changes = self.files = self.missing = None
+        self.undescribed = []  # names that the description of the base release does not have
         self.kinds = self.lockstep = None
         self.skipped = {}
 
@@ -79,14 +80,21 @@ def signature_lines(found):
     if found.missing:
         lines += ["Quire imports these, and they are not there:",
                   *(f"  - {name}" for name in found.missing), ""]
+    if found.undescribed:
+        lines += [f"Not compared: names that Quire uses since the description of {found.base_release} "
+                  "was made. Make it again on that release with --write-surface:",
+                  *(f"  {name}" for name in found.undescribed), ""]
     folded = ch.folded(found.changes)
-    for file in dict.fromkeys(change.file for change in folded):
-        status = "  NEW FILE" if file in added else "  REMOVED" if file in removed else ""
-        room = room_of(file)
-        lines.append(f"{file}{f'    (Quire: {room})' if room else ''}{status}")
-        for change in (c for c in folded if c.file == file):
-            lines += item_lines(change)
-        lines.append("")
+    files = dict.fromkeys(change.file for change in folded)
+    for heading, decides in (("Files that decide", True), ("Other files, of which Quire uses names", False)):
+        for number, file in enumerate(f for f in files if bool(room_of(f)) == decides):
+            if number == 0:
+                lines += [heading, "-" * len(heading), ""]
+            status = "  NEW FILE" if file in added else "  REMOVED" if file in removed else ""
+            lines.append(f"{file}{f'    (Quire: {room_of(file)})' if decides else ''}{status}")
+            for change in (c for c in folded if c.file == file):
+                lines += item_lines(change)
+            lines.append("")
     return lines if folded or found.missing else [*lines, "no change"]
 
 
@@ -190,6 +198,9 @@ def summary(found, out):
                   "were removed are named in Quire",
                   f"  imports      {len(found.missing)} names that Quire imports are missing"
                   + (f": {', '.join(found.missing[:4])}" if found.missing else "")]
+        if found.undescribed:
+            lines.append(f"  not compared {len(found.undescribed)} names that the description of "
+                         f"{found.base_release} does not have; make it again with --write-surface")
     if found.kinds is None:
         lines.append(f"  decisions    not looked at: {found.skipped['decisions']}")
     for kind in found.kinds or ():
@@ -221,7 +232,7 @@ def as_dict(found):
     return {"vllm": found.reference.version, "against": found.base_release,
             "profile": found.profile, "is_same": found.is_same, "skipped": found.skipped,
             "files": found.files and dict(zip(("changed", "added", "removed"), found.files)),
-            "missing_imports": found.missing,
+            "missing_imports": found.missing, "not_compared": found.undescribed,
             "changes": found.changes and [change.as_dict() for change in found.changes],
             "decisions": found.kinds and [kind.as_dict() for kind in found.kinds],
             "lock_step": found.lockstep and found.lockstep.as_dict()}
