@@ -354,7 +354,8 @@ static void cache_checkpoint(qr_group *group, uint32_t row, const quire_cache_re
 {
     qr_part part = group->parts[row];
     uint32_t block = qr_group_row_blocks(group, row)[part.checkpoint];
-    if (block == QUIRE_NULL_BLOCK)
+    bool has_hash = part.checkpoint_end / group->hash_size <= request->num_hashes;
+    if (block == QUIRE_NULL_BLOCK || !has_hash) /* it is behind the text that is known */
         return;
     if (!is_kept_checkpoint(group, row, part.checkpoint_end)) {
         qr_pool_evict_blocks(group->pool, &block, 1);
