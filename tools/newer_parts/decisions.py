@@ -23,7 +23,7 @@ KINDS = {"hash": 60, "queue": 100, "map": 100, "pool": 200, "table": 40, "cache"
          "cache_parts": 90, "plan": 20, "sched": 110, "sched_parts": 70, "slots": 100, "offload": 80}
 MAX_TEXT = 240
 MAX_EXAMPLES = 3
-MAX_ROUNDS = 8
+MAX_TRIES = 8
 REPLAY_SECONDS = 120
 
 
@@ -165,6 +165,7 @@ def parse_difference(kind, seed, lines, output):
     """From what a replayer printed. lines: of the recording."""
     mix = next((words[1] for words in (line.split() for line in lines)
                 if len(words) > 1 and words[0] in (recorder_of(kind)[0], "refused")), "")
+    mix = mix if mix[:1].isalpha() else ""
     head = re.search(r"\.txt:(\d+): (.*)", output)
     if head is None:
         last = output.strip().splitlines()[-1:] or ["no output"]
@@ -201,35 +202,44 @@ def replay(replayer, kind, path, ignored=()):
     return count, ended, parse_difference(kind, seed, lines, output)
 
 
-def field_to_ignore(differences, ignored):
-    """The named field in which most workloads differ; None where there is none."""
+def fields_to_ignore(differences, tried):
+    """The named fields in which workloads differ, those of most workloads first."""
     counted = Counter(d.field for d in differences
-                      if re.fullmatch(r"[A-Za-z_]+", d.field) and d.field not in ignored)
-    return counted.most_common(1)[0][0] if counted else None
+                      if re.fullmatch(r"[A-Za-z_]+", d.field) and d.field not in tried)
+    return [name for name, _ in counted.most_common()]
+
+
+def replay_without(made, replayer, folder, differences, ignored, args):
+    """The workloads that differ, without these fields: the differences that are left."""
+    masked = folder / f"without-{'-'.join(ignored)}"
+    masked.mkdir()
+    paths = []
+    for d in differences:
+        lines = (folder / f"{d.seed}.txt").read_text(encoding="utf-8").splitlines()
+        paths.append(masked / f"{d.seed}.txt")
+        lines = ignore.rewrite(lines, recorder_of(made.name)[0], ignored)
+        paths[-1].write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with ThreadPoolExecutor(args.jobs) as threads:
+        results = list(threads.map(
+            lambda path: replay(replayer, made.name, path, tuple(ignored)), paths))
+    shutil.rmtree(masked, ignore_errors=True)
+    return [difference for _, _, difference in results if difference is not None]
 
 
 def look_past(made, replayer, folder, args):
-    """Ignores one field after the other: a difference in every step would hide all others."""
-    differences, ignored = made.differences, []
-    while differences and len(made.rounds) < MAX_ROUNDS:
-        name = field_to_ignore(differences, ignored)
-        if name is None:
+    """Ignores one field after the other: a difference in every step would hide all others. A field
+    without which no workload agrees was not alone: it is looked at again."""
+    differences, ignored, tried = made.differences, [], []
+    while differences and len(tried) < MAX_TRIES:
+        names = fields_to_ignore(differences, tried)
+        if not names:
             return
-        ignored.append(name)
-        masked = folder / f"without-{'-'.join(ignored)}"
-        masked.mkdir()
-        paths = []
-        for d in differences:
-            lines = (folder / f"{d.seed}.txt").read_text(encoding="utf-8").splitlines()
-            paths.append(masked / f"{d.seed}.txt")
-            lines = ignore.rewrite(lines, recorder_of(made.name)[0], ignored)
-            paths[-1].write_text("\n".join(lines) + "\n", encoding="utf-8")
-        with ThreadPoolExecutor(args.jobs) as threads:
-            results = list(threads.map(
-                lambda path: replay(replayer, made.name, path, tuple(ignored)), paths))
-        agreed = sum(difference is None for _, _, difference in results)
-        differences = [difference for _, _, difference in results if difference is not None]
-        made.rounds.append(Round(list(ignored), agreed, differences))
+        tried.append(names[0])
+        left = replay_without(made, replayer, folder, differences, [*ignored, names[0]], args)
+        if len(left) < len(differences):
+            ignored.append(names[0])
+            made.rounds.append(Round(list(ignored), len(differences) - len(left), left))
+            differences = left
 
 
 def run_kind(kind, root, reference, release, build, args, out):

@@ -52,7 +52,9 @@ class Fields:
     """Compares steps as the test does, but goes on after a field that differs."""
 
     def __init__(self, test):
-        self.test, self.compare, self.noted = test, test.compare_steps, {}
+        from lockstep_compare import fields_of
+
+        self.fields_of, self.compare, self.noted = fields_of, test.compare_steps, {}
         test.compare_steps = self
 
     def note(self, name, theirs, ours):
@@ -63,7 +65,7 @@ class Fields:
         for name in vars(theirs).keys() - vars(ours).keys():
             self.note(name, getattr(theirs, name), "no such field")
             setattr(ours, name, getattr(theirs, name))
-        extra = {name: value for name, value in self.test.fields_of(ours).items()
+        extra = {name: value for name, value in self.fields_of(ours).items()
                  if name not in vars(theirs)}
         for name, value in extra.items():
             self.note(name, "no such field", value)

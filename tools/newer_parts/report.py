@@ -112,20 +112,22 @@ def kind_lines(kind):
     lines += difference_lines(kind.differences)
     for each in kind.rounds:
         lines.append(f"    without {', '.join(each.ignored)}: {each.agreed:,} more workloads agree, "
-                     f"{len(each.differences):,} differ")
-        lines += difference_lines(each.differences)
-    return lines
+                     f"{len(each.differences):,} differ"
+                     + (", namely:" if each is kind.rounds[-1] and each.differences else ""))
+    return lines + difference_lines(kind.rounds[-1].differences if kind.rounds else ())
 
 
 def difference_lines(differences):
     lines = []
     for (what, letter, name), members in decisions.groups_of(differences):
-        mixes = Counter(d.mix for d in members)
+        mixes = Counter(d.mix for d in members if d.mix).most_common(6)
         lines.append(f"    {len(members):,} workloads: {what}, operation {letter or '-'}"
-                     f"{f', {name}' if name else ''}; mixes: "
-                     + ", ".join(f"{mix} {count}" for mix, count in mixes.most_common(6)))
+                     f"{f', {name}' if name else ''}"
+                     + "".join(f"{', ' if number else '; mixes: '}{mix} {count}"
+                               for number, (mix, count) in enumerate(mixes)))
         for each in members[:decisions.MAX_EXAMPLES]:
-            lines += [f"        seed {each.seed} ({each.mix}), after {each.agreed:,} operations that "
+            mix = f" ({each.mix})" if each.mix else ""
+            lines += [f"        seed {each.seed}{mix}, after {each.agreed:,} operations that "
                       f"agree: {each.operation}",
                       f"            vLLM   {each.vllm}", f"            Quire  {each.quire}"]
     return lines
