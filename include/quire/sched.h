@@ -243,14 +243,16 @@ typedef struct quire_sched_config {
     /* ---- options of vLLM 0.32; QUIRE_E_CONFIG in QUIRE_PROFILE_VLLM_0_20 unless 0 ---- */
 
     /* Requests that may run, with sessions that wait for their next input: at most max_num_seqs.
-     * 0: max_num_seqs. */
+     * 0: max_num_seqs. QUIRE_E_CONFIG in QUIRE_PROFILE_DEFAULT too. */
     uint32_t max_num_active_seqs;
-    /* On: long_prefill_token_threshold is at least max_num_batched_tokens / number of requests. */
+    /* On: long_prefill_token_threshold is at least max_num_batched_tokens / number of requests.
+     * QUIRE_E_CONFIG in QUIRE_PROFILE_DEFAULT too. */
     quire_switch long_prefill_token_threshold_adaptive;
     /* Input slots of each request that the draft model needs beside num_spec_tokens; they count
-     * against max_num_batched_tokens. */
+     * against max_num_batched_tokens, which must be larger. */
     uint32_t num_draft_slots;
-    /* Tokens behind a chunk of a prompt that the draft model reads. 0: 1 with EAGLE, else none. */
+    /* Tokens behind a chunk of a prompt that the draft model reads. 0: 1 with EAGLE, else none.
+     * QUIRE_PROFILE_DEFAULT: at most 1. */
     uint32_t num_prefill_lookahead_tokens;
     quire_switch is_pooling_model; /* on: no token is sampled, a prompt may have max_model_len */
 

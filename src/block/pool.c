@@ -56,6 +56,7 @@ int qr_pool_init(quire_pool *pool, const quire_pool_config *config)
     pool->residency = NULL;
     pool->on_event = config->on_event;
     pool->event_user = config->event_user;
+    pool->on_move = NULL;
     qr_block *blocks = pool->queue.blocks;
     size_t num_records = (size_t)config->num_blocks + 1 + pool->extras.num_extras;
     memset(blocks, 0, num_records * sizeof *blocks);
@@ -536,6 +537,8 @@ void qr_pool_move_keys(quire_pool *pool, uint32_t from, uint32_t to)
     qr_assert(pool->queue.blocks[from].ref_cnt > 0 && pool->queue.blocks[to].ref_cnt > 0);
     qr_assert(!qr_block_has_key(&pool->queue.blocks[to]));
     qr_extras_move(&pool->extras, &pool->map, from, to);
+    if (pool->on_move != NULL)
+        pool->on_move(pool->move_user, from, to);
     qr_assert_expensive(qr_pool_is_valid(pool));
 }
 

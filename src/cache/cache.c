@@ -152,8 +152,11 @@ static int check_hashing(quire_cache_config *c)
 {
     uint32_t divisor = 0;
     uint32_t largest = 0;
+    bool any_cacheable = false;
+    for (uint32_t g = 0; g < c->num_groups; g++)
+        any_cacheable = any_cacheable || qr_spec_is_cacheable(&c->groups[g].spec);
     for (uint32_t g = 0; g < c->num_groups; g++) {
-        if (c->num_groups > 1 && !qr_spec_is_cacheable(&c->groups[g].spec))
+        if (any_cacheable && !qr_spec_is_cacheable(&c->groups[g].spec))
             continue; /* its blocks have no keys */
         divisor = (uint32_t)qr_gcd(block_size_of(c, g), divisor);
         if (block_size_of(c, g) > largest)

@@ -127,13 +127,19 @@ static int check_0_32(const quire_sched_config *c)
         {"decode_interval", c->decode_interval, is_0_32},
         {"num_batch_sizes", c->num_batch_sizes, is_0_32},
         {"num_draft_slots", c->num_draft_slots, !is_0_20},
-        {"num_prefill_lookahead_tokens", c->num_prefill_lookahead_tokens, !is_0_20},
+        {"num_prefill_lookahead_tokens", c->num_prefill_lookahead_tokens,
+         is_0_32 || (!is_0_20 && c->num_prefill_lookahead_tokens == 1)},
         {"is_pooling_model", c->is_pooling_model == QUIRE_ON, !is_0_20},
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i].value > 0 && !options[i].is_allowed)
             return qr_refuse("%s is %u, but this profile does not have it", options[i].name,
                              options[i].value);
+    if (c->num_draft_slots >= c->max_num_batched_tokens)
+        return qr_refuse(
+            "num_draft_slots is %u, but max_num_batched_tokens is %u: no request could "
+            "be scheduled",
+            c->num_draft_slots, c->max_num_batched_tokens);
     return qr_pace_check(c);
 }
 
@@ -174,9 +180,12 @@ static void derive_cache(quire_sched_config *c)
     c->cache->log_stats = c->monitor != NULL ? QUIRE_ON : c->log_stats; /* its metrics need them */
     c->cache->max_num_batched_tokens = c->max_num_batched_tokens;
     const qr_rules *rules = qr_rules_of(c->profile);
-    if (rules->counts_in_flight && c->cache->max_in_flight_tokens == 0)
-        c->cache->max_in_flight_tokens = c->max_batches * c->max_num_batched_tokens;
-    if (c->num_prefill_lookahead_tokens > 1 && c->cache->num_prefill_lookahead == 0)
+    if (rules->counts_in_flight && c->cache->max_in_flight_tokens == 0) {
+        uint64_t most = (uint64_t)c->max_batches * c->max_num_batched_tokens;
+        c->cache->max_in_flight_tokens = most < QR_MAX_TOKENS ? (uint32_t)most : QR_MAX_TOKENS;
+    }
+    if (rules->retains_boundaries && c->num_prefill_lookahead_tokens > 1 &&
+        c->cache->num_prefill_lookahead == 0)
         c->cache->num_prefill_lookahead = c->num_prefill_lookahead_tokens;
     c->cache->max_requests = c->max_num_seqs + c->max_loading + qr_fences_most(c);
     bool has_hasher = c->hasher != NULL && c->hasher->magic == QR_HASHER_MAGIC;
@@ -546,6 +555,10 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     err = qr_watch_init(s, c);
     if (err != QUIRE_OK)
         return err;
+    if (s->watch.monitor != NULL) {
+        s->cache->pool->on_move = qr_sched_tell_move;
+        s->cache->pool->move_user = s;
+    }
     init_sched_numbers(s, c);
     init_pressure(s, c);
     init_observer(&s->observer, c);

@@ -323,6 +323,8 @@ static inline uint64_t qr_sched_begins(const quire_sched *sched)
 
 /* The cache's events, on their way to monitor, observer and caller. */
 void qr_sched_take_event(void *user, const quire_event *event);
+/* The pool's on_move, where there is a monitor. */
+void qr_sched_tell_move(void *user, uint32_t from, uint32_t to);
 /* All tiers as they are now; room for QUIRE_MAX_TIERS. Returns how many. */
 uint32_t qr_sched_list_tiers(const quire_sched *s, quire_tier_usage *tiers);
 /* Lets others see how full tiers and queues are. */

@@ -42,8 +42,8 @@ typedef struct qr_settings {
     bool is_encoder_decoder;
     bool disable_chunked_mm;
     bool use_eagle;
-    bool keeps_junctions; /* and the one at the end of what requests have in common */
     bool keeps_tails; /* the Mamba state at the prompt's last hash is kept: hits may end there */
+    bool keeps_junctions; /* and the one at the end of what requests have in common */
     bool zeroes_blocks;
     bool log_stats;
     bool counts_stats; /* log_stats is on, or there is a monitor */

@@ -21,6 +21,7 @@ typedef struct engine_options {
     bool has_tokens;
     bool has_window; /* a second group, of a sliding window */
     bool has_wide;   /* blocks of the first group have twice as many tokens */
+    bool has_states; /* a second group, of Mamba in align mode, with such blocks too */
     bool has_resets;
     uint64_t seed;
     quire_profile profile;

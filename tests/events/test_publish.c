@@ -166,17 +166,14 @@ static uint32_t num_extra_keys(const engine *e)
     return count;
 }
 
-/* vLLM 0.32: blocks of two hashes may have two keys. All of them are told, live and as a whole. */
-static void blocks_have_several_keys(void **state)
+/* Of blocks with several keys all are told, live and as a whole. */
+static void follow_several_keys(const engine_options *options)
 {
-    (void)state;
     engine e;
     listener l;
     uint32_t most = 0;
-    engine_options options = {
-        .has_window = true, .has_wide = true, .seed = seed, .profile = QUIRE_PROFILE_VLLM_0_32};
     quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
-    engine_open(&e, &options);
+    engine_open(&e, options);
     config.replay_endpoint = "tcp://127.0.0.1:*";
     quire_publisher *publisher = publish(&e, &config);
     quire_subscriber_config from = listen_to(publisher);
@@ -195,6 +192,24 @@ static void blocks_have_several_keys(void **state)
     listener_close(&l);
     quire_publisher_destroy(publisher);
     engine_close(&e);
+}
+
+/* vLLM 0.32: blocks of two hashes may have two keys. */
+static void blocks_have_several_keys(void **state)
+{
+    (void)state;
+    engine_options options = {
+        .has_window = true, .has_wide = true, .seed = seed, .profile = QUIRE_PROFILE_VLLM_0_32};
+    follow_several_keys(&options);
+}
+
+/* The state where a prompt ends has a key, which goes to a copy when the request goes on. */
+static void keys_move_to_copies(void **state)
+{
+    (void)state;
+    engine_options options = {
+        .has_states = true, .has_wide = true, .seed = seed, .profile = QUIRE_PROFILE_VLLM_0_32};
+    follow_several_keys(&options);
 }
 
 /* The form of the batches, live, replayed and of the whole index, is that of the profile. */
@@ -509,7 +524,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_answer_of_nothing),     cmocka_unit_test(gap_is_told),
         cmocka_unit_test(publisher_restarts),       cmocka_unit_test(topics_and_files),
         cmocka_unit_test(publisher_connects),       cmocka_unit_test(form_is_that_of_the_profile),
-        cmocka_unit_test(blocks_have_several_keys),
+        cmocka_unit_test(blocks_have_several_keys), cmocka_unit_test(keys_move_to_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -249,8 +249,10 @@ static void image_group_row(qr_image *image, qr_group *group, uint32_t row)
     uint32_t partial = qr_group_part(group, row).partial;
     qr_image_u32s(image, blocks, r->num_blocks, group->pool->queue.num_blocks - 1);
     qr_image_require(image, !has_state || r->num_blocks > group->spec.num_speculative_blocks);
-    qr_image_require(image,
-                     image->is_bad || partial == QR_NIL || blocks[partial] != QUIRE_NULL_BLOCK);
+    /* Between calls, only a state that goes on has one: other kinds copy it at once. */
+    bool may_be_partial = group->spec.kind == QUIRE_LAYER_MAMBA;
+    qr_image_require(image, image->is_bad || partial == QR_NIL ||
+                                (may_be_partial && blocks[partial] != QUIRE_NULL_BLOCK));
     if (!image->is_reading || image->is_bad)
         return;
     r->last_state = last_state - 1;

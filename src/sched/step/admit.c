@@ -44,7 +44,7 @@ static bool promote(quire_sched *s, uint32_t index)
     const quire_grammar *g = &s->partners.grammar;
     int is_ready = g->is_ready == NULL ? 1 : g->is_ready(g->user, qr_sched_req_of(s, index));
     if (is_ready < 0)
-        qr_doom(&s->results.bad_grammars, r, qr_sched_req_of(s, index));
+        qr_sched_doom(s, &s->results.bad_grammars, index);
     if (is_ready <= 0)
         return false;
     r->status = QUIRE_REQ_WAITING;

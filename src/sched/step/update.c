@@ -328,16 +328,6 @@ static inline void fetch_tail(const quire_sched *s, uint32_t index)
     qr_prefetch_write(s->table.requests[index].text.tail);
 }
 
-/* The step's tokens are in flight no longer. True: the step is older than the request's last
- * preemption, or than the end of a session's turn. */
-static inline bool drain(qr_request *r, uint32_t num_tokens)
-{
-    r->num_in_flight -= num_tokens < r->num_in_flight ? num_tokens : r->num_in_flight;
-    bool is_stale = r->num_stale > 0;
-    r->num_stale -= num_tokens < r->num_stale ? num_tokens : r->num_stale;
-    return is_stale;
-}
-
 static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_output *output,
                        const uint32_t *has_failed)
 {
@@ -350,7 +340,7 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
             fetch_tail(s, quire_req_index(batch->reqs[i + QR_FETCH_AHEAD]));
         uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
         bool is_stale = index != QR_NIL && s->settings.rules.counts_in_flight &&
-                        drain(&s->table.requests[index], batch->num_tokens[i]);
+                        qr_request_drain(&s->table.requests[index], batch->num_tokens[i]);
         if (index == QR_NIL || qr_request_is_finished(&s->table.requests[index]))
             continue; /* ended while it was computed */
         if (has_failed != NULL && has_failed[index] != 0) {
@@ -507,6 +497,8 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
     qr_sched_note_transfers(s, output);
     write_stats(s);
     qr_flight_end(s, place);
+    if (QR_UNLIKELY(s->fences.is_on))
+        qr_fence_settle(s);
     *outputs = &s->results.result;
     qr_sched_tell_update(s, began_ns, num_outgrown);
     qr_assert_expensive(qr_sched_is_valid(s));
