@@ -55,8 +55,9 @@ typedef struct vllm_slot {
     X(is_ready, "is_ready", 1) /* (request): 1, 0, or -1: never. In 0.32, as are the next two */   \
     X(accept_tokens, "accept_tokens", 1) /* (request, tokens) */                                   \
     X(validate_tokens, "validate_tokens", 1)                                                       \
-    X(requests, "requests", 0) /* id: Request, shared with the Scheduler */                        \
-    X(match, "match", 1)       /* of a connector, from here on; NULL: there is none */             \
+    X(block_copy, "block_copy", 1) /* KVCacheBlockCopy, in 0.32 */                                 \
+    X(requests, "requests", 0)     /* id: Request, shared with the Scheduler */                    \
+    X(match, "match", 1)           /* of a connector, from here on; NULL: there is none */         \
     X(alloc, "alloc", 1)                                                                           \
     X(meta, "meta", 1)                                                                             \
     X(finished, "finished", 1)                                                                     \

@@ -3,6 +3,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from vllm.multimodal.utils import strip_covered_mm_data
+from vllm.v1.core.kv_cache_utils import KVCacheBlockCopy
 from vllm.v1.core.sched.output import (GrammarOutput, NewRequestData, ScheduledEncoderInputStats,
                                        SchedulerOutput)
 from vllm.v1.engine import EngineCoreOutputs
@@ -24,7 +25,7 @@ class Scheduler(BaseScheduler):
 
     def _make_connectors(self) -> None:
         config.refuse(self.vllm_config)
-        config.refuse_groups(self.vllm_config, self.kv_cache_config, self.hash_block_size)
+        config.refuse_groups(self.vllm_config, self.kv_cache_config)
         self._make_kv_connector()
         self._make_ec_connector()
         self._resets_running = False
@@ -48,6 +49,7 @@ class Scheduler(BaseScheduler):
         manager = self.structured_output_manager
         more = {} if self._spec_metrics == "none" else {"observed": self._observe}
         return {"NewRequestData": self._new_request_data, "is_ready": self._is_ready,
+                "block_copy": KVCacheBlockCopy,
                 "accept_tokens": lambda *given: manager.accept_tokens(*given),
                 "validate_tokens": lambda *given: manager.validate_tokens(*given),
                 **more, **connector.calls_of(self), **connector.image_calls_of(self)}
