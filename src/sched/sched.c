@@ -373,6 +373,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
         s->fences.max_rows += c->cache->num_blocks; /* each step's copies have different targets */
     TAKE(s->fences.rows, s->fences.max_rows);
     qr_pace_carve(&s->pace, arena, c);
+    qr_states_carve(&s->states, arena, c);
     TAKE(s->flight.batches, c->max_batches);
     for (uint32_t i = 0; i < c->max_batches; i++) {
         qr_batch batch;
@@ -591,6 +592,7 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     init_sched_numbers(s, c);
     init_pressure(s, c);
     init_observer(&s->observer, c);
+    qr_states_init(s);
     qr_pace_init(&s->pace, c);
     qr_swap_init(&s->swap, c);
     qr_pins_init(&s->pins, c);

@@ -15,6 +15,7 @@
  *                 fence.*    blocks that wait for them pace.*       passed over on purpose
  *                 update.c   the model's outputs       stop.c       when a request ends by itself
  *                 loads.c    loads end or fail         reset.c      the prefix cache is emptied
+ *                 states.*   states for a connector
  *      encoder/   encoder.*, encoder_step.*            flags.*      placeholders with an embedding
  *      retain/    swap.*     KV of preempted requests in host memory
  *                 pins.*     blocks of ended requests that stay for a while
@@ -44,6 +45,7 @@
 #include "sched/step/flight.h"
 #include "sched/step/pace.h"
 #include "sched/step/preempt.h"
+#include "sched/step/states.h"
 #include "sched/step/step.h"
 #include "sched/watch/observer.h"
 
@@ -80,6 +82,7 @@ struct quire_sched {
     qr_flight flight;
     qr_fences fences;
     qr_pace pace;
+    qr_states states;
     qr_step_builder builder;
     qr_results results;
     qr_observer observer;
