@@ -100,10 +100,19 @@ static int slot_end(vllm_core *core, vllm_slot *slot, long status)
     return answer == NULL ? -1 : 0;
 }
 
+int vllm_slot_end_aux(const vllm_core *core, const vllm_slot *slot)
+{
+    if (core->types.aux_ended == NULL)
+        return 0;
+    PyObject *answer = PyObject_CallFunctionObjArgs(core->types.aux_ended, slot->request, NULL);
+    Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
+}
+
 int vllm_slot_finish(vllm_core *core, vllm_slot *slot, long status, uint32_t client)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    if (note_finished(core, slot->id, client) < 0)
+    if (vllm_slot_end_aux(core, slot) < 0 || note_finished(core, slot->id, client) < 0)
         return -1;
     if (quire_sched_get_req_info(core->sched, slot->req, &info) != QUIRE_OK)
         return slot_end(core, slot, status);
@@ -254,6 +263,8 @@ static PyObject *core_set_pause(PyObject *self, PyObject *args)
 static int note_preempted(vllm_core *core, vllm_slot *slot, PyObject **time)
 {
     if (vllm_is_0_32(core) && PySet_Add(core->preempted, slot->id) < 0)
+        return -1;
+    if (vllm_slot_end_aux(core, slot) < 0)
         return -1;
     if (!core->log_stats)
         return 0;

@@ -165,7 +165,8 @@ static PyObject *preempted_ids(vllm_core *core, step_parts *parts, const quire_s
             continue;
         slot->num_preemptions = info.num_preemptions;
         slot->num_computed = 0;
-        if (PySet_Add(set, slot->id) < 0 || record(core, parts, slot, 3) < 0)
+        if (PySet_Add(set, slot->id) < 0 || vllm_slot_end_aux(core, slot) < 0 ||
+            record(core, parts, slot, 3) < 0)
             Py_CLEAR(set);
     }
     return set;

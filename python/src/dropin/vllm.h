@@ -61,6 +61,7 @@ typedef struct vllm_slot {
     X(alloc, "alloc", 1)                                                                           \
     X(meta, "meta", 1)                                                                             \
     X(finished, "finished", 1)                                                                     \
+    X(states_finished, "states_finished", 1) /* (request, blocks, states), in 0.32 */              \
     X(reset, "reset", 1)                                                                           \
     X(told, "told", 1)                   /* (): what the workers report */                         \
     X(pending_frees, "pending_frees", 1) /* (): blocks will be free soon, in 0.32; NULL: never */  \
@@ -72,6 +73,9 @@ typedef struct vllm_slot {
     X(image_alloc, "image_alloc", 1)                                                               \
     X(image_meta, "image_meta", 1)                                                                 \
     X(event, "event", 1) /* (kind, request, hashes, group, first block, parent, block size) */     \
+    X(aux_taken, "aux_taken",                                                                      \
+      1) /* (request): what an output has besides, in 0.32; NULL: nothing */                       \
+    X(aux_ended, "aux_ended", 1) /* (request): it has ended, or was preempted */                   \
     X(observed, "observed",                                                                        \
       1) /* (request, drafts, accepted ones), in 0.32; NULL: not asked for */                      \
     X(finished_by_client, "finished_by_client", 1) /* client: set of ids; NULL: not asked for */
@@ -164,6 +168,8 @@ extern void vllm_slot_clear(vllm_slot *slot);
 extern int vllm_slot_finish(vllm_core *core, vllm_slot *slot, long status, uint32_t client);
 /* A request whose blocks were kept is gone now, if it is. */
 extern int vllm_slot_end_kept(vllm_core *core, quire_req req);
+/* Auxiliary outputs of a request begin again, or end. */
+extern int vllm_slot_end_aux(const vllm_core *core, const vllm_slot *slot);
 
 /* guard.c */
 /* Makes the call, unless one is under way or the core is closed: then a RuntimeError. */

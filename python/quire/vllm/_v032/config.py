@@ -37,7 +37,6 @@ def drafts_by_batch(vllm_config) -> list[int]:
 def refuse(vllm_config) -> None:
     """What is not done, as far as the config says it."""
     refuse_all({
-        "auxiliary outputs (routed experts)": vllm_config.aux_output_config.enabled,
         "diffusion models": vllm_config.model_config.is_diffusion,
         "encoder-only engines (mm_encoder_only)": vllm_config.is_mm_encoder_only,
         "HiSparse": vllm_config.attention_config.hisparse_config is not None,
@@ -50,12 +49,8 @@ def refuse_groups(vllm_config, kv_cache_config) -> None:
     groups = kv_cache_config.kv_cache_groups
     specs = [group.kv_cache_spec for group in groups]
     kinds = [kind_of(spec) for spec in specs]
-    aligned = [spec for spec, kind in zip(specs, kinds)
-               if kind == MAMBA and spec.mamba_cache_mode == "align"]
     is_split = vllm_config.parallel_config.decode_context_parallel_size > 1
     refuse_all({
-        "KV connectors with Mamba layers in align mode":
-            bool(aligned) and vllm_config.kv_transfer_config is not None,
         "bounded replay (DeepSeek V4.1)": any(spec.prefix_replay_tokens > 0 for spec in specs),
         "caches in host memory": any(group.host_resident for group in groups),
         "groups with a role of their own":

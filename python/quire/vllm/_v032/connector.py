@@ -79,10 +79,11 @@ def calls_of(scheduler) -> dict:
                 scheduler._hits.record(0, num_external, False, sources)
         scheduler._fetches.allocated(request)
 
-    def meta(output):
+    def meta(output, states):
         output.kv_connector_block_state = KVConnectorBlockState(
-            req_ids=set(output.num_scheduled_tokens),
-            resolve_block_ids=scheduler.kv_cache_manager.get_block_ids, boundary_state_offloads={})
+            req_ids={*output.num_scheduled_tokens, *states},
+            resolve_block_ids=scheduler.kv_cache_manager.get_block_ids,
+            boundary_state_offloads=states)
         output.kv_connector_metadata = scheduler.connector.build_connector_meta(output)
 
     def reset():
@@ -91,6 +92,11 @@ def calls_of(scheduler) -> dict:
     calls.update(reset=reset, match=match, alloc=alloc, meta=meta, finished=finished)
     if overrides(scheduler.connector, KVConnectorBase_V1, "has_pending_block_frees"):
         calls["pending_frees"] = lambda: scheduler.connector.has_pending_block_frees()
+    transfer = scheduler.vllm_config.kv_transfer_config
+    if (transfer is not None and transfer.is_kv_producer
+            and overrides(scheduler.connector, KVConnectorBase_V1, "register_finished_partial_tail")):
+        calls["states_finished"] = (
+            lambda *given: scheduler.connector.register_finished_partial_tail(*given))
     return calls
 
 
