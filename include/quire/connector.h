@@ -120,7 +120,7 @@ typedef struct quire_encoder_connector {
      * request. Returns 0 otherwise. Called after request_finished of the quire_connector. */
     int (*request_finished)(void *user, quire_req req);
     /* Returns 0 if an encoder output that the request needs after its first num_computed tokens is
-     * still on its way: the step skips the request. Called for requests with mm_inputs: for a
+     * still in flight: the step skips the request. Called for requests with mm_inputs: for a
      * running request before its tokens are counted, for a waiting request once its cached tokens
      * are known. */
     int (*ensure_cache_available)(void *user, quire_req req, uint32_t num_computed);

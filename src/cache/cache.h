@@ -125,6 +125,12 @@ static inline bool qr_cache_row_in_use(const quire_cache *cache, uint32_t row)
 uint32_t qr_cache_open_row(quire_cache *cache, quire_seq *seq);
 void qr_cache_close_row(quire_cache *cache, uint32_t row);
 
+/* No request has blocks, none is held, and none waits to be copied. */
+static inline bool qr_cache_is_unused(const quire_cache *cache)
+{
+    return cache->num_seqs == 0 && cache->pool->num_held == 0 && cache->num_copies == 0;
+}
+
 static inline bool qr_cache_has_row(const quire_cache *cache)
 {
     return cache->num_seqs < cache->max_requests;
@@ -203,8 +209,8 @@ int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *
 void qr_cache_report_hits(const quire_cache *cache, const quire_cache_request *request,
                           const quire_block_span *blocks);
 /* For a connector that brings the states of Mamba groups: the hit of the full groups, and for each
- * group the blocks that it has of it. *has_diverged: a group has fewer. Without both kinds, and where
- * another group has more than the full ones: as above. */
+ * group the blocks that it has of it. *has_diverged: a group has fewer. Without both kinds, and
+ * where another group has more than the full ones: as above. */
 int qr_cache_get_diverged_blocks(quire_cache *cache, const quire_cache_request *request,
                                  quire_block_span *blocks, uint32_t *num_tokens,
                                  bool *has_diverged);
@@ -286,32 +292,6 @@ uint32_t qr_cache_content_of(const quire_cache *cache, uint32_t block);
 /* After a row was freed: forgets the copies whose targets no row lists. */
 void qr_cache_drop_copies(quire_cache *cache);
 uint32_t qr_cache_take_copies(quire_cache *cache);
-
-/* ---- parts.c --------------------------------------------------------------- */
-
-/* Whether hits may end inside a block; and whether there are blocks to be copied, for this or for the
- * ends of prompts. */
-bool qr_cache_takes_parts(const quire_cache_config *config);
-bool qr_cache_copies_parts(const quire_cache_config *config);
-/* Whether Mamba layers can write states of tokens inside a chunk. */
-bool qr_cache_has_checkpoints(const quire_cache_config *config);
-/* As a group's allocate, with the copy of a block that the row shares. Such a block is new to the
- * request, unless it keeps the block and others get the copy. */
-uint32_t qr_cache_allocate_parts(quire_cache *cache, uint32_t group, const qr_want *want);
-/* Which states inside the chunk are kept: from the row as it is before its hits; */
-void qr_cache_plan_checkpoints(quire_cache *cache, const qr_want *want);
-/* the row, which there is by now, gets to know it. */
-void qr_cache_note_checkpoints(quire_cache *cache, const qr_want *want);
-/* Tells of the states of an aligned group in blocks [first, end) of a row. */
-void qr_cache_tell_states(const quire_cache *cache, uint32_t group, uint32_t row, uint32_t first,
-                          uint32_t end);
-/* A state with a key in a block that the row goes on in: its tokens; 0: there is none. */
-uint32_t qr_cache_own_state(const quire_cache *cache, uint32_t group, uint32_t row,
-                            uint32_t *block);
-/* Of the copies, those that were not told before: the last ones; returns how many. */
-uint32_t qr_cache_tell_copies(quire_cache *cache);
-/* The first n copies, which were told, have been made. */
-void qr_cache_end_copies(quire_cache *cache, uint32_t n);
 
 bool qr_cache_is_valid(const quire_cache *cache);
 

@@ -1,17 +1,4 @@
-/* cache/parts.c - blocks that a prefix ends inside of, by the rules of vLLM 0.32.
- *
- *      blocks of 4 hashes; A's prompt ended behind hash 5:
- *
- *      full     A  [ 7 ][ 3 ]        B has the same 6 hashes, and then goes on differently:
- *               B  [ 7 ][ 9 ]        copy 3 -> 9: what A and B write behind hash 5 is not the same
- *
- *      Mamba    B  [ - ][ 8 ]        likewise; and the state behind hash 5 is A's until it goes on:
- *               A  [ - ][ 5 ]        copy 5 -> 6, and the key is that of 6 from then on
- *
- * A block with such a place in a row is its `partial`, until allocate_slots has made the copy. Both
- * blocks of a copy have one user more until the copy was made. Copies are listed group by group.
- */
-#include "cache/cache.h"
+#include "cache/parts.h"
 
 #include "group/spec.h"
 

@@ -4,7 +4,7 @@
  * group/group.h run, which cannot fail. Hits of all groups are kept before the first new block is
  * taken, so that no group takes a block that is another's hit.
  */
-#include "cache/cache.h"
+#include "cache/parts.h"
 
 /* ---- counting -------------------------------------------------------------- */
 

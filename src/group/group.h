@@ -46,7 +46,7 @@ _Static_assert(sizeof(qr_row) == 16, "decoding reads one of each request");
 /* Blocks of a row that hold a prefix which ends inside them, or elsewhere. */
 typedef struct qr_part {
     uint32_t partial;    /* place of a block that others find, and that is copied before the next
-                                tokens are written to it (cache/parts.c); or QR_NIL */
+                                tokens are written to it (cache/parts.h); or QR_NIL */
     uint32_t checkpoint; /* Mamba: place of the block for the state of a token inside the chunk */
     uint32_t checkpoint_end; /* and the tokens up to there; QR_NIL and 0: there is none */
 } qr_part;

@@ -2,6 +2,7 @@
 
 #include "base/hooks.h"
 #include "base/refuse.h"
+#include "cache/parts.h"
 #include "sched/step/admissible.h"
 
 /* ---- reading the config ---------------------------------------------------- */
@@ -321,34 +322,6 @@ static quire_connector connector_of(const quire_sched_config *c)
     return connector;
 }
 
-static qr_monitor_world monitor_world(const quire_sched_config *c)
-{
-    bool has_tiers = connector_of(c).get_tiers != NULL;
-    return (qr_monitor_world){.info = {.num_blocks = c->cache->num_blocks,
-                                       .num_groups = c->cache->num_groups,
-                                       .hash_bytes = qr_cache_hash_bytes(c->cache),
-                                       .block_size = c->cache->hash_block_size,
-                                       .num_swap_slots = c->num_swap_blocks,
-                                       .max_num_seqs = c->max_num_seqs,
-                                       .profile = c->profile},
-                              .max_requests = c->max_requests,
-                              .max_model_len = c->cache->max_model_len,
-                              .num_spec_tokens = c->num_spec_tokens,
-                              .enable_caching = c->cache->enable_caching == QUIRE_ON,
-                              .num_tiers = has_tiers ? QUIRE_CONNECTOR_TIERS : 0};
-}
-
-static void carve_monitor(quire_sched *s, qr_arena *arena, const quire_sched_config *c)
-{
-    quire_monitor_config config;
-    if (c->monitor == NULL || qr_monitor_config_read(&config, c->monitor) != QUIRE_OK)
-        return;
-    qr_monitor_world world = monitor_world(c);
-    s->watch.monitor = qr_monitor_carve(arena, &config, &world);
-    TAKE(s->watch.pieces, (size_t)s->texts.store.max_pages + 1);
-    TAKE(s->watch.keys, qr_feed_keys_of(qr_monitor_feed_words(&config, &world)));
-}
-
 /* A flag for each token that there is room for, and a chunk that is not full for each request and
  * input: where features do not overlap, whoever has room for a prompt has room for its flags. */
 static uint32_t num_flag_chunks(const quire_sched *s, const quire_sched_config *c)
@@ -416,7 +389,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     qr_lookahead_carve(&s->ahead, arena, c);
     qr_prefix_carve(&s->prefix, arena, c);
     s->cache = qr_cache_carve(arena, c->cache);
-    carve_monitor(s, arena, c);
+    qr_watch_carve(s, arena, c);
     if (made != NULL)
         *made = parts;
     return made;
@@ -516,35 +489,6 @@ static void init_observer(qr_observer *observer, const quire_sched_config *c)
     memset(observer->ghosts, 0, (size_t)observer->num_ghosts * sizeof *observer->ghosts);
 }
 
-/* A full layer may have a window, too: of its attention, not of its cache. */
-static quire_monitor_group monitor_group(const qr_group *group)
-{
-    bool has_window = group->spec.kind == QUIRE_LAYER_SLIDING_WINDOW ||
-                      group->spec.kind == QUIRE_LAYER_SLIDING_WINDOW_MLA;
-    return (quire_monitor_group){.kind = group->spec.kind,
-                                 .block_size = group->block_size,
-                                 .sliding_window = has_window ? group->spec.sliding_window : 0};
-}
-
-static int init_monitor(quire_sched *s, const quire_sched_config *c)
-{
-    quire_monitor_config config;
-    if (s->watch.monitor == NULL)
-        return QUIRE_OK;
-    int err = qr_monitor_config_read(&config, c->monitor);
-    qr_monitor_world world = monitor_world(c);
-    if (err == QUIRE_OK)
-        err = qr_monitor_init(s->watch.monitor, &config, &world, s->cache->pool);
-    for (uint32_t g = 0; g < s->cache->num_groups; g++)
-        s->watch.monitor->groups[g] = monitor_group(&s->cache->groups[g]);
-    if (config.map_ms > 0 && c->max_pins > 0)
-        s->watch.monitor->maps.maps[0].pins = s->pins.users;
-    s->watch.monitor->shares_clock = config.hooks.now_ns == NULL && c->hooks.now_ns == NULL;
-    if (err == QUIRE_OK && config.residency == QUIRE_ON)
-        s->cache->pool->residency = &s->watch.monitor->residency;
-    return err;
-}
-
 static void init_slots(quire_sched *s)
 {
     uint32_t n = s->settings.max_requests;
@@ -586,7 +530,7 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
         err = qr_cache_init(s->cache, &cache);
     if (err != QUIRE_OK)
         return err;
-    err = init_monitor(s, c);
+    err = qr_watch_init(s, c);
     if (err != QUIRE_OK)
         return err;
     init_sched_numbers(s, c);

@@ -21,6 +21,7 @@
  *                 pins.*     blocks of ended requests that stay for a while
  *                 lookahead.*  blocks of waiting requests that are evicted last
  *      watch/     observer.* decisions                 tell.c       snapshots, the monitor
+ *                 watch.*    making the monitor
  *      image/     saving and restoring all of it
  *
  * The public contracts are in quire/sched.h.
@@ -48,6 +49,7 @@
 #include "sched/step/states.h"
 #include "sched/step/step.h"
 #include "sched/watch/observer.h"
+#include "sched/watch/watch.h"
 
 enum { QR_MAX_ID_BYTES = 256, QR_MAX_IDENTIFIER_BYTES = 256 };
 

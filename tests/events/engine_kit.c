@@ -1,5 +1,7 @@
 #include "engine_kit.h"
 
+#include "block/pool.h"
+
 #include <time.h>
 
 /* ---- the engine ------------------------------------------------------------ */
@@ -28,6 +30,7 @@ void engine_open(engine *e, const engine_options *options)
     hasher.seed = (quire_bytes){"0", 1};
     assert_int_equal(quire_hasher_create(&hasher, NULL, &e->hasher), QUIRE_OK);
     e->groups[0] = layer_of(QUIRE_LAYER_FULL);
+    e->groups[0].spec.block_size *= options->has_wide ? 2 : 1;
     e->groups[1] = layer_of(QUIRE_LAYER_SLIDING_WINDOW);
     e->monitor_config = (quire_monitor_config)QUIRE_MONITOR_CONFIG_INIT;
     e->monitor_config.event_bytes = options->event_bytes == 0 ? 1 << 20 : options->event_bytes;
@@ -161,6 +164,11 @@ static void list_pool(const engine *e, key_list *list)
         assert_int_equal(quire_pool_get_block(pool, block, &info), QUIRE_OK);
         if (info.hash.data != NULL)
             add_key(list, info.group_id, quire_hash_external(info.hash));
+        uint32_t extra = pool->extras.heads == NULL ? 0 : pool->extras.heads[block].first;
+        for (; extra != 0; extra = qr_extras_next(&pool->extras, extra)) {
+            qr_key key = qr_map_key_of(&pool->map, extra);
+            add_key(list, key.group_id, quire_hash_external((quire_bytes){key.hash, key.len}));
+        }
     }
     sort_keys(list);
     make_different(list);

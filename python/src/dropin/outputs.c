@@ -1,7 +1,7 @@
 /* outputs.c - what an update made, as vLLM's EngineCoreOutputs and stats.
  *
- *      quire_output ──► EngineCoreOutput      tokens, and what few outputs have: why it ended, stats of
- *                                             its prefill, log probabilities, events
+ *      quire_output ──► EngineCoreOutput      tokens, and what few outputs have: why it ended,
+ *                                             stats of its prefill, log probabilities, events
  */
 #include "update.h"
 

@@ -13,7 +13,7 @@
  *      image_requests.c   requests: text, names, features, inputs of sessions
  *      image_encoder.c    the encoder cache
  *      image_cache.c      pool and cache: records, keys, free queue, rows, events
- *      image_flight.c     what the rules of vLLM 0.32 keep: steps in flight, fences, pace
+ *      image_flight.*     what the rules of vLLM 0.32 keep: steps in flight, fences, pace
  *
  * Each array and number has its check. A range is checked where the number is read; a relation is
  * checked by the walker (sched_check.c, cache_check.c) after the last number was read:
@@ -186,16 +186,8 @@ static inline void qr_image_u32s(qr_image *image, uint32_t *values, size_t n, ui
 /* numbers | id | tokens, hashes | stop tokens | features | names | inputs that wait | its row */
 void qr_image_request(qr_image *image, quire_sched *sched, uint32_t index);
 
-/* ---- image_flight.c: what only profile VLLM_0_32 has; nothing in other profiles -------- */
+/* ---- image.c ------------------------------------------------------------------ */
 
-/* Of one request: counters of steps in flight, marks. */
-void qr_image_flight(qr_image *image, quire_sched *sched, uint32_t index);
-/* After all requests and rows: fences with their rows, pace, requests that will end. */
-void qr_image_fences(qr_image *image, quire_sched *sched);
-/* Numbers of the config that decide. */
-void qr_image_mix_0_32(const quire_sched *sched,
-                       void (*mix)(unsigned char *, const uint64_t *, size_t),
-                       unsigned char *fingerprint);
 /* Requests that may be gone. */
 void qr_image_reqs(qr_image *image, const quire_sched *s, quire_req *reqs, uint32_t n);
 

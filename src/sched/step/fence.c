@@ -1,5 +1,6 @@
 #include "sched/step/fence.h"
 
+#include "cache/parts.h"
 #include "sched/sched.h"
 
 uint32_t qr_fences_most(const quire_sched_config *c)

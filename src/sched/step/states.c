@@ -1,5 +1,6 @@
 #include "sched/step/states.h"
 
+#include "cache/parts.h"
 #include "sched/sched.h"
 
 static bool has_states(const quire_cache_config *c)

@@ -1,4 +1,5 @@
 /* sched/step/step.c - the arrays of the step being made. */
+#include "cache/parts.h"
 #include "sched/sched.h"
 
 /* What the caller has preempted since the last step is the first that was preempted in this one. */
