@@ -128,7 +128,8 @@ typedef struct quire_encoder_connector {
      * cache. Not called when the request ends or is preempted. */
     void (*update_state_after_free)(void *user, quire_req req, uint32_t input);
     /* Writes at most `capacity` requests whose encoder outputs will never come, and returns their
-     * number: they end with an error. Called in each update, after the outputs of the step. */
+     * number: they end with an error, after all others that do. Called in each update, after the
+     * outputs of the step and before any request ends with an error. */
     uint32_t (*take_unavailable)(void *user, quire_req *reqs, uint32_t capacity);
 } quire_encoder_connector;
 

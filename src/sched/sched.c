@@ -293,6 +293,9 @@ static void carve_requests(quire_sched *s, qr_arena *arena, const quire_sched_co
     TAKE(s->room.scratch, n);
     TAKE(s->room.order, n);
     TAKE(s->room.req_scratch, n);
+    quire_encoder_connector images = QUIRE_ENCODER_CONNECTOR_INIT;
+    (void)qr_config_read(&images, sizeof images, c->encoder_connector);
+    TAKE(s->room.lost_reqs, images.take_unavailable == NULL ? 0 : n);
     TAKE(s->room.token_scratch, c->cache->max_model_len);
     qr_idmap_carve(&s->table.ids, arena, n, QR_MAX_ID_BYTES);
 }

@@ -58,6 +58,7 @@ typedef struct qr_room {
     uint32_t *scratch; /* max_requests numbers, inside one call */
     uint32_t *order;   /* the same */
     quire_req *req_scratch;
+    quire_req *lost_reqs;       /* the same, for an encoder connector that loses requests */
     quire_token *token_scratch; /* max_model_len */
     uint8_t *failed_blocks;     /* a qr_failed mark for each block; all 0 between calls */
     quire_block_span *spans;    /* num_groups, inside one call */

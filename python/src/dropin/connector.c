@@ -16,7 +16,8 @@ static int connector_match(void *user, quire_req req, uint32_t num_local, uint32
     if (core->error[0] != NULL)
         return QUIRE_OK;
     PyObject *answer =
-        PyObject_CallFunction(core->types.match, "OI", vllm_slot_of(core, req)->request, num_local);
+        PyObject_CallFunction(core->types.match, "OII", vllm_slot_of(core, req)->request, num_local,
+                              vllm_asked_part(core));
     PyObject *count;
     int later = 0;
     int status = QUIRE_OK;

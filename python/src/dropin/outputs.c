@@ -141,9 +141,12 @@ static int set_events(PyObject *output, vllm_slot *slot)
     return set_and_drop(output, "events", PyObject_CallMethod(slot->request, "take_events", NULL));
 }
 
+/* Of an output that ends its request; another one may follow that says that it failed. */
 static int set_params(vllm_core *core, PyObject *output, const vllm_slot *slot,
                       const quire_output *made)
 {
+    if (vllm_is_0_32(core) && made->finish_reason == QUIRE_FINISH_NONE)
+        return 0;
     if (slot->kv_params != NULL &&
         (tell_cached(core, slot, made) < 0 ||
          PyObject_SetAttrString(output, "kv_transfer_params", slot->kv_params) < 0))
@@ -189,6 +192,17 @@ static int set_rare(vllm_core *core, const update_input *input, PyObject *output
                                          made->num_new_tokens)) < 0)
         return -1;
     return set_logprobs(input, output, slot, made, notes.wants_logprobs);
+}
+
+/* Stats of the drafts of a request whose tokens count. */
+static int observe(const vllm_core *core, const vllm_slot *slot, const quire_output *made)
+{
+    if (core->types.observed == NULL || !slot->has_drafted || made->num_new_tokens == 0)
+        return 0;
+    PyObject *answer = PyObject_CallFunction(core->types.observed, "OII", slot->request,
+                                             slot->num_drafted, slot->num_accepted);
+    Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
 }
 
 typedef struct output_lists {
@@ -248,7 +262,7 @@ static int add_output(vllm_core *core, const update_input *input, const quire_ou
 {
     const quire_output *made = &all->outputs[i];
     vllm_slot *slot = vllm_slot_of(core, made->req);
-    PyObject *tokens = take_tokens(slot, made);
+    PyObject *tokens = observe(core, slot, made) < 0 ? NULL : take_tokens(slot, made);
     int stopped = made->finish_reason != QUIRE_FINISH_NONE;
     output_notes notes = {.wants_logprobs = slot->wants_logprobs};
     if (made->has_prefill_stats && all->num_cache_creation_tokens != NULL)

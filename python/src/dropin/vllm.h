@@ -37,6 +37,9 @@ typedef struct vllm_slot {
     PyObject *generated;  /* borrowed: its list of sampled tokens */
     Py_ssize_t row;       /* its place in the model runner's output */
     Py_ssize_t num_taken; /* tokens of generated that are in the request's lists already */
+    uint32_t num_drafted; /* drafts of the step that a grammar did not refuse */
+    uint32_t num_accepted;
+    uint8_t has_drafted;
 } vllm_slot;
 
 /* Classes and functions of vLLM's, given when a core is made: X(field, name, whether it may be
@@ -235,6 +238,8 @@ extern void vllm_listen(vllm_core *core, quire_cache_config *config);
 extern PyObject *vllm_core_drafts(PyObject *self, PyObject *args);
 /* A SchedulerOutput that the scheduler did not make, as a step in flight. */
 extern int vllm_note_step(vllm_core *core, PyObject *output, uint64_t *number);
+/* Tokens of the request's hit behind those that the connector is told of: a load must bring more. */
+extern uint32_t vllm_asked_part(const vllm_core *core);
 /* A connector may have cut the tokens of a request that was never scheduled. */
 extern int vllm_slot_cut(vllm_core *core, vllm_slot *slot);
 
