@@ -46,22 +46,12 @@ void qr_cache_count_common(const quire_cache *cache, uint32_t row, uint32_t *num
     }
 }
 
-/* A key may name fewer tokens than its block has. */
 static uint32_t keyed_in_group(const qr_group *group, uint32_t row)
 {
-    const quire_pool *pool = group->pool;
-    const uint32_t *blocks = qr_group_row_blocks(group, row);
-    qr_part part = qr_group_part(group, row);
-    for (uint32_t i = group->rows[row].num_blocks; i-- > 0;) {
-        if (!qr_block_has_key(&pool->queue.blocks[blocks[i]]))
-            continue;
-        if (i == part.keyed)
-            return part.keyed_end;
-        uint32_t partial =
-            pool->extras.heads == NULL ? 0 : pool->extras.heads[blocks[i]].num_tokens;
-        return partial > 0 ? partial : (i + 1) * group->block_size;
-    }
-    return 0;
+    uint32_t keyed = 0;
+    for (uint32_t i = group->rows[row].num_blocks; i-- > 0 && keyed == 0;)
+        keyed = qr_group_keyed_tokens(group, row, i);
+    return keyed;
 }
 
 uint32_t qr_cache_count_keyed(const quire_cache *cache, quire_seq seq)

@@ -321,16 +321,21 @@ static QR_NOINLINE void cache_some(quire_cache *cache, const quire_cache_request
         if (group->ops == &qr_ring_ops)
             continue; /* no block of it gets a key */
         uint32_t n = tokens_for_keys(cache, group, num_tokens);
+        uint32_t first = group->rows[row].num_cached;
         qr_group_cache(group, row, request, n);
+        uint32_t end = group->rows[row].num_cached; /* a tail may set it back */
         if (group->has_tails)
             group->ops->cache_tail(group, row, request, n);
+        if (cache->on_state != NULL)
+            qr_cache_tell_states(cache, g, row, first, end);
     }
 }
 
 static void cache_full(quire_cache *cache, const quire_cache_request *request, uint32_t row,
                        uint32_t num_tokens)
 {
-    if (QR_UNLIKELY(!cache->caches_all_tokens)) { /* tails need several groups */
+    /* tails need several groups */
+    if (QR_UNLIKELY(!cache->caches_all_tokens || cache->on_state != NULL)) {
         cache_some(cache, request, row, num_tokens);
         return;
     }

@@ -205,6 +205,21 @@ static inline uint32_t *qr_group_row_blocks(const qr_group *group, uint32_t row)
     return group->blocks + (size_t)row * group->max_row;
 }
 
+/* Tokens that the key of block i of a row stands for, which may be fewer than the block has, or than
+ * end there (group/checkpoint.h); 0: it has none. */
+static inline uint32_t qr_group_keyed_tokens(const qr_group *group, uint32_t row, uint32_t i)
+{
+    const quire_pool *pool = group->pool;
+    uint32_t block = qr_group_row_blocks(group, row)[i];
+    if (!qr_block_has_key(&pool->queue.blocks[block]))
+        return 0;
+    qr_part part = qr_group_part(group, row);
+    if (part.keyed == i)
+        return part.keyed_end;
+    uint32_t partial = pool->extras.heads == NULL ? 0 : pool->extras.heads[block].num_tokens;
+    return partial > 0 ? partial : (i + 1) * group->block_size;
+}
+
 static inline const unsigned char *qr_lookup_hash(const qr_lookup *lookup, const qr_group *group,
                                                   uint32_t block)
 {

@@ -316,6 +316,9 @@ static void carve_requests(quire_sched *s, qr_arena *arena, const quire_sched_co
     TAKE(s->room.scratch, n);
     TAKE(s->room.order, n);
     TAKE(s->room.req_scratch, n);
+    quire_encoder_connector images = QUIRE_ENCODER_CONNECTOR_INIT;
+    (void)qr_config_read(&images, sizeof images, c->encoder_connector);
+    TAKE(s->room.lost_reqs, images.take_unavailable == NULL ? 0 : n);
     TAKE(s->room.token_scratch, c->cache->max_model_len);
     qr_idmap_carve(&s->table.ids, arena, n, QR_MAX_ID_BYTES);
 }
@@ -369,6 +372,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
         s->fences.max_rows += c->cache->num_blocks; /* each step's copies have different targets */
     TAKE(s->fences.rows, s->fences.max_rows);
     qr_pace_carve(&s->pace, arena, c);
+    qr_states_carve(&s->states, arena, c);
     TAKE(s->flight.batches, c->max_batches);
     for (uint32_t i = 0; i < c->max_batches; i++) {
         qr_batch batch;
@@ -562,6 +566,7 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     init_sched_numbers(s, c);
     init_pressure(s, c);
     init_observer(&s->observer, c);
+    qr_states_init(s);
     qr_pace_init(&s->pace, c);
     qr_swap_init(&s->swap, c);
     qr_pins_init(&s->pins, c);

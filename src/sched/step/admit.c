@@ -85,6 +85,7 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
         return QR_ADMITTED;
     s->partners.asked_req = qr_sched_req_of(s, a->index);
     uint32_t part = s->cache->takes_parts ? a->num_local % s->cache->block_multiple : 0;
+    s->partners.asked_part = part;
     int answer = c->get_num_new_matched_tokens(c->user, s->partners.asked_req, a->num_local - part,
                                                &a->num_external, &a->is_async);
     s->partners.asked_req = 0;
