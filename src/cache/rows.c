@@ -38,6 +38,8 @@ static uint32_t keyed_in_group(const qr_group *group, uint32_t row)
     for (uint32_t i = group->rows[row].num_blocks; i-- > 0;) {
         if (!qr_block_has_key(&pool->queue.blocks[blocks[i]]))
             continue;
+        if (qr_group_part(group, row).keyed == i)
+            return qr_group_part(group, row).keyed_end;
         uint32_t partial =
             pool->extras.heads == NULL ? 0 : pool->extras.heads[blocks[i]].num_tokens;
         return partial > 0 ? partial : (i + 1) * group->block_size;

@@ -49,9 +49,11 @@ typedef struct qr_part {
                                 tokens are written to it (cache/parts.h); or QR_NIL */
     uint32_t checkpoint; /* Mamba: place of the block for the state of a token inside the chunk */
     uint32_t checkpoint_end; /* and the tokens up to there; QR_NIL and 0: there is none */
+    uint32_t keyed; /* Mamba: place of the last such block that got a key, or QR_NIL; the key is */
+    uint32_t keyed_end; /* for so many tokens: with EAGLE they end in the block before it */
 } qr_part;
 
-#define QR_NO_PART ((qr_part){.partial = QR_NIL, .checkpoint = QR_NIL})
+#define QR_NO_PART ((qr_part){.partial = QR_NIL, .checkpoint = QR_NIL, .keyed = QR_NIL})
 
 /* What a request's own text says about the blocks that are worth a key. */
 typedef struct qr_prompt {

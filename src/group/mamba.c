@@ -362,6 +362,8 @@ static void cache_checkpoint(qr_group *group, uint32_t row, const quire_cache_re
         return;
     }
     qr_partial_key key = qr_group_key_at(group, block, request, part.checkpoint_end);
+    group->parts[row].keyed = part.checkpoint;
+    group->parts[row].keyed_end = part.checkpoint_end;
     if (qr_map_has_key(&group->pool->map, block, key.key))
         return;
     key.replaces = true;

@@ -223,8 +223,13 @@ static void image_group_row(qr_image *image, qr_group *group, uint32_t row)
     qr_image_bool(image, &is_settled);
     qr_image_bool(image, &has_state);
     uint32_t partial = qr_group_part(group, row).partial + 1; /* 0: QR_NIL */
-    if (group->parts != NULL)
+    uint32_t keyed = qr_group_part(group, row).keyed + 1;     /* 0: QR_NIL */
+    uint32_t keyed_end = qr_group_part(group, row).keyed_end;
+    if (group->parts != NULL) {
         qr_image_u32(image, &partial, r->num_blocks);
+        qr_image_u32(image, &keyed, r->num_blocks);
+        qr_image_u32(image, &keyed_end, QR_MAX_TOKENS);
+    }
     qr_image_u32s(image, blocks, r->num_blocks, group->pool->queue.num_blocks - 1);
     qr_image_require(image, !has_state || r->num_blocks > group->spec.num_speculative_blocks);
     /* Between calls, only a state that goes on has one: other kinds copy it at once. */
@@ -238,7 +243,10 @@ static void image_group_row(qr_image *image, qr_group *group, uint32_t row)
     r->is_settled = is_settled;
     r->has_state = has_state;
     if (group->parts != NULL)
-        group->parts[row].partial = partial - 1;
+        group->parts[row] = (qr_part){.partial = partial - 1,
+                                      .checkpoint = QR_NIL,
+                                      .keyed = keyed - 1,
+                                      .keyed_end = keyed_end};
     image_note_users(group->pool, blocks, r->num_blocks);
 }
 
