@@ -361,10 +361,25 @@ static void widen(world *w, uint32_t block_size)
     c->cache->max_copies = draw(w, 4) == 0 ? 40 : 0;
 }
 
+/* Blocks of two hashes, where hits may end inside; states may be written inside a chunk. */
+static void draw_parts(world *w, uint32_t size)
+{
+    quire_layer_spec *states = &w->groups[1].spec;
+    w->groups[0].spec.block_size = states->block_size = 2 * size;
+    w->config.cache->hash_block_size = size;
+    states->num_prefill_checkpoint_blocks = draw(w, 2);
+    states->prefill_checkpoint_alignment = 1;
+    w->has_parts = true;
+}
+
 /* Kinds and modes that are gone become others; a full group may have larger blocks. */
 static void draw_groups_0_32(world *w, uint32_t size)
 {
     quire_cache_config *c = w->config.cache;
+    const quire_layer_spec *second = &w->groups[1].spec;
+    bool has_states = c->num_groups == 2 && second->kind == QUIRE_LAYER_MAMBA;
+    if (has_states && second->mamba_mode == QUIRE_MAMBA_MODE_ALIGN && draw(w, 2) == 0)
+        draw_parts(w, size);
     for (uint32_t g = 0; g < c->num_groups; g++) {
         quire_layer_spec *spec = &w->groups[g].spec;
         if (spec->kind == QUIRE_LAYER_SINK_FULL) {
@@ -394,6 +409,8 @@ static void draw_0_32(world *w)
     c->num_draft_slots = c->num_spec_tokens > 0 && draw(w, 3) == 0 ? 1 + draw(w, 2) : 0;
     c->decode_interval = draw(w, 4) == 0 ? 2 + draw(w, 3) : 0;
     c->cache->watermark = draw(w, 3) == 0 ? 0.05 : 0;
+    if (w->has_parts)
+        c->cache->max_copies = 0; /* no forks beside copies of such blocks */
     if (c->num_spec_tokens > 0 && draw(w, 3) == 0) {
         for (uint32_t i = 0; i < WORLD_SMALL_SEQS; i++)
             w->drafts_by_batch[i] = draw(w, c->num_spec_tokens + 1);
