@@ -32,8 +32,8 @@
  * The decisions are the decisions of vLLM 0.20.0's KVCacheManager, block id for block id: with
  * QUIRE_PROFILE_VLLM_0_20 including the bugs that show in decisions (quire/config.h lists them),
  * with QUIRE_PROFILE_DEFAULT without them. With QUIRE_PROFILE_VLLM_0_32 they are the decisions of
- * vLLM 0.32.0: TQ_FULL, SINK_FULL and Mamba groups of mode ALL are refused there. Groups of kinds RSWA,
- * CIRCULAR_BUFFER and HIDDEN_STATE are refused in the other profiles.
+ * vLLM 0.32.0: TQ_FULL, SINK_FULL and Mamba groups of mode ALL are refused there. Groups of kinds
+ * RSWA, CIRCULAR_BUFFER and HIDDEN_STATE are refused in the other profiles.
  *
  * Cost: allocate_slots is O(blocks that change), free O(blocks), get_computed_blocks O(blocks up to
  * the first miss). Nothing is allocated after creation.

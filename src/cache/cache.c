@@ -591,21 +591,3 @@ int qr_cache_init(quire_cache *cache, const quire_cache_config *c)
     qr_assert_expensive(qr_cache_is_valid(cache));
     return QUIRE_OK;
 }
-
-/* ---- rows ------------------------------------------------------------------ */
-
-uint32_t qr_cache_open_row(quire_cache *cache, quire_seq *seq)
-{
-    qr_assert(qr_cache_has_row(cache));
-    uint32_t row = cache->free_rows[cache->max_requests - 1 - cache->num_seqs++];
-    qr_row_state *state = &cache->row_states[row];
-    *state = (qr_row_state){.generation = state->generation + 1};
-    *seq = (quire_seq)state->generation << 32 | (row + 1);
-    return row;
-}
-
-void qr_cache_close_row(quire_cache *cache, uint32_t row)
-{
-    cache->row_states[row].generation++;
-    cache->free_rows[cache->max_requests - cache->num_seqs--] = row;
-}

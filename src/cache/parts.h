@@ -29,6 +29,12 @@ uint32_t qr_cache_allocate_parts(quire_cache *cache, uint32_t group, const qr_wa
 void qr_cache_plan_checkpoints(quire_cache *cache, const qr_want *want);
 /* the row, which there is by now, gets to know it. */
 void qr_cache_note_checkpoints(quire_cache *cache, const qr_want *want);
+/* Tells of the states of an aligned group in blocks [first, end) of a row. */
+void qr_cache_tell_states(const quire_cache *cache, uint32_t group, uint32_t row, uint32_t first,
+                          uint32_t end);
+/* A state with a key in a block that the row goes on in: its tokens; 0: there is none. */
+uint32_t qr_cache_own_state(const quire_cache *cache, uint32_t group, uint32_t row,
+                            uint32_t *block);
 /* Of the copies, those that were not told before: the last ones; returns how many. */
 uint32_t qr_cache_tell_copies(quire_cache *cache);
 /* The first n copies, which were told, have been made. */

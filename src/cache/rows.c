@@ -2,6 +2,22 @@
 #include "cache/cache.h"
 #include "cache/host.h"
 
+uint32_t qr_cache_open_row(quire_cache *cache, quire_seq *seq)
+{
+    qr_assert(qr_cache_has_row(cache));
+    uint32_t row = cache->free_rows[cache->max_requests - 1 - cache->num_seqs++];
+    qr_row_state *state = &cache->row_states[row];
+    *state = (qr_row_state){.generation = state->generation + 1};
+    *seq = (quire_seq)state->generation << 32 | (row + 1);
+    return row;
+}
+
+void qr_cache_close_row(quire_cache *cache, uint32_t row)
+{
+    cache->row_states[row].generation++;
+    cache->free_rows[cache->max_requests - cache->num_seqs--] = row;
+}
+
 void qr_cache_get_blocks(const quire_cache *cache, quire_seq seq, quire_block_span *blocks)
 {
     uint32_t row = qr_cache_row_of(cache, seq);
@@ -30,21 +46,12 @@ void qr_cache_count_common(const quire_cache *cache, uint32_t row, uint32_t *num
     }
 }
 
-/* A key may name fewer tokens than its block has. */
 static uint32_t keyed_in_group(const qr_group *group, uint32_t row)
 {
-    const quire_pool *pool = group->pool;
-    const uint32_t *blocks = qr_group_row_blocks(group, row);
-    for (uint32_t i = group->rows[row].num_blocks; i-- > 0;) {
-        if (!qr_block_has_key(&pool->queue.blocks[blocks[i]]))
-            continue;
-        if (qr_group_part(group, row).keyed == i)
-            return qr_group_part(group, row).keyed_end;
-        uint32_t partial =
-            pool->extras.heads == NULL ? 0 : pool->extras.heads[blocks[i]].num_tokens;
-        return partial > 0 ? partial : (i + 1) * group->block_size;
-    }
-    return 0;
+    uint32_t keyed = 0;
+    for (uint32_t i = group->rows[row].num_blocks; i-- > 0 && keyed == 0;)
+        keyed = qr_group_keyed_tokens(group, row, i);
+    return keyed;
 }
 
 uint32_t qr_cache_count_keyed(const quire_cache *cache, quire_seq seq)

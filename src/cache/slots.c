@@ -271,12 +271,26 @@ uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq)
         const qr_group *group = &cache->groups[g];
         uint64_t cached = (uint64_t)group->rows[row].num_cached * group->block_size;
         first = cached < first && group->ops != &qr_ring_ops ? cached : first;
+        uint32_t end = qr_group_part(group, row).checkpoint_end;
+        if (end > 0 && end - cache->hash_block_size < first) /* its key, and the hash before it */
+            first = end - cache->hash_block_size;
     }
     if (cache->has_tails && row != QR_NIL) {
         uint64_t before = tokens_before_tail(cache, row);
         first = before < first ? before : first;
     }
     return first_hash_behind(cache, first);
+}
+
+uint32_t qr_cache_end_of_keys(const quire_cache *cache, quire_seq seq, uint32_t num_tokens)
+{
+    uint32_t row = cache->has_checkpoints ? qr_cache_row_of(cache, seq) : QR_NIL;
+    uint32_t most = num_tokens;
+    for (uint32_t g = 0; g < cache->num_groups && row != QR_NIL; g++) {
+        uint32_t end = qr_group_part(&cache->groups[g], row).checkpoint_end;
+        most = end > most ? end : most;
+    }
+    return most;
 }
 
 /* Of so many certain tokens, those whose blocks get keys in this group: the last ones may be
@@ -307,16 +321,21 @@ static QR_NOINLINE void cache_some(quire_cache *cache, const quire_cache_request
         if (group->ops == &qr_ring_ops)
             continue; /* no block of it gets a key */
         uint32_t n = tokens_for_keys(cache, group, num_tokens);
+        uint32_t first = group->rows[row].num_cached;
         qr_group_cache(group, row, request, n);
+        uint32_t end = group->rows[row].num_cached; /* a tail may set it back */
         if (group->has_tails)
             group->ops->cache_tail(group, row, request, n);
+        if (cache->on_state != NULL)
+            qr_cache_tell_states(cache, g, row, first, end);
     }
 }
 
 static void cache_full(quire_cache *cache, const quire_cache_request *request, uint32_t row,
                        uint32_t num_tokens)
 {
-    if (QR_UNLIKELY(!cache->caches_all_tokens)) { /* tails need several groups */
+    /* tails need several groups */
+    if (QR_UNLIKELY(!cache->caches_all_tokens || cache->on_state != NULL)) {
         cache_some(cache, request, row, num_tokens);
         return;
     }

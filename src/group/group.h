@@ -49,8 +49,8 @@ typedef struct qr_part {
                                 tokens are written to it (cache/parts.h); or QR_NIL */
     uint32_t checkpoint; /* Mamba: place of the block for the state of a token inside the chunk */
     uint32_t checkpoint_end; /* and the tokens up to there; QR_NIL and 0: there is none */
-    uint32_t keyed; /* Mamba: place of the last such block that got a key, or QR_NIL; the key is */
-    uint32_t keyed_end; /* for so many tokens: with EAGLE they end in the block before it */
+    uint32_t keyed;     /* place of the last checkpoint that got a key, also of earlier chunks */
+    uint32_t keyed_end; /* and the tokens that its key names; QR_NIL and 0: there is none */
 } qr_part;
 
 #define QR_NO_PART ((qr_part){.partial = QR_NIL, .checkpoint = QR_NIL, .keyed = QR_NIL})
@@ -203,6 +203,21 @@ static inline uint32_t qr_clamp_u32(uint64_t n)
 static inline uint32_t *qr_group_row_blocks(const qr_group *group, uint32_t row)
 {
     return group->blocks + (size_t)row * group->max_row;
+}
+
+/* Tokens that the key of block i of a row stands for, which may be fewer than the block has, or than
+ * end there (group/checkpoint.h); 0: it has none. */
+static inline uint32_t qr_group_keyed_tokens(const qr_group *group, uint32_t row, uint32_t i)
+{
+    const quire_pool *pool = group->pool;
+    uint32_t block = qr_group_row_blocks(group, row)[i];
+    if (!qr_block_has_key(&pool->queue.blocks[block]))
+        return 0;
+    qr_part part = qr_group_part(group, row);
+    if (part.keyed == i)
+        return part.keyed_end;
+    uint32_t partial = pool->extras.heads == NULL ? 0 : pool->extras.heads[block].num_tokens;
+    return partial > 0 ? partial : (i + 1) * group->block_size;
 }
 
 static inline const unsigned char *qr_lookup_hash(const qr_lookup *lookup, const qr_group *group,

@@ -349,21 +349,22 @@ static bool is_kept_checkpoint(const qr_group *group, uint32_t row, uint32_t end
     return interval == QUIRE_RETAIN_ALL || interval <= group->block_size || end % interval == 0;
 }
 
-/* The state of a token inside the chunk takes the place of the one that the block was for. */
+/* The state of a token inside the chunk takes the place of the one that the block was for. Behind
+ * the request's own tokens, among drafts, it has no hash. */
 static void cache_checkpoint(qr_group *group, uint32_t row, const quire_cache_request *request)
 {
-    qr_part part = group->parts[row];
-    uint32_t block = qr_group_row_blocks(group, row)[part.checkpoint];
-    bool has_hash = part.checkpoint_end / group->hash_size <= request->num_hashes;
-    if (block == QUIRE_NULL_BLOCK || !has_hash) /* it is behind the text that is known */
+    qr_part *part = &group->parts[row];
+    uint32_t block = qr_group_row_blocks(group, row)[part->checkpoint];
+    if (block == QUIRE_NULL_BLOCK)
         return;
-    if (!is_kept_checkpoint(group, row, part.checkpoint_end)) {
+    bool has_hash = part->checkpoint_end / group->hash_size <= request->num_hashes;
+    if (!has_hash || !is_kept_checkpoint(group, row, part->checkpoint_end)) {
         qr_pool_evict_blocks(group->pool, &block, 1);
         return;
     }
-    qr_partial_key key = qr_group_key_at(group, block, request, part.checkpoint_end);
-    group->parts[row].keyed = part.checkpoint;
-    group->parts[row].keyed_end = part.checkpoint_end;
+    qr_partial_key key = qr_group_key_at(group, block, request, part->checkpoint_end);
+    part->keyed = part->checkpoint;
+    part->keyed_end = part->checkpoint_end;
     if (qr_map_has_key(&group->pool->map, block, key.key))
         return;
     key.replaces = true;

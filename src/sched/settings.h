@@ -63,6 +63,7 @@ typedef struct qr_partners {
     bool has_grammar;
     bool is_inside; /* a call runs that may run callbacks: these must not change the scheduler */
     quire_req asked_req; /* the connector is asked about it, and may cut its prompt; 0: none */
+    uint32_t asked_part; /* of it: tokens of its hit that the connector is not told of */
     quire_connector connector;
     quire_encoder_connector encoder_connector;
     quire_grammar grammar;

@@ -361,25 +361,25 @@ static void widen(world *w, uint32_t block_size)
     c->cache->max_copies = draw(w, 4) == 0 ? 40 : 0;
 }
 
-/* Blocks of two hashes, where hits may end inside; states may be written inside a chunk. */
+/* Prompts and hits that end inside a block, and states of tokens inside a chunk. */
 static void draw_parts(world *w, uint32_t size)
 {
-    quire_layer_spec *states = &w->groups[1].spec;
-    w->groups[0].spec.block_size = states->block_size = 2 * size;
-    w->config.cache->hash_block_size = size;
-    states->num_prefill_checkpoint_blocks = draw(w, 2);
-    states->prefill_checkpoint_alignment = 1;
-    w->has_parts = true;
+    quire_cache_config *c = w->config.cache;
+    w->groups[0] = group_of(QUIRE_LAYER_FULL, 2 * size);
+    w->groups[1] =
+        mamba_group(2 * size, QUIRE_MAMBA_MODE_ALIGN, w->config.num_spec_tokens > 0 ? 1 : 0);
+    w->groups[1].spec.num_prefill_checkpoint_blocks = draw(w, 2);
+    w->groups[1].spec.prefill_checkpoint_alignment =
+        w->groups[1].spec.num_prefill_checkpoint_blocks;
+    c->num_groups = 2;
+    c->hash_block_size = size;
+    c->mamba_shared_prefix_checkpoint = draw_switch(w, 2);
 }
 
 /* Kinds and modes that are gone become others; a full group may have larger blocks. */
 static void draw_groups_0_32(world *w, uint32_t size)
 {
     quire_cache_config *c = w->config.cache;
-    const quire_layer_spec *second = &w->groups[1].spec;
-    bool has_states = c->num_groups == 2 && second->kind == QUIRE_LAYER_MAMBA;
-    if (has_states && second->mamba_mode == QUIRE_MAMBA_MODE_ALIGN && draw(w, 2) == 0)
-        draw_parts(w, size);
     for (uint32_t g = 0; g < c->num_groups; g++) {
         quire_layer_spec *spec = &w->groups[g].spec;
         if (spec->kind == QUIRE_LAYER_SINK_FULL) {
@@ -394,6 +394,8 @@ static void draw_groups_0_32(world *w, uint32_t size)
         w->groups[1] = window_group(size, 2 * size + 1);
         c->num_groups = 2;
     }
+    if (draw(w, 5) == 0)
+        draw_parts(w, size);
     static const uint32_t INTERVALS[] = {0, 0, 1, QUIRE_RETAIN_ALL};
     uint32_t interval = INTERVALS[draw(w, COUNT(INTERVALS))];
     if (c->num_groups > 1)
@@ -409,8 +411,6 @@ static void draw_0_32(world *w)
     c->num_draft_slots = c->num_spec_tokens > 0 && draw(w, 3) == 0 ? 1 + draw(w, 2) : 0;
     c->decode_interval = draw(w, 4) == 0 ? 2 + draw(w, 3) : 0;
     c->cache->watermark = draw(w, 3) == 0 ? 0.05 : 0;
-    if (w->has_parts)
-        c->cache->max_copies = 0; /* no forks beside copies of such blocks */
     if (c->num_spec_tokens > 0 && draw(w, 3) == 0) {
         for (uint32_t i = 0; i < WORLD_SMALL_SEQS; i++)
             w->drafts_by_batch[i] = draw(w, c->num_spec_tokens + 1);

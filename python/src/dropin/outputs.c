@@ -1,7 +1,7 @@
 /* outputs.c - what an update made, as vLLM's EngineCoreOutputs and stats.
  *
- *      quire_output ──► EngineCoreOutput      tokens, and what few outputs have: why it ended, stats of
- *                                             its prefill, log probabilities, events
+ *      quire_output ──► EngineCoreOutput      tokens, and what few outputs have: why it ended,
+ *                                             stats of its prefill, log probabilities, events
  */
 #include "update.h"
 
@@ -116,7 +116,19 @@ static int tell_cached(vllm_core *core, const vllm_slot *slot, const quire_outpu
 typedef struct output_notes {
     int wants_logprobs;
     uint32_t num_created; /* tokens that it brought into the prefix cache, with the first output */
+    PyObject *aux;        /* auxiliary output, NULL: none */
 } output_notes;
+
+/* What the workers give besides tokens; not where something else ends the request. */
+static int take_aux(const vllm_core *core, const vllm_slot *slot, const quire_output *made,
+                    output_notes *notes)
+{
+    int is_lost = made->finish_reason == QUIRE_FINISH_ERROR && made->num_new_tokens == 0;
+    if (core->types.aux_taken == NULL || is_lost)
+        return 0;
+    notes->aux = PyObject_CallFunctionObjArgs(core->types.aux_taken, slot->request, NULL);
+    return notes->aux == NULL ? -1 : 0;
+}
 
 static int set_events(PyObject *output, vllm_slot *slot)
 {
@@ -129,9 +141,12 @@ static int set_events(PyObject *output, vllm_slot *slot)
     return set_and_drop(output, "events", PyObject_CallMethod(slot->request, "take_events", NULL));
 }
 
+/* Of an output that ends its request; another one may follow that says that it failed. */
 static int set_params(vllm_core *core, PyObject *output, const vllm_slot *slot,
                       const quire_output *made)
 {
+    if (vllm_is_0_32(core) && made->finish_reason == QUIRE_FINISH_NONE)
+        return 0;
     if (slot->kv_params != NULL &&
         (tell_cached(core, slot, made) < 0 ||
          PyObject_SetAttrString(output, "kv_transfer_params", slot->kv_params) < 0))
@@ -162,6 +177,8 @@ static int set_rare(vllm_core *core, const update_input *input, PyObject *output
         PyObject_SetAttrString(output, "pooling_output", PyList_GetItem(input->pooled, slot->row)) <
             0)
         return -1;
+    if (notes.aux != NULL && PyObject_SetAttrString(output, "routed_experts", notes.aux) < 0)
+        return -1;
     if (slot->num_nans > 0 &&
         set_and_drop(output, "num_nans_in_logits", PyLong_FromUnsignedLong(slot->num_nans)) < 0)
         return -1;
@@ -175,6 +192,17 @@ static int set_rare(vllm_core *core, const update_input *input, PyObject *output
                                          made->num_new_tokens)) < 0)
         return -1;
     return set_logprobs(input, output, slot, made, notes.wants_logprobs);
+}
+
+/* Stats of the drafts of a request whose tokens count. */
+static int observe(const vllm_core *core, const vllm_slot *slot, const quire_output *made)
+{
+    if (core->types.observed == NULL || !slot->has_drafted || made->num_new_tokens == 0)
+        return 0;
+    PyObject *answer = PyObject_CallFunction(core->types.observed, "OII", slot->request,
+                                             slot->num_drafted, slot->num_accepted);
+    Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
 }
 
 typedef struct output_lists {
@@ -234,11 +262,13 @@ static int add_output(vllm_core *core, const update_input *input, const quire_ou
 {
     const quire_output *made = &all->outputs[i];
     vllm_slot *slot = vllm_slot_of(core, made->req);
-    PyObject *tokens = take_tokens(slot, made);
+    PyObject *tokens = observe(core, slot, made) < 0 ? NULL : take_tokens(slot, made);
     int stopped = made->finish_reason != QUIRE_FINISH_NONE;
     output_notes notes = {.wants_logprobs = slot->wants_logprobs};
     if (made->has_prefill_stats && all->num_cache_creation_tokens != NULL)
         notes.num_created = all->num_cache_creation_tokens[i];
+    if (tokens != NULL && take_aux(core, slot, made, &notes) < 0)
+        Py_CLEAR(tokens);
     int goes_on = tokens != NULL && stopped ? session_turn(core, slot) : 0;
     if (goes_on < 0)
         Py_CLEAR(tokens);
@@ -251,6 +281,7 @@ static int add_output(vllm_core *core, const update_input *input, const quire_ou
     int failed = output == NULL || set_rare(core, input, output, slot, made, notes) < 0 ||
                  client_append(lists, made->client_index, output) < 0;
     Py_XDECREF(output);
+    Py_XDECREF(notes.aux);
     if (!failed && stopped && !goes_on)
         failed = vllm_slot_finish(core, slot, finished_statuses[made->finish_reason],
                                   made->client_index) < 0;

@@ -1,6 +1,7 @@
 #include "sched/image/image.h"
 
 #include "hash/digest.h"
+#include "sched/image/image_flight.h"
 
 /* ---- fingerprint ----------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* Pages and places in the blob are taken anew, one after the other: they may lie elsewhere then,
  * which nobody sees. How much of the blob is used up is kept, since that bounds what can follow. */
 
-#include "sched/image/image.h"
+#include "sched/image/image_flight.h"
 
 #include <math.h>
 

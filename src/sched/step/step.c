@@ -430,5 +430,7 @@ const quire_step *qr_step_end(quire_sched *s)
         out->blocks_to_zero = qr_cache_take_fresh(s->cache);
     if (QR_UNLIKELY(s->cache->num_copies > s->cache->num_told))
         list_copies(s);
+    if (QR_UNLIKELY(s->states.capacity > 0))
+        qr_states_tell(s);
     return out;
 }

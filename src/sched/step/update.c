@@ -395,15 +395,20 @@ static void end_doomed(quire_sched *s, qr_doomed *doomed)
     doomed->num = 0;
 }
 
-/* Requests whose encoder outputs will not come. */
-static void end_unavailable(quire_sched *s)
+/* Requests that end by errors. Those whose encoder outputs will not come end last, but are asked for
+ * before any other ends. */
+static void end_by_errors(quire_sched *s, const qr_failed_reqs *failed)
 {
     const quire_encoder_connector *e = &s->partners.encoder_connector;
-    quire_req *reqs = s->room.req_scratch;
     uint32_t most = s->settings.max_requests;
-    uint32_t n = e->take_unavailable(e->user, reqs, most);
-    for (uint32_t i = 0; i < n && i < most; i++)
-        end_by_error(s, reqs[i]);
+    uint32_t num_lost =
+        e->take_unavailable == NULL ? 0 : e->take_unavailable(e->user, s->room.lost_reqs, most);
+    end_doomed(s, &s->results.bad_grammars);
+    end_doomed(s, &s->results.other_sizes);
+    if (s->settings.fails_on_load_error)
+        end_failed(s, failed);
+    for (uint32_t i = 0; i < num_lost && i < most; i++)
+        end_by_error(s, s->room.lost_reqs[i]);
 }
 
 /* Counts and levels as they are; what was counted since the last stats goes with them. */
@@ -486,12 +491,7 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
         qr_deadlock_end(s);
     if (s->results.num_stopped > 0)
         compact_running(s);
-    end_doomed(s, &s->results.bad_grammars);
-    end_doomed(s, &s->results.other_sizes);
-    if (s->settings.fails_on_load_error)
-        end_failed(s, &failed);
-    if (s->partners.encoder_connector.take_unavailable != NULL)
-        end_unavailable(s);
+    end_by_errors(s, &failed);
     if (s->partners.has_connector && s->partners.connector.update_output != NULL)
         s->partners.connector.update_output(s->partners.connector.user);
     qr_sched_note_transfers(s, output);

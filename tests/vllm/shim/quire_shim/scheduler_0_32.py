@@ -106,9 +106,16 @@ class Scheduler(Opened, quire.vllm.Scheduler):
     num_prefill_lookahead = number("num_prefill_lookahead_tokens")
 
     def _calls(self) -> dict:
-        calls = super()._calls()
+        calls = super()._calls() | {"aux_taken": self._take_aux, "aux_ended": self._end_aux}
         is_needed = self._numbers["defers_frees"] and "match" not in calls
         return calls | ALONE if is_needed else calls
+
+    def _take_aux(self, request: Request):
+        return None if self.aux_output_connector is None else super()._take_aux(request)
+
+    def _end_aux(self, request: Request) -> None:
+        if self.aux_output_connector is not None:
+            super()._end_aux(request)
 
     @property
     def ec_connector(self):
@@ -155,6 +162,7 @@ class Scheduler(Opened, quire.vllm.Scheduler):
 
     def _preempt_request(self, request: Request, _timestamp: float,
                          drop_stale_output: bool = False) -> None:
+        self._end_aux(request)
         preempt(self._core, request._quire[1], drop_stale_output)
         self._core.preempted().add(request.request_id)
 
