@@ -65,7 +65,6 @@ typedef struct world {
     bool has_loads;
     bool is_0_32;
     bool has_fences; /* the connector is a consumer */
-    bool has_parts;  /* profile 0.32: hits may end inside a block */
     uint32_t drafts_by_batch[WORLD_SMALL_SEQS];
     uint32_t num_sides;
     world_side sides[2];
