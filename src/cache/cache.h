@@ -84,8 +84,8 @@ struct quire_cache {
     qr_event_log events;
     void (*on_event)(void *user, const quire_event *event);
     void *event_user;
-    /* Mamba, align mode: a block with a key holds the state behind so many tokens of the request for
-     * which the call is. NULL: not told. */
+    /* Mamba, align mode: a block with a key holds the state behind so many tokens of the request
+     * for which the call is. NULL: not told. */
     void (*on_state)(void *user, uint32_t group, uint32_t block, uint32_t num_tokens);
     void *state_user;
     quire_pool *pool;
