@@ -6,6 +6,7 @@
 import functools
 import inspect
 import os
+import sys
 from importlib.metadata import PackageNotFoundError, version
 
 KNOWN = ("0.20", "0.32")
@@ -42,14 +43,18 @@ def order_sets():
 
 
 def drop_unknown(function):
-    """The function without the keywords that this release does not know; each is told once."""
+    """The function without the keywords that this release does not know; each is told once. Only
+    where a recorder calls: if vLLM calls itself so, it raises, and that is what it does."""
     known = inspect.signature(function).parameters
     if any(p.kind == inspect.Parameter.VAR_KEYWORD for p in known.values()):
         return function
-    told = set()
+    told, here = set(), os.path.dirname(os.path.abspath(__file__))
 
     @functools.wraps(function)
     def call(*args, **given):
+        caller = os.path.abspath(sys._getframe(1).f_code.co_filename)
+        if os.path.dirname(caller) != here:
+            return function(*args, **given)
         for name in given.keys() - known.keys() - told:
             told.add(name)
             print(f"dropped: {function.__qualname__}({name}=)", flush=True)
