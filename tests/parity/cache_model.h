@@ -46,9 +46,10 @@ typedef struct cache_model {
     quire_cache *cache;
     quire_cache_config config;
     quire_group_config groups[CACHE_MAX_GROUPS];
+    bool has_junctions; /* a group says it for the cache */
     char mix[32];
-    bool
-        is_passed_over; /* the profile of this replay refuses the cache, the recorded one does not */
+    /* The profile of this replay refuses the cache, the recorded one does not. */
+    bool is_passed_over;
     cache_request requests[CACHE_MAX_REQUESTS];
     cache_hit hit;
     text events;       /* of this call, as the hook told them */

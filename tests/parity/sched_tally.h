@@ -53,6 +53,7 @@
     X(stored, true)                                                                                \
     X(removed, true)                                                                               \
     X(cleared, true)                                                                               \
+    X(copies, false)                                                                               \
     X(stop, false) /* workloads that ended before vLLM raised */
 
 enum sched_outcome {
@@ -62,7 +63,7 @@ enum sched_outcome {
         SCHED_NUM_OUTCOMES
 };
 
-enum { SCHED_MAX_MIXES = 96 };
+enum { SCHED_MAX_MIXES = 128 };
 
 typedef struct sched_tally {
     char mixes[SCHED_MAX_MIXES][32];

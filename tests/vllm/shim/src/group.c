@@ -72,7 +72,7 @@ static int make_want(vllm_cache *self, const qr_group *group, size_t num_hits, q
         memset(self->ids, 0, num_hits * sizeof(*self->ids)); /* QUIRE_NULL_BLOCK */
     self->spans[group->id] = (quire_block_span){self->ids, (uint32_t)num_hits};
     want->hits = num_hits > 0 ? self->spans : NULL;
-    want->num_certain = want->total_computed;
+    want->num_certain = want->num_kept = want->total_computed;
     if (group->spec.kind == QUIRE_LAYER_CROSS)
         want->num_encoder_tokens = want->num_tokens;
     return 0;
@@ -209,7 +209,7 @@ PyObject *vllm_group_keep(PyObject *self_object, PyObject *args)
         vllm_cache_enter(self, 1) < 0)
         return NULL;
     want.total_computed = qr_clamp_u32((uint64_t)local + want.num_external);
-    want.num_certain = want.total_computed;
+    want.num_certain = want.num_kept = want.total_computed;
     int failed = group_at(self, g) == NULL || keep(self, g, id, hits, &want) < 0;
     PyObject *done = failed ? NULL : Py_None;
     Py_XINCREF(done);

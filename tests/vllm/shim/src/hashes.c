@@ -37,7 +37,7 @@ static int learn_digest(vllm_cache *self, Py_ssize_t len)
     self->digest_bytes = (uint32_t)len;
     for (uint32_t g = 0; g < self->cache->num_groups; g++) {
         qr_group *group = &self->cache->groups[g];
-        group->hash_len = group->hashes_joined * (uint32_t)len;
+        group->key_stride = group->hash_len = group->hashes_joined * (uint32_t)len;
     }
     return 0;
 }
@@ -297,7 +297,7 @@ static PyObject *query_run(hit_query *query, PyObject *pool, PyObject *hashes, u
     if (query->keys == NULL)
         return NULL;
     for (uint32_t i = 0; i < query->num_ids; i++)
-        query->groups[query->ids[i]].hash_len = hash_len;
+        query->groups[query->ids[i]].key_stride = query->groups[query->ids[i]].hash_len = hash_len;
     qr_group_set set = {.ids = query->ids, .num_ids = query->num_ids};
     qr_lookup lookup = {.hashes = query->keys,
                         .num_hashes = (uint32_t)count,

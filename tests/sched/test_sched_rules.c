@@ -1,0 +1,99 @@
+/* sched/test_sched_rules.c - rules of vLLM 0.32 that the default profile has too (docs/decisions/017):
+ * in both they hold, in the profile of 0.20 they do not. */
+#include "sched/sched_kit.h"
+
+static const quire_profile PROFILES[] = {QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_32,
+                                         QUIRE_PROFILE_VLLM_0_20};
+static sched_kit kit;
+
+static bool has_rules(quire_profile profile)
+{
+    return profile != QUIRE_PROFILE_VLLM_0_20;
+}
+
+/* The threshold keeps a long prompt from delaying others. */
+static void the_threshold_is_for_several_requests(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < COUNT(PROFILES); i++) {
+        quire_sched_config config = kit_config(&kit);
+        config.profile = PROFILES[i];
+        config.long_prefill_token_threshold = 4;
+        kit_open(&kit, &config);
+        kit_add(&kit, "a", 12);
+        kit_run(&kit, 7);
+        assert_string_equal(kit_shown_step(&kit), has_rules(PROFILES[i]) ? "a:12" : "a:4");
+        kit_add(&kit, "b", 12);
+        kit_run(&kit, 7);
+        assert_string_equal(kit_shown_step(&kit), has_rules(PROFILES[i]) ? "a:1 b:4" : "a:4 b:4");
+        kit_close(&kit);
+    }
+}
+
+static quire_sched_config config_with_drafts(quire_profile profile)
+{
+    quire_sched_config config = kit_config(&kit);
+    config.profile = profile;
+    config.num_spec_tokens = config.num_lookahead_tokens = 3;
+    return config;
+}
+
+/* A drafter writes in the step that ends the prompt. */
+static void drafts_have_blocks_from_admission_on(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < COUNT(PROFILES); i++) {
+        quire_sched_config config = config_with_drafts(PROFILES[i]);
+        quire_block_span blocks;
+        kit_open(&kit, &config);
+        quire_req a = kit_add(&kit, "a", 4);
+        kit_step(&kit);
+        assert_int_equal(quire_sched_get_blocks(kit.sched, a, &blocks), QUIRE_OK);
+        assert_int_equal(blocks.count, has_rules(PROFILES[i]) ? 2 : 1);
+        kit_answer(&kit, 1, 7);
+        kit_close(&kit);
+    }
+}
+
+static uint32_t num_sent;
+
+static int note_blocks(void *user, quire_req req, const quire_block_span *blocks)
+{
+    (void)user;
+    (void)req;
+    num_sent = blocks[0].count;
+    return 0;
+}
+
+/* 4 of 5 tokens are computed, and the second block is for drafts. */
+static void blocks_without_tokens_are_not_sent(void **state)
+{
+    (void)state;
+    static const quire_connector connector = {.size = sizeof(quire_connector),
+                                              .request_finished = note_blocks};
+    for (uint32_t i = 0; i < COUNT(PROFILES); i++) {
+        quire_sched_config config = config_with_drafts(PROFILES[i]);
+        config.connector = &connector;
+        quire_block_span blocks;
+        kit_open(&kit, &config);
+        quire_req a = kit_add(&kit, "a", 3);
+        kit_run(&kit, 7);
+        kit_run(&kit, 7);
+        assert_int_equal(quire_sched_get_blocks(kit.sched, a, &blocks), QUIRE_OK);
+        assert_int_equal(blocks.count, 2);
+        assert_int_equal(quire_sched_finish(kit.sched, &a, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
+                         QUIRE_OK);
+        assert_int_equal(num_sent, has_rules(PROFILES[i]) ? 1 : 2);
+        kit_close(&kit);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_threshold_is_for_several_requests),
+        cmocka_unit_test(drafts_have_blocks_from_admission_on),
+        cmocka_unit_test(blocks_without_tokens_are_not_sent),
+    };
+    return cmocka_run_group_tests_name("sched_rules", tests, NULL, NULL);
+}

@@ -1,0 +1,50 @@
+/* look.c - parts of a scheduler of vLLM 0.32 that its tests look at, and one that they call.
+ *
+ *      scheduler.deferred_frees, .sched_step_seq, .processed_step_seq      fences
+ *      scheduler.kv_cache_manager.prefix_cache_stats                       peek_stats
+ *      scheduler._preempt_request(request, ...)                            preempt
+ */
+#include "shim.h"
+
+#include "sched/sched.h"
+
+/* fences(core): steps with tokens that were scheduled, and updated; the fences of rows that wait */
+PyObject *shim_fences(vllm_core *core)
+{
+    const qr_fences *f = &core->sched->fences;
+    PyObject *rows = PyList_New(0);
+    for (uint32_t i = 0; rows != NULL && i < f->num_rows; i++) {
+        const qr_fenced_row *row = &f->rows[(f->first + i) % f->max_rows];
+        if (vllm_list_put(rows, PyLong_FromUnsignedLongLong(row->fence)) < 0)
+            Py_CLEAR(rows);
+    }
+    return rows == NULL ? NULL : Py_BuildValue("(KKN)", f->scheduled, f->processed, rows);
+}
+
+PyObject *shim_peek_stats(vllm_core *core)
+{
+    return vllm_prefix_stats(&core->sched->cache->stats);
+}
+
+/* preempt(core, number, drops its outputs): it may have left the queue of running requests before */
+PyObject *shim_preempt(vllm_core *core, quire_req req, int drops)
+{
+    quire_sched *s = core->sched;
+    uint32_t index = qr_sched_index_of(s, req);
+    if (index == QR_NIL || s->table.requests[index].status != QUIRE_REQ_RUNNING) {
+        PyErr_SetString(PyExc_ValueError, "only requests that run can be preempted");
+        return NULL;
+    }
+    for (uint32_t i = 0; i < s->queues.num_running; i++) {
+        if (s->queues.running[i] == index) {
+            qr_sched_leave_running(s, i);
+            break;
+        }
+    }
+    qr_request *r = &s->table.requests[index];
+    qr_sched_preempt(s, index);
+    r->drops_stale |= drops != 0;
+    core->slots[index].num_preemptions = r->num_preemptions;
+    core->slots[index].num_computed = 0;
+    Py_RETURN_NONE;
+}
