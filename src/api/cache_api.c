@@ -391,7 +391,7 @@ int quire_cache_find_token(const quire_cache *cache, quire_seq seq, uint32_t gro
     if (group >= cache->num_groups)
         return QUIRE_E_RANGE;
     const qr_group *g = &cache->groups[group];
-    if (g->ops == &qr_mamba_ops || g->ops == &qr_ring_ops)
+    if (g->ops == &qr_mamba_ops)
         return QUIRE_E_ARGUMENT;
     uint32_t index = token / g->block_size;
     if (index >= g->rows[row].num_blocks)

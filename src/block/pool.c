@@ -342,14 +342,9 @@ int qr_pool_let_go(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool to
     return QUIRE_OK;
 }
 
-static inline qr_pool_freeing free_begin(const quire_pool *pool)
-{
-    return (qr_pool_freeing){.joining = qr_queue_join_begin(&pool->queue)};
-}
-
 qr_pool_freeing qr_pool_free_begin(const quire_pool *pool)
 {
-    return free_begin(pool);
+    return (qr_pool_freeing){.joining = qr_queue_join_begin(&pool->queue)};
 }
 
 static inline void free_part(quire_pool *pool, qr_pool_freeing *freeing, const uint32_t *blocks,
@@ -375,7 +370,7 @@ void qr_pool_free_part(quire_pool *pool, qr_pool_freeing *freeing, const uint32_
     free_part(pool, freeing, blocks, n);
 }
 
-static inline void free_end(quire_pool *pool, const qr_pool_freeing *freeing)
+void qr_pool_free_end(quire_pool *pool, const qr_pool_freeing *freeing)
 {
     qr_queue_join_end(&pool->queue, &freeing->joining);
     pool->num_cached += freeing->num_cached;
@@ -383,16 +378,11 @@ static inline void free_end(quire_pool *pool, const qr_pool_freeing *freeing)
     qr_assert_expensive(qr_pool_is_valid(pool));
 }
 
-void qr_pool_free_end(quire_pool *pool, const qr_pool_freeing *freeing)
-{
-    free_end(pool, freeing);
-}
-
 void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
-    qr_pool_freeing freeing = free_begin(pool);
+    qr_pool_freeing freeing = qr_pool_free_begin(pool);
     free_part(pool, &freeing, blocks, n);
-    free_end(pool, &freeing);
+    qr_pool_free_end(pool, &freeing);
 }
 
 static qr_key full_block_key(const quire_cache_full_params *p, uint32_t i)
@@ -523,12 +513,6 @@ void qr_pool_cache_partial(quire_pool *pool, const qr_partial_key *p)
     if (pool->on_event != NULL)
         tell_partial(pool, p);
     qr_assert_expensive(qr_pool_is_valid(pool));
-}
-
-void qr_pool_forget_keys(quire_pool *pool, uint32_t block)
-{
-    qr_assert(pool->queue.blocks[block].ref_cnt > 0);
-    forget_key(pool, block);
 }
 
 void qr_pool_move_keys(quire_pool *pool, uint32_t from, uint32_t to)

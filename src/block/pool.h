@@ -109,8 +109,6 @@ static inline bool qr_pool_is_partial(const quire_pool *pool, uint32_t block)
 {
     return pool->extras.heads[block].num_tokens > 0;
 }
-/* Takes the keys from a block that is in use and has some: it gets the key of a longer text. */
-void qr_pool_forget_keys(quire_pool *pool, uint32_t block);
 int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n);
 /* Of n cached blocks at most, from the head of the queue on; returns how many. */
 uint32_t qr_pool_evict_cached(quire_pool *pool, uint32_t n);

@@ -12,7 +12,7 @@
  * into it: the copy was made before. A request that is freed takes the copies with it that only it
  * wanted: 4 and 9 are free then, as far as nobody else has them.
  */
-#include "cache/cache.h"
+#include "cache/parts.h"
 
 /* Blocks of the parent's row that hold its first num_tokens tokens. Those of cross attention hold
  * the encoder's. */
@@ -27,7 +27,7 @@ static bool has_forkable_groups(const quire_cache *cache)
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         const qr_group *group = &cache->groups[g];
         if (group->spec.mamba_mode == QUIRE_MAMBA_MODE_ALIGN ||
-            group->spec.num_speculative_blocks > 0 || group->ops == &qr_ring_ops)
+            group->spec.num_speculative_blocks > 0)
             return false;
     }
     return true;

@@ -130,7 +130,7 @@ int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *
         blocks[g] = (quire_block_span){cache->hits[g], 0};
     *num_tokens = 0;
     cache->shared_prefix = 0;
-    if (!cache->enable_caching || request->skip_reading_prefix != 0 || cache->num_sets == 0)
+    if (!cache->enable_caching || request->skip_reading_prefix != 0)
         return QUIRE_OK;
     qr_candidate c = {.cache = cache,
                       .lookup = {.hashes = request->hashes,
@@ -156,7 +156,5 @@ int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *
     }
     if (cache->log_stats && (cache->quirks & QR_QUIRK(STATS_EVERY_LOOKUP)) != 0)
         qr_cache_count_lookup(cache, request, *num_tokens);
-    if (QR_UNLIKELY(cache->reports_hits) && *num_tokens > 0)
-        qr_cache_report_hits(cache, request, blocks);
     return QUIRE_OK;
 }

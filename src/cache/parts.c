@@ -1,17 +1,4 @@
-/* cache/parts.c - blocks that a prefix ends inside of, by the rules of vLLM 0.32.
- *
- *      blocks of 4 hashes; A's prompt ended behind hash 5:
- *
- *      full     A  [ 7 ][ 3 ]        B has the same 6 hashes, and then goes on differently:
- *               B  [ 7 ][ 9 ]        copy 3 -> 9: what A and B write behind hash 5 is not the same
- *
- *      Mamba    B  [ - ][ 8 ]        likewise; and the state behind hash 5 is A's until it goes on:
- *               A  [ - ][ 5 ]        copy 5 -> 6, and the key is that of 6 from then on
- *
- * A block with such a place in a row is its `partial`, until allocate_slots has made the copy. Both
- * blocks of a copy have one user more until the copy was made. Copies are listed group by group.
- */
-#include "cache/cache.h"
+#include "cache/parts.h"
 
 #include "group/spec.h"
 
@@ -29,8 +16,7 @@ static uint32_t part_hash_size(const quire_cache_config *c)
 {
     uint32_t divisor = 0;
     for (uint32_t g = 0; g < c->num_groups; g++)
-        if (qr_spec_is_cacheable(&c->groups[g].spec))
-            divisor = (uint32_t)qr_gcd(part_block_size(c, g), divisor);
+        divisor = (uint32_t)qr_gcd(part_block_size(c, g), divisor);
     return c->hash_block_size > 0 ? c->hash_block_size : divisor;
 }
 
@@ -53,8 +39,7 @@ bool qr_cache_takes_parts(const quire_cache_config *c)
         const quire_layer_spec *spec = &c->groups[g].spec;
         bool is_equal = spec->block_size == size && c->dcp_world_size > 1;
         has_states = has_states || (part_is_aligned(spec) && (spec->block_size > size || is_equal));
-        bool can_end_inside = qr_spec_is_full(spec) || spec->kind == QUIRE_LAYER_MAMBA ||
-                              !qr_spec_is_cacheable(spec); /* it has no hits at all */
+        bool can_end_inside = qr_spec_is_full(spec) || spec->kind == QUIRE_LAYER_MAMBA;
         if (!can_end_inside && part_block_size(c, g) != size)
             return false;
     }

@@ -1,5 +1,4 @@
-/* group/full.c - full attention, its MLA and sink forms, hidden states: every block is kept to the
- * end.
+/* group/full.c - full attention, its MLA and sink forms: every block is kept to the end.
  *
  *      hashes   h0 h1 h2 h3 h4      a hash names all tokens up to its block's end, so that the
  *      cached    x  x  x  -  x      first miss ends the hit: 3 blocks
@@ -12,8 +11,8 @@
  */
 #include "group/group.h"
 
-uint32_t qr_full_find(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
-                      bool eagle, uint32_t alignment)
+static uint32_t find_full(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
+                          bool eagle, uint32_t alignment)
 {
     const qr_group *group = &lookup->groups[set->ids[0]];
     uint32_t end = qr_lookup_max_blocks(lookup, group, max_tokens);
@@ -24,8 +23,8 @@ uint32_t qr_full_find(const qr_group_set *set, const qr_lookup *lookup, uint32_t
 }
 
 /* With EAGLE the tokens of one hash are dropped; what is before them is still in the block. */
-uint32_t qr_full_find_parts(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
-                            bool eagle)
+static uint32_t find_full_parts(const qr_group_set *set, const qr_lookup *lookup,
+                                uint32_t max_tokens, bool eagle)
 {
     const qr_group *group = &lookup->groups[set->ids[0]];
     uint32_t end = qr_lookup_max_blocks(lookup, group, max_tokens);
@@ -46,6 +45,6 @@ const qr_group_ops qr_full_ops = {
     .need = qr_group_need,
     .allocate = qr_group_allocate,
     .cache_tail = qr_group_cache_tail,
-    .find = qr_full_find,
-    .find_parts = qr_full_find_parts,
+    .find = find_full,
+    .find_parts = find_full_parts,
 };

@@ -9,12 +9,7 @@ const qr_group_ops *qr_group_ops_of(quire_layer_kind kind)
     case QUIRE_LAYER_TQ_FULL:
     case QUIRE_LAYER_MLA:
     case QUIRE_LAYER_SINK_FULL:
-    case QUIRE_LAYER_HIDDEN_STATE:
         return &qr_full_ops;
-    case QUIRE_LAYER_RSWA:
-        return &qr_rswa_ops;
-    case QUIRE_LAYER_CIRCULAR_BUFFER:
-        return &qr_ring_ops;
     case QUIRE_LAYER_SLIDING_WINDOW:
     case QUIRE_LAYER_SLIDING_WINDOW_MLA:
         return &qr_window_ops;
@@ -265,7 +260,7 @@ void qr_group_add_external(qr_group *group, const qr_want *want)
 uint32_t qr_group_quiet_tokens(const qr_group *group, uint32_t row, uint32_t computed)
 {
     const qr_row *r = &group->rows[row];
-    if (group->ops->find == NULL) /* its blocks follow the encoder's tokens, or stay as they are */
+    if (group->ops == &qr_cross_ops) /* its blocks follow the encoder's tokens */
         return UINT32_MAX;
     uint64_t quiet = (uint64_t)r->num_blocks * group->block_size;
     uint64_t uncached = ((uint64_t)r->num_cached + 1) * group->block_size - 1;
@@ -305,7 +300,7 @@ static void forget_partial_keys(qr_group *group, const uint32_t *blocks, uint32_
 {
     for (uint32_t i = first; i < end; i++)
         if (qr_pool_is_partial(group->pool, blocks[i]))
-            qr_pool_forget_keys(group->pool, blocks[i]);
+            qr_pool_evict_blocks(group->pool, &blocks[i], 1);
 }
 
 /* Puts the keys of blocks from the one before `first` up to `end` one behind the other. */
@@ -411,9 +406,9 @@ void qr_group_cache_tail(qr_group *group, uint32_t row, const quire_cache_reques
  *
  *      window of 2 blocks, block size 4, boundaries at multiples of 16, the prompt ends at token 38
  *
- *      blocks    0   1   2   3 | 4   5   6   7 | 8   9        a later request resumes at a boundary
- *      interval 0                  .   .   x   x              the last one in the prompt alone
- *      interval 16       x   x         .   .   x   x          each multiple of 16 besides
+ *      blocks    0   1   2   3 | 4   5   6   7 | 8   9         a later request resumes at a boundary
+ *      interval 0                  .   .   x   x               the last one in the prompt alone
+ *      interval 16       x   x         .   .   x   x           each multiple of 16 besides
  *
  * With EAGLE the block behind a boundary is looked up and dropped: it is kept too. */
 

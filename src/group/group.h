@@ -5,7 +5,7 @@
  *             row 2                                  not in use
  *
  * What differs between the kinds of layers is in qr_group_ops, one file for each: full.c, window.c,
- * chunked.c, mamba.c, cross.c, rswa.c, ring.c. What they share is here and in group.c.
+ * chunked.c, mamba.c, cross.c. What they share is here and in group.c.
  *
  * An allocation is asked for and done in steps, each over all groups before the next begins:
  *
@@ -32,21 +32,18 @@
 #include <quire/cache.h>
 
 typedef struct qr_row {
-    uint32_t num_blocks; /* null blocks included */
-    uint32_t num_cached; /* of them, from the start: those that have keys or need none */
-    uint32_t last_state; /* Mamba, align mode: place of the state before the newest, or QR_NIL */
-    uint32_t num_retired : 30; /* align mode: states before it were given back, by the rule */
-    uint32_t is_settled : 1;   /* had hits or keys: no further hits (vLLM: in num_cached_block) */
-    uint32_t has_state : 1;    /* Mamba, align mode: allocate has run */
+    uint32_t num_blocks;  /* null blocks included */
+    uint32_t num_cached;  /* of them, from the start: those that have keys or need none */
+    uint32_t last_state;  /* Mamba, align mode: place of the state before the newest, or QR_NIL */
+    uint32_t num_retired; /* Mamba, align mode: states before it were given back, by the rule */
+    bool is_settled; /* had hits or keys: further hits cannot come (vLLM: in num_cached_block) */
+    bool has_state;  /* Mamba, align mode: allocate has run */
 } qr_row;
-
-#define QR_MOST_RETIRED ((UINT32_C(1) << 30) - 1)
-_Static_assert(sizeof(qr_row) == 16, "decoding reads one of each request");
 
 /* Blocks of a row that hold a prefix which ends inside them, or elsewhere. */
 typedef struct qr_part {
     uint32_t partial;    /* place of a block that others find, and that is copied before the next
-                                tokens are written to it (cache/parts.c); or QR_NIL */
+                                tokens are written to it (cache/parts.h); or QR_NIL */
     uint32_t checkpoint; /* Mamba: place of the block for the state of a token inside the chunk */
     uint32_t checkpoint_end; /* and the tokens up to there; QR_NIL and 0: there is none */
 } qr_part;
@@ -71,7 +68,6 @@ typedef struct qr_want {
     uint32_t num_local;   /* the others of total_computed; 0 where no hit ends inside a block */
     uint32_t prefill_end; /* Mamba: a chunk that reaches it may have a checkpoint; 0: each chunk */
     uint32_t num_encoder_tokens;
-    uint32_t num_prompt;          /* tokens of the prompt; 0: not known */
     const quire_block_span *hits; /* of all groups, or NULL */
     bool keeps_hits;              /* keep_hits will run: hits or external tokens */
     bool for_admission;           /* asked for a whole sequence */
@@ -319,24 +315,12 @@ extern const qr_group_ops qr_window_ops;
 extern const qr_group_ops qr_chunked_ops;
 extern const qr_group_ops qr_mamba_ops;
 extern const qr_group_ops qr_cross_ops;
-extern const qr_group_ops qr_rswa_ops;
-extern const qr_group_ops qr_ring_ops;
 
-/* The lookup of full attention, for kinds that give blocks back but find them in the same way. */
-uint32_t qr_full_find(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
-                      bool eagle, uint32_t alignment);
-uint32_t qr_full_find_parts(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
-                            bool eagle);
 /* States cached from here on count as of a new step. */
 void qr_mamba_new_step(qr_group *group);
 /* The tokens up to the state inside the want's chunk that is kept, or 0. */
 uint32_t qr_mamba_plan_checkpoint(const qr_group *group, const qr_want *want);
 /* The state that has the block's key is written in this step. */
 void qr_mamba_stamp(qr_group *group, uint32_t block);
-/* What remove_skipped and count_skipped are for other kinds: gives back, or counts, the blocks
- * between a prompt of num_prompt tokens, which is not 0, and the window. */
-void qr_rswa_remove_gap(qr_group *group, uint32_t row, uint32_t computed, uint32_t num_prompt);
-uint32_t qr_rswa_count_gap(const qr_group *group, uint32_t row, uint32_t computed,
-                           uint32_t num_prompt);
 
 #endif

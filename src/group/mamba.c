@@ -10,7 +10,7 @@
  *
  * With blocks of several hashes the state where the prompt ends, at a hash, gets a key of its own:
  * others resume there. The request itself goes on in the same block. So before its next tokens the
- * key moves to a fresh block, to which the state is copied (cache/parts.c).
+ * key moves to a fresh block, to which the state is copied (cache/parts.h).
  *
  * A state is written at the end of the step that computes it. Another request must not use it as a
  * hit in the same step: stamps tell in which step a block got its key. All blocks of one key have
@@ -259,7 +259,7 @@ static void retire(qr_group *group, uint32_t row, uint32_t certain)
     uint32_t *blocks = qr_group_row_blocks(group, row) + first;
     qr_pool_free_row(group->pool, blocks, end - first); /* passes over null blocks */
     memset(blocks, 0, (size_t)(end - first) * sizeof *blocks);
-    group->rows[row].num_retired = end & QR_MOST_RETIRED;
+    group->rows[row].num_retired = end;
 }
 
 static bool retires(const qr_group *group)
@@ -368,8 +368,8 @@ static void cache_checkpoint(qr_group *group, uint32_t row, const quire_cache_re
     stamp_ring(group, block);
 }
 
-/* Whether a state behind num_tokens tokens gets a key, besides those at the ends of blocks: the last
- * one of the prompt, and where other requests have gone on differently. */
+/* Whether a state behind num_tokens tokens gets a key, besides those at the ends of blocks: the
+ * last one of the prompt, and where other requests have gone on differently. */
 static bool is_tail(const qr_group *group, uint32_t row, const quire_cache_request *request,
                     uint32_t num_tokens)
 {

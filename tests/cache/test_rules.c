@@ -1,5 +1,5 @@
-/* cache/test_rules.c - the rules of vLLM 0.32, one by one, with each field that belongs to them.
- * The recordings (tests/parity) have them all together. */
+/* cache/test_rules.c - the rules of vLLM 0.32, one by one, with each field that belongs to them. The
+ * recordings (tests/parity) have them all together. */
 #include "base/inner.h"
 #include "cache/cache_kit.h"
 
@@ -194,8 +194,8 @@ static void count_keys(void *user, const quire_event *event)
     }
 }
 
-/* Blocks of 8 and of 4 tokens, hashes of 4: a prompt of 14 tokens has its last hash in the middle
- * of the second block of 8. */
+/* Blocks of 8 and of 4 tokens, hashes of 4: a prompt of 14 tokens has its last hash in the middle of
+ * the second block of 8. */
 static void a_prompts_tail_is_a_key(void **state)
 {
     (void)state;

@@ -159,12 +159,6 @@ static quire_layer_kind layer_kind(char letter)
         return QUIRE_LAYER_CHUNKED_LOCAL;
     case 'S':
         return QUIRE_LAYER_MAMBA;
-    case 'R':
-        return QUIRE_LAYER_RSWA;
-    case 'C':
-        return QUIRE_LAYER_CIRCULAR_BUFFER;
-    case 'H':
-        return QUIRE_LAYER_HIDDEN_STATE;
     default:
         return QUIRE_LAYER_CROSS;
     }
@@ -189,8 +183,6 @@ static void set_option(cache_model *m, quire_group_config *group, char letter, u
         spec->num_kv_heads = value;
     else if (letter == 'q')
         spec->tq_slot_size = value;
-    else if (letter == 'g')
-        spec->rswa_window = value;
     else if (letter == 'm')
         spec->mamba_mode = (quire_mamba_mode)value;
     else if (letter == 'n')

@@ -54,7 +54,7 @@ enum cache_outcome {
         CACHE_NUM_OUTCOMES
 };
 
-enum { CACHE_MAX_MIXES = 96 };
+enum { CACHE_MAX_MIXES = 64 };
 
 typedef struct cache_tally {
     char mixes[CACHE_MAX_MIXES][32];

@@ -5,8 +5,8 @@
  *      cache full+window 40 96 16 1 0 1 1 1 4 32 0 F4 W4w12      a case: its mix, blocks, longest
  *          request, tokens of a step, caching, EAGLE, stats, dcp, pcp, hash block size (0: not
  *          said), digest bytes, encoder tokens, groups (cache_mixes.py has their letters)
- *          0.32: then the retention interval (or "all"), hundredths of blocks that the watermark
- *          is, modules of multi-module MTP
+ *          0.32: then the retention interval (or "all"), hundredths of blocks that the watermark is,
+ *          modules of multi-module MTP
  *      refused ...          the same, of a cache that vLLM cannot make or use
  *      r3 45 0 0-6,9-10     request 3: 45 tokens, may read the cache, hashes
  *      t3 49 11             it has 49 tokens now, and one more hash
@@ -14,9 +14,9 @@
  *      c3 0 h x8 e4         can_fit_full_sequence; computed tokens; then options
  *      a3 0 16 h l2 x8 d1   allocate_slots; computed and new tokens; h: with the last lookup's hit,
  *                           l lookahead, x external, e encoder tokens, d delayed caching
- *                           0.32: f1 the whole sequence must fit, w1 the watermark applies, i
- *                           tokens in flight, r reserved blocks, z0,2 groups that need not be
- *                           zeroed; its g has a 1 where the request is admitted with what was found
+ *                           0.32: f1 the whole sequence must fit, w1 the watermark applies, i tokens
+ *                           in flight, r reserved blocks, z0,2 groups that need not be zeroed; its g
+ *                           has a 1 where the request is admitted with what was found
  *      k3 24  cache_blocks  s3 24  remove_skipped_blocks   o3  get_num_common_prefix_blocks
  *      f3     free          p3     free, for preemption    e 5,9,2  evict_blocks
  *      z      reset         n      new_step_starts         b  take_new_block_ids

@@ -75,10 +75,7 @@ typedef struct sched_model {
     uint32_t alphabet;
     bool requires_kv_delivery; /* of the connector */
     bool is_kv_consumer;
-    bool diverges; /* the connector takes hits that differ from group to group */
     bool is_pipeline;
-    bool is_extended; /* steps tell drafts, outputs created tokens, stats drafts by place */
-    uint32_t drafts_by_batch[16];
 
     sched_request requests[SCHED_MAX_REQUESTS];
     uint32_t num_requests;

@@ -63,7 +63,7 @@ enum sched_outcome {
         SCHED_NUM_OUTCOMES
 };
 
-enum { SCHED_MAX_MIXES = 128 };
+enum { SCHED_MAX_MIXES = 96 };
 
 typedef struct sched_tally {
     char mixes[SCHED_MAX_MIXES][32];

@@ -207,8 +207,6 @@ void sched_add_step(sched_model *m, const quire_step *step)
     add_drafts(m, step);
     add_encoder(m, step);
     add_ends(m, step);
-    if (m->is_extended)
-        text_add(&m->r.answer, "|spec=%" PRIu32, step->num_spec_tokens);
     if (sched_has_parts(m))
         add_copies(m, step);
     count_step(m, step);
@@ -216,14 +214,13 @@ void sched_add_step(sched_model *m, const quire_step *step)
 
 /* ---- outputs --------------------------------------------------------------- */
 
-static void add_output(sched_model *m, const quire_outputs *outputs, uint32_t i)
+static void add_output(sched_model *m, const quire_output *output)
 {
-    const quire_output *output = &outputs->outputs[i];
     uint32_t number = sched_number(m, output->req);
     recording_expect(&m->r, output->user == &m->requests[number], "output has its user");
     text_add(&m->r.answer, " %" PRIu32 ":", number);
-    for (uint32_t k = 0; k < output->num_new_tokens; k++)
-        text_add(&m->r.answer, k == 0 ? "%" PRId32 : ".%" PRId32, output->new_tokens[k]);
+    for (uint32_t i = 0; i < output->num_new_tokens; i++)
+        text_add(&m->r.answer, i == 0 ? "%" PRId32 : ".%" PRId32, output->new_tokens[i]);
     text_add(&m->r.answer, ":%d:", output->finish_reason);
     if (output->has_stop_reason != 0)
         text_add(&m->r.answer, "%" PRId32, output->stop_reason);
@@ -234,8 +231,6 @@ static void add_output(sched_model *m, const quire_outputs *outputs, uint32_t i)
                  output->num_external_cached, output->num_prompt_tokens);
     else
         text_add(&m->r.answer, ":-");
-    if (output->has_prefill_stats != 0 && m->is_extended)
-        text_add(&m->r.answer, ".%" PRIu32, outputs->num_cache_creation_tokens[i]);
     sched_tally_add(&m->tally, SCHED_stopped, output->finish_reason == QUIRE_FINISH_STOP);
     sched_tally_add(&m->tally, SCHED_length, output->finish_reason == QUIRE_FINISH_LENGTH);
     sched_tally_add(&m->tally, SCHED_error, output->finish_reason == QUIRE_FINISH_ERROR);
@@ -266,7 +261,7 @@ static void add_clients(sched_model *m, const quire_outputs *outputs)
                 text_add(&m->r.answer, "%sc%" PRIu32, space, client);
             is_first = false;
             space = " ";
-            add_output(m, outputs, i);
+            add_output(m, &outputs->outputs[i]);
             keep_tokens(m, &outputs->outputs[i]);
         }
     }
@@ -320,8 +315,6 @@ static void add_stats(sched_model *m, const quire_outputs *outputs)
              stats->spec.num_draft_tokens, stats->spec.num_accepted_tokens);
     for (uint32_t i = 0; i < m->config.num_spec_tokens; i++)
         text_add(&m->r.answer, ".%" PRIu64, stats->spec.accepted_per_pos[i]);
-    for (uint32_t i = 0; m->is_extended && i < m->config.num_spec_tokens; i++)
-        text_add(&m->r.answer, ".%" PRIu64, stats->drafts_per_pos[i]);
     sched_tally_add(&m->tally, SCHED_accepted, stats->spec.num_accepted_tokens);
 }
 

@@ -62,7 +62,7 @@ static bool must_leave_one(const quire_sched *s, const qr_admission *a)
 }
 
 /* The connector is asked behind the last place where all groups have whole blocks. If it has more
- * than the hit that goes on from there, inside a block, that part is loaded too; else it is kept. */
+ * than the hit that goes on from there, that part is loaded too; else the hit stays as it is. */
 static void choose_part(quire_sched *s, qr_admission *a, uint32_t part)
 {
     if (a->num_external <= part) {
@@ -138,37 +138,24 @@ static bool goes_on(const quire_sched *s, const qr_request *r)
     return r->kv.num_computed_tokens > 0 || keeps_blocks;
 }
 
-/* Held up while the encoder's connector still brings what the request needs next. */
-static qr_verdict wait_for_inputs(const quire_sched *s, qr_admission *a)
-{
-    if (a->r->num_features == 0 || qr_sched_has_encoder_inputs(s, a->r, a->num_computed))
-        return QR_ADMITTED;
-    a->reason = QUIRE_REASON_ENCODER;
-    return QR_HELD_UP;
-}
-
 /* Tokens whose keys and values need not be computed. */
 static qr_verdict find_computed(quire_sched *s, qr_admission *a)
 {
     qr_request *r = a->r;
     if (goes_on(s, r)) {
         a->num_computed = r->kv.num_computed_tokens;
-        return wait_for_inputs(s, a);
+        return QR_ADMITTED;
     }
     a->hits = s->room.spans;
     qr_sched_show_all_hashes(s, a->index);
-    bool has_diverged = qr_sched_find_hit(s, r, a->hits, &a->num_local);
+    int err = qr_cache_get_computed_blocks(s->cache, &r->kv, a->hits, &a->num_local);
+    qr_assert(err == QUIRE_OK);
+    r->shared_prefix = s->cache->shared_prefix;
     a->num_swapped = r->num_saved > a->num_local ? r->num_saved - a->num_local : 0;
     qr_verdict verdict = a->num_swapped > 0 ? QR_ADMITTED : ask_connector(s, a);
     if (verdict != QR_ADMITTED)
         return verdict;
-    if (has_diverged && a->num_external == 0) {
-        qr_sched_agree_on_hit(s, r, a->hits, &a->num_local);
-        a->connector_queries = r->kv.num_tokens - a->num_local;
-    }
     a->num_computed = a->num_local + a->num_external + a->num_swapped;
-    if (wait_for_inputs(s, a) != QR_ADMITTED)
-        return QR_HELD_UP;
     if (s->observer.on_decision != NULL)
         a->num_dropped = count_dropped(s, a);
     bool is_first = !s->settings.rules.delivers_stale || r->num_preemptions == 0;
@@ -187,8 +174,8 @@ static bool pad_drafts(quire_sched *s, qr_admission *a, uint32_t budget)
 {
     uint32_t num_drafts = s->settings.num_spec_tokens;
     bool decodes = s->builder.num_ran > 0 || a->num_computed > 0;
-    if (!s->settings.rules.pads_drafts || num_drafts == 0 || s->pace.num_sizes > 0 ||
-        s->settings.num_sampled == 0 || a->num_new != 1 || s->builder.has_prefill || !decodes)
+    if (!s->settings.rules.pads_drafts || num_drafts == 0 || s->settings.num_sampled == 0 ||
+        a->num_new != 1 || s->builder.has_prefill || !decodes)
         return true;
     if ((uint64_t)a->num_computed + 1 + num_drafts + 1 > s->settings.max_model_len)
         return true;
@@ -199,25 +186,12 @@ static bool pad_drafts(quire_sched *s, qr_admission *a, uint32_t budget)
     return true;
 }
 
-/* All drafts or none: where something leaves fewer tokens, vLLM fails with an assertion or, for
- * Mamba, drops the padding. */
-static void keep_padding_whole(qr_admission *a)
-{
-    if (a->num_padded == 0 || a->num_new == 1 + a->num_padded)
-        return;
-    a->num_new = a->num_new > 0;
-    a->num_padded = 0;
-}
-
 static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
 {
     const qr_request *r = a->r;
     uint32_t budget = qr_step_budget(s);
     if (a->is_async)
         return QR_ADMITTED; /* the load first */
-    a->reason = QUIRE_REASON_THROTTLED;
-    if (s->pace.defers_prefills && a->num_computed + 1 < r->kv.num_tokens)
-        return QR_NO_ROOM;
     a->reason = QUIRE_REASON_STREAMING;
     if (a->num_computed > r->kv.num_tokens) /* SESSION_KEEPS_AHEAD: vLLM fails with an assertion */
         return QR_HELD_UP;
@@ -236,7 +210,10 @@ static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
         a->num_new = qr_sched_align_tokens(s, r, a->num_computed, a->num_new);
         if (a->num_new == 0)
             return QR_NO_ROOM;
-        keep_padding_whole(a);
+        if (a->num_padded > 0 && a->num_new != 1 + a->num_padded) { /* all drafts or none */
+            a->num_new = 1;
+            a->num_padded = 0;
+        }
     }
     a->reason = QUIRE_REASON_ENCODER;
     if (r->num_features > 0) {
@@ -245,7 +222,6 @@ static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
     }
     if (s->settings.prefill_lookahead > 1)
         a->num_new = qr_sched_leave_lookahead(s, r, a->num_computed, a->num_new);
-    keep_padding_whole(a);
     return a->num_new > 0 ? QR_ADMITTED : QR_NO_ROOM;
 }
 
@@ -319,8 +295,9 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
         p.skip_zeroing_group_ids = s->room.group_ids;
         p.num_skip_zeroing_group_ids = s->cache->num_groups;
     }
-    if (a->hits == NULL)
+    if (a->hits == NULL) {
         qr_sched_show_hashes(s, a->index, a->num_computed + a->num_new);
+    }
     int err = QUIRE_OK;
     a->reason = QUIRE_REASON_BLOCKS;
     s->observer.taker = qr_sched_req_of(s, a->index);

@@ -1,5 +1,6 @@
 #include "sched/step/fence.h"
 
+#include "cache/parts.h"
 #include "sched/sched.h"
 
 uint32_t qr_fences_most(const quire_sched_config *c)
@@ -16,27 +17,10 @@ bool qr_fence_is_open(const quire_sched *s, const qr_request *r)
     return !s->fences.is_on || r->last_fence <= s->fences.processed;
 }
 
-static void free_oldest(quire_sched *s)
+static void put(qr_fences *f, qr_fenced_row row)
 {
-    qr_fences *f = &s->fences;
-    const qr_fenced_row *row = &f->rows[f->first];
-    if (row->seq != 0)
-        qr_cache_free_joined(s->cache, row->seq);
-    else
-        qr_cache_end_copies(s->cache, row->num_copies);
-    f->num_seqs -= row->seq != 0;
-    f->first = (f->first + 1) % f->max_rows;
-    f->num_rows--;
-}
-
-static void put(quire_sched *s, qr_fenced_row row)
-{
-    qr_fences *f = &s->fences;
-    /* if they are full, steps were forgotten: nothing writes for the oldest */
-    while (f->num_rows == f->max_rows || (row.seq != 0 && f->num_seqs == f->max_seqs))
-        free_oldest(s);
+    qr_assert(f->num_rows < f->max_rows);
     f->rows[(f->first + f->num_rows++) % f->max_rows] = row;
-    f->num_seqs += row.seq != 0;
 }
 
 void qr_fence_drop(quire_sched *s, qr_request *r)
@@ -46,7 +30,7 @@ void qr_fence_drop(quire_sched *s, qr_request *r)
         qr_cache_drop(s->cache, &r->kv);
         return;
     }
-    put(s, (qr_fenced_row){.seq = r->kv.seq, .fence = f->scheduled});
+    put(f, (qr_fenced_row){.seq = r->kv.seq, .fence = f->scheduled});
     r->kv.seq = 0;
 }
 
@@ -54,7 +38,7 @@ void qr_fence_copies(quire_sched *s, uint32_t num_copies)
 {
     qr_fences *f = &s->fences;
     if (f->is_on)
-        put(s, (qr_fenced_row){.num_copies = num_copies, .fence = f->scheduled + 1});
+        put(f, (qr_fenced_row){.num_copies = num_copies, .fence = f->scheduled + 1});
     else
         qr_cache_end_copies(s->cache, num_copies);
 }
@@ -63,6 +47,12 @@ void qr_fence_processed(quire_sched *s)
 {
     qr_fences *f = &s->fences;
     f->processed++;
-    while (f->num_rows > 0 && f->rows[f->first].fence <= f->processed)
-        free_oldest(s);
+    while (f->num_rows > 0 && f->rows[f->first].fence <= f->processed) {
+        if (f->rows[f->first].seq != 0)
+            qr_cache_free_joined(s->cache, f->rows[f->first].seq);
+        else
+            qr_cache_end_copies(s->cache, f->rows[f->first].num_copies);
+        f->first = (f->first + 1) % f->max_rows;
+        f->num_rows--;
+    }
 }

@@ -1,8 +1,8 @@
 /* sched/step/fence.h - blocks that go back to the pool when the steps in flight have ended.
  *
- * A connector that loads writes to blocks at any time. A step in flight may still write to the
- * blocks of a request that has ended or was preempted. So those blocks wait behind a fence: the
- * last step that was scheduled then.
+ * A connector that loads writes to blocks at any time. A step in flight may still write to the blocks
+ * of a request that has ended or was preempted. So those blocks wait behind a fence: the last step
+ * that was scheduled then.
  *
  *      rows      [ a | 7 ][ b | 7 ][ c | 8 ]        processed 7: a and b go back, c waits
  *
@@ -26,10 +26,8 @@ typedef struct qr_fences {
     uint64_t processed;
     qr_fenced_row *rows; /* a ring, in order */
     uint32_t max_rows;
-    uint32_t max_seqs; /* rows of requests, at most */
     uint32_t first;
     uint32_t num_rows;
-    uint32_t num_seqs; /* of them, those of requests */
 } qr_fences;
 
 /* Rows that wait at most: those of all requests of the steps in flight. 0: fences are off. */

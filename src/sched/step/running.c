@@ -68,9 +68,9 @@ static uint32_t junction_of(const quire_sched *s, const qr_request *r, uint32_t 
 }
 
 /* The end of a chunk: at a block's end, if it is not the prompt's last, and at the first place
- * before it where a state must be kept: the end of a block that the chunk begins inside of, the last
- * state of the request, the prompt's last hash, the end of what other requests have in common with
- * it. */
+ * before it where a state must be kept: the end of a block that the chunk begins inside of, the
+ * last state of the request, the prompt's last hash, the end of what other requests have in common
+ * with it. */
 static uint32_t align_to_stops(const quire_sched *s, const qr_request *r, uint32_t start,
                                uint32_t num_new, uint32_t prefill_end)
 {
@@ -238,21 +238,12 @@ static void take_drafts(quire_sched *s, qr_request *r, uint32_t num_tokens)
     r->num_drafts = 0; /* new ones come before the next step */
 }
 
-/* A request that is not to compute anything in this step, whatever it has left to do. */
-static inline bool is_passed_over(const quire_sched *s, const qr_request *r)
-{
-    if (is_done_ahead(r) || (QR_UNLIKELY(s->pace.is_on) && qr_pace_passes_over(s, r)))
-        return true;
-    return QR_UNLIKELY(r->num_features > 0) &&
-           !qr_sched_has_encoder_inputs(s, r, qr_request_certain_tokens(r));
-}
-
 /* Schedules running[*cursor], or passes over it; false ends the running ones of this step. */
 static bool run_one(quire_sched *s, uint32_t *cursor)
 {
     uint32_t index = s->queues.running[*cursor];
     qr_request *r = &s->table.requests[index];
-    uint32_t n = is_passed_over(s, r) ? 0 : wanted_tokens(s, r);
+    uint32_t n = is_done_ahead(r) ? 0 : wanted_tokens(s, r);
     bool aligns = s->settings.mamba_block_size > 0;
     bool aligns_first = s->settings.rules.aligns_to_stops;
     if (aligns && aligns_first && n > 0)

@@ -1,4 +1,5 @@
 /* sched/step/step.c - the arrays of the step being made. */
+#include "cache/parts.h"
 #include "sched/sched.h"
 
 /* What the caller has preempted since the last step is the first that was preempted in this one. */
@@ -198,28 +199,6 @@ void qr_step_add_encoder(quire_sched *s, qr_request *r, const qr_encoder_plan *p
     b->encoder_budget = plan->budget;
 }
 
-bool qr_sched_has_encoder_inputs(const quire_sched *s, const qr_request *r, uint32_t computed)
-{
-    const quire_encoder_connector *c = &s->partners.encoder_connector;
-    uint32_t index = (uint32_t)(r - s->table.requests);
-    return c->ensure_cache_available == NULL ||
-           c->ensure_cache_available(c->user, qr_sched_req_of(s, index), computed) != 0;
-}
-
-static void tell_free(void *user, const qr_feature *features, uint32_t i)
-{
-    const quire_sched *s = user;
-    const quire_encoder_connector *c = &s->partners.encoder_connector;
-    c->update_state_after_free(c->user, qr_sched_req_of(s, features[i].owner), i);
-}
-
-void qr_sched_watch_encoder(quire_sched *s)
-{
-    s->encoder.free_user = s;
-    s->encoder.on_free =
-        s->partners.encoder_connector.update_state_after_free == NULL ? NULL : tell_free;
-}
-
 void qr_step_add_lora(quire_sched *s, uint32_t lora_id)
 {
     qr_step_builder *b = &s->builder;
@@ -399,7 +378,6 @@ const quire_step *qr_step_end(quire_sched *s)
     out->finished = b->finished;
     out->preempted = b->preempted;
     out->copies = b->copies;
-    out->num_spec_tokens = qr_pace_drafts(s, out->num_reqs);
     out->num_freed_encoder = qr_encoder_take_freed(&s->encoder, &out->freed_encoder);
     out->num_swap_out = s->swap.out.count;
     out->swap_out_blocks = s->swap.out.blocks;

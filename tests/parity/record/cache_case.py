@@ -18,10 +18,6 @@ from vllm.v1.core.single_type_kv_cache_manager import CrossAttentionManager
 from vllm.v1.request import RequestStatus
 
 STATE_EVERY = 4  # calls between two comparisons of all blocks
-UNCACHED = (CrossAttentionManager,)  # managers of groups that have no hits
-if not IS_0_20:
-    from vllm.v1.core.single_type_kv_cache_manager import CircularBufferManager
-    UNCACHED += (CircularBufferManager,)
 
 
 class Stop(Exception):
@@ -151,7 +147,7 @@ class CacheCase:
         """Whether vLLM takes the request for one that runs: not before its first full block. (0.32
         asks for one group only; there, blocks get their first keys in all groups at once.)"""
         return all(seat.id in m.num_cached_block for m in self.managers
-                   if not isinstance(m, UNCACHED))
+                   if not isinstance(m, CrossAttentionManager))
 
     def is_sound(self):
         """Users are those that requests are; the queue has each block without a user once."""
@@ -360,9 +356,8 @@ class CacheCase:
                   or self.request_text(seat))
 
     def remove_skipped(self, seat, num_computed):
-        given = () if IS_0_20 else (seat.request.num_prompt_tokens,)
         self.call(f"s{seat.index} {num_computed}",
-                  lambda: self.manager.remove_skipped_blocks(seat.id, num_computed, *given)
+                  lambda: self.manager.remove_skipped_blocks(seat.id, num_computed)
                   or self.request_text(seat))
 
     def free(self, seat, preempt=False):

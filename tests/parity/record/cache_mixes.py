@@ -4,7 +4,6 @@ A group is written as a letter, its block size, and options, each a letter and a
 
     F16 full   Q16 TQ full   M16 MLA   K16s32 sink   W16w48 window   V16w48 window MLA
     L16c64 chunked local   S16m1n2 Mamba (mode, speculative blocks)   X16 cross
-    R16g32 R-SWA (rswa_window)   C6 circular buffer   H16 hidden states
     a4 Mamba that writes states inside a chunk, at multiples of 4   j1 the cache keeps junctions
     h heads (makes specs differ)   w, c on a full group: the window or chunk it carries   e1 EAGLE
 
@@ -17,7 +16,6 @@ from dataclasses import dataclass, field
 import torch
 from release import IS_0_20
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1 import kv_cache_interface
 from vllm.v1.kv_cache_interface import (ChunkedLocalAttentionSpec, CrossAttentionSpec,
                                         FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec,
                                         MambaSpec, MLAAttentionSpec, SinkFullAttentionSpec,
@@ -29,15 +27,13 @@ CLASSES = {"F": FullAttentionSpec, "M": MLAAttentionSpec, "K": SinkFullAttention
            "W": SlidingWindowSpec, "V": SlidingWindowMLASpec, "L": ChunkedLocalAttentionSpec,
            "X": CrossAttentionSpec}
 OPTIONS = {"w": "sliding_window", "c": "attention_chunk_size", "s": "sink_len",
-           "h": "num_kv_heads", "q": "tq_slot_size", "g": "rswa_window"}
+           "h": "num_kv_heads", "q": "tq_slot_size"}
 if IS_0_20:
     from vllm.v1.kv_cache_interface import TQFullAttentionSpec
     CLASSES["Q"] = TQFullAttentionSpec
 else:
     from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
     register_all_kvcache_specs(None)
-    CLASSES.update(R=kv_cache_interface.RSWASpec, C=kv_cache_interface.CircularBufferSpec,
-                   H=kv_cache_interface.HiddenStateCacheSpec)
 
 
 @dataclass
@@ -118,16 +114,6 @@ class Draw:
     def cross(self):
         return Group("X", self.size)
 
-    def rswa(self, scale=1):
-        return Group("R", self.size * scale, {"g": self.rng.randint(1, 4 * self.size)})
-
-    def ring(self):
-        """Its size need not go with that of others, but the blocks of hits must."""
-        return Group("C", self.rng.choice([self.size, self.size, 2 * self.size, 3, 6]))
-
-    def hidden(self, scale=1):
-        return Group("H", self.size * scale)
-
 
 def gemma(d):
     window = d.window()
@@ -185,11 +171,7 @@ def anything(d):
     kinds = [lambda scale: d.full("F", scale), lambda scale: d.full("M", scale),
              lambda scale: d.full("Q", scale), lambda scale: d.window("W", scale),
              lambda scale: d.window("V", scale), lambda scale: d.mamba(d.rng.randint(0, 2), scale)]
-    if not IS_0_20:
-        kinds += [d.rswa, d.hidden]
     groups = [d.rng.choice(kinds)(d.rng.choice([1, 1, 2, 3])) for _ in range(d.rng.randint(2, 5))]
-    if not IS_0_20 and d.rng.random() < 0.3:
-        groups.insert(d.rng.randint(0, len(groups)), d.ring())
     if all(g.text() == groups[0].text() for g in groups):
         groups.append(d.sink())
     return groups
@@ -300,50 +282,6 @@ if not IS_0_20:
     })
 
 
-def new_kinds(d):
-    """The kinds that 0.32 has and 0.20 has not, beside others."""
-    others = [d.full, d.window, d.hidden, d.rswa, lambda: d.mamba(0), lambda: d.full("M"),
-              lambda: d.window("V"), lambda: d.full(scale=2), lambda: d.rswa(2)]
-    groups = [d.rng.choice([d.rswa, d.hidden, d.ring])()]
-    groups += [d.rng.choice(others)() for _ in range(d.rng.randint(1, 3))]
-    d.rng.shuffle(groups)
-    return groups
-
-
-def flagged_ring(d):
-    """The drafter's layers are in a circular buffer: no group drops a block."""
-    groups = [d.full(), d.window(), d.ring()]
-    groups[2].is_eagle = True
-    return groups
-
-
-if not IS_0_20:
-    MIXES.update({
-        "rswa": (lambda d: [d.rswa()], {}),
-        "rswa-off": (lambda d: [d.rswa()], {"caching": False}),
-        "rswa-eagle": (lambda d: [d.rswa(), d.full()], {"eagle": True}),
-        "rswa+window": (lambda d: [d.rswa(), d.window()], {}),
-        "rswa-sizes": (lambda d: [d.rswa(d.rng.choice([2, 3])), d.full(), d.hidden()], {}),
-        "rswa-parallel": (lambda d: [d.rswa()], {"parallel": True}),
-        "rswa-twins": (lambda d: [d.rswa()] * 2 + [d.rswa()], {}),
-        "rswa-roomy": (lambda d: [d.rswa(), d.window(most=2)], {"roomy": True}),
-        "ring": (lambda d: [d.ring()], {}),
-        "ring-off": (lambda d: [d.ring(), d.full(), d.ring()], {"caching": False}),
-        "ring+full": (lambda d: [d.ring(), d.full()], {}),
-        "ring+window": (lambda d: [d.window(), d.ring()], {}),
-        "ring+hybrid": (lambda d: [d.full(), d.ring(), d.window(), d.ring()], {}),
-        "ring+mamba": (lambda d: [d.full(), d.mamba(0), d.ring()], {}),
-        "ring+mla": (lambda d: [d.full("M"), d.window("V"), d.ring()], {"roomy": True}),
-        "ring-eagle": (lambda d: [d.full(), d.window(), d.ring()], {"eagle": True}),
-        "ring-flagged": (flagged_ring, {"eagle": True, "roomy": True}),
-        "hidden": (lambda d: [d.hidden()], {}),
-        "hidden+full": (lambda d: [d.full(), d.hidden(d.rng.choice([1, 1, 2]))], {}),
-        "new-kinds": (new_kinds, {}),
-        "new-kinds-eagle": (new_kinds, {"eagle": True}),
-        "new-kinds-off": (new_kinds, {"caching": False}),
-    })
-
-
 def uneven_chunks(d):
     return [d.full(scale=2), d.chunked()]
 
@@ -369,11 +307,6 @@ if not IS_0_20:  # groups may be equal; sinks do not start, and intervals must f
         (lambda d: [d.full()], {"interval": 64}),
         (lambda d: [d.full(), d.chunked()], {"eagle": False, "interval": 64}),
         (lambda d: [Group("W", 16, {"w": 40})], {"interval": 24}),
-        (lambda d: [d.rswa(), d.ring()], {"interval": 192}),
-        (lambda d: [Group("W", 4, {"w": 9}), Group("C", 6)], {"interval": 8}),
-        (lambda d: [d.ring(), d.ring()], {"caching": True}),
-        (lambda d: [d.full(), d.ring()], {"caching": True, "parallel": True}),
-        (lambda d: [Group("L", 4, {"c": 8}), Group("C", 6)], {"caching": True, "eagle": False}),
         (lambda d: [d.full(), Group("W", 3, {"w": 9})], {"interval": 32}),
         (lambda d: [Group("F", 2), Group("W", 2, {"w": 9})],
          {"caching": True, "eagle": True, "lookahead": True, "modules": 5}),
@@ -447,8 +380,7 @@ class Model:
             sizes = [g.block_size for g in self.groups] or [16]
             self.hash_block_size = math.gcd(*sizes) * self.dcp * self.pcp
         else:
-            sizes = [self.size_of(g) for g in self.groups if g.kind != "C"]
-        self.hash_block_size = math.gcd(*(sizes or map(self.size_of, self.groups))) or 16
+            self.hash_block_size = math.gcd(*(self.size_of(g) for g in self.groups)) or 16
         self.says_hash_block_size = self.dcp * self.pcp > 1 or rng.random() < 0.5
         smaller = [n for n in (1, 2, 4) if n < self.hash_block_size
                    and self.hash_block_size % n == 0]
@@ -471,8 +403,7 @@ class Model:
         """Room for the longest request once, and a little more: little enough to run out."""
         whole = self.dcp * self.pcp
         one = sum(-(-self.max_model_len // (g.block_size * whole)) + g.options.get("n", 0)
-                  for g in self.groups if g.kind not in "XC")
-        one += sum(g.kind == "C" for g in self.groups)
+                  for g in self.groups if g.kind != "X")
         one += sum(-(-self.encoder_tokens // g.block_size) for g in self.groups if g.kind == "X")
         sinks = sum(g.options["s"] // g.block_size for g in self.groups if g.kind == "K")
         room = one * rng.choice([1.5, 2.5] if roomy else [0.2, 0.4, 0.7, 1.0, 1.0, 1.5, 2.5])
