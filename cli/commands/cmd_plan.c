@@ -38,8 +38,6 @@ static const option table[] = {
      .role = OPTION_OUTPUT},
     ENGINE_MODEL_OPTIONS(o.engine),
     ENGINE_PLAN_OPTIONS(o.engine),
-    ENGINE_PROFILE_OPTIONS(o.engine, o.engine.plan.profile,
-                           "as vLLM 0.32.0 plans, or as vLLM 0.20.0 (default, vllm-0.20)"),
     PRESSURE_OPTIONS(o.pressure),
     SWAP_OPTIONS(o.swap),
     TIERS_CPU_OPTIONS(o.tiers),

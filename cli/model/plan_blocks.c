@@ -73,7 +73,6 @@ static void describe(const quire_plan *plan, plan_result *r)
     r->block_bytes = info.num_blocks == 0 ? 0 : worker.used_bytes / info.num_blocks;
     r->num_blocks = info.num_blocks;
     r->block_size = info.block_size;
-    r->hash_block_size = info.hash_block_size;
     r->max_model_len = info.max_model_len;
     r->num_groups = info.num_groups;
     r->num_tokens = info.num_tokens;
@@ -92,10 +91,8 @@ int plan_num_blocks(const shape *s, const gpu *g, const plan_settings *settings,
     *result = (plan_result){0};
     if (!share_memory(s, g, &set, result))
         return -1;
-    shape_layers_params asked = {.tp = set.tp,
-                                 .block_size = set.block_size,
-                                 .cache_dtype = set.cache_dtype,
-                                 .profile = set.profile};
+    shape_layers_params asked = {
+        .tp = set.tp, .block_size = set.block_size, .cache_dtype = set.cache_dtype};
     int status = shape_layers(s, &asked, layers, &params.num_layers);
     if (status != QUIRE_OK)
         return say_why(status, s, &set, &shortage);
@@ -113,9 +110,6 @@ int plan_num_blocks(const shape *s, const gpu *g, const plan_settings *settings,
     params.auto_fit = set.max_model_len ? QUIRE_OFF : QUIRE_ON;
     params.max_num_batched_tokens = set.max_num_batched_tokens;
     params.num_blocks_override = set.num_gpu_blocks;
-    params.profile = set.profile;
-    params.kv_layout = set.kv_layout;
-    params.max_in_flight_tokens = set.max_in_flight_tokens;
     params.shortage = &shortage;
     status = quire_plan_create(&params, NULL, &made);
     if (status != QUIRE_OK)

@@ -23,9 +23,6 @@ typedef struct plan_settings {
     uint32_t num_gpu_blocks;         /* blocks, whatever the memory; 0: not */
     uint64_t reserve_bytes;          /* 0 = estimated */
     quire_cache_dtype cache_dtype;
-    quire_profile profile;         /* VLLM_0_32: as vLLM 0.32 plans; else as vLLM 0.20 does */
-    quire_kv_layout kv_layout;     /* VLLM_0_32 */
-    uint32_t max_in_flight_tokens; /* VLLM_0_32; 0 = max_num_batched_tokens */
 } plan_settings;
 
 typedef struct plan_result {
@@ -37,12 +34,10 @@ typedef struct plan_result {
     uint64_t token_bytes;   /* that all layers keep of one token, on one GPU */
     uint64_t block_bytes;   /* of one block of the pool, on one GPU */
     uint32_t num_blocks;    /* the null block included */
-    uint32_t block_size;    /* of the scheduler */
-    uint32_t hash_block_size;
+    uint32_t block_size;
     uint32_t max_model_len;
     uint32_t num_groups;
-    uint64_t num_tokens; /* that fit when all groups keep all tokens; VLLM_0_32: when all requests
-                               are as long as they may be */
+    uint64_t num_tokens;    /* that fit when all groups keep all tokens */
     double max_concurrency; /* requests of max_model_len tokens at one time */
     bool does_not_fit;      /* weights and reserve leave nothing; blocks are as given */
 } plan_result;

@@ -236,6 +236,5 @@ int shape_layers(const shape *s, const shape_layers_params *params,
     model.tensor_parallel_size = params->tp;
     model.block_size = params->block_size;
     model.cache_dtype = params->cache_dtype;
-    model.profile = params->profile;
     return quire_model_layers(&model, layers, SHAPE_MAX_LAYERS, num_layers);
 }

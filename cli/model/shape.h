@@ -111,7 +111,6 @@ typedef struct shape_layers_params {
     uint32_t tp;         /* 0 = 1 */
     uint32_t block_size; /* 0 = 16 */
     quire_cache_dtype cache_dtype;
-    quire_profile profile;
 } shape_layers_params;
 
 int shape_layers(const shape *s, const shape_layers_params *params,

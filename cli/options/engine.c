@@ -7,9 +7,6 @@
 const char *const engine_quantizations[] = {"model", "none", "fp8", "int4", NULL};
 static const shape_weights WEIGHTS[] = {0, SHAPE_BF16, SHAPE_FP8, SHAPE_INT4};
 const char *const engine_cache_dtypes[] = {"auto", "fp8", NULL};
-const char *const engine_profiles[] = {"default", "vllm-0.20", "vllm-0.32", NULL};
-const char *const engine_layouts[] = {"default", "LBNHC", "LBHNC", "LHBNC",
-                                      "BLHNC",   "BLNHC", "BHLNC", NULL};
 
 int engine_resolve_format(const command *cmd, const char *name, trace_format *format)
 {
@@ -87,9 +84,6 @@ int engine_check_time(const command *cmd, const engine_setup *setup)
 int engine_plan(const command *cmd, const engine_options *options, const engine_setup *setup,
                 plan_result *result, quire_plan **plan)
 {
-    if (options->plan.kv_layout != QUIRE_KV_LAYOUT_DEFAULT &&
-        options->plan.profile != QUIRE_PROFILE_VLLM_0_32)
-        return command_error(cmd, "--kv-cache-layout needs --profile vllm-0.32");
     if (plan_num_blocks(&setup->shape, &setup->gpu, &options->plan, result, plan) != 0)
         return command_error(cmd, "%s", failure());
     if (result->does_not_fit)

@@ -61,8 +61,6 @@ int engine_resolve_format(const command *cmd, const char *name, trace_format *fo
 
 extern const char *const engine_quantizations[];
 extern const char *const engine_cache_dtypes[];
-extern const char *const engine_profiles[]; /* quire_profile */
-extern const char *const engine_layouts[];  /* quire_kv_layout */
 
 enum { ENGINE_MAX_TOKENS = 1 << 30 }; /* the library's limit of a request and of a step */
 
@@ -131,16 +129,6 @@ enum { ENGINE_MAX_TOKENS = 1 << 30 }; /* the library's limit of a request and of
      .def = "from the memory", .max = QUIRE_MAX_BLOCKS},                                           \
     {"reserve-memory", OPTION_U64, &(e).plan.reserve_bytes, "BYTES",                               \
      "kept for activations, graphs and the driver", .def = "estimated", .max = 1e15}
-/* clang-format on */
-
-/* The profile is the scheduler's, or the plan's own where there is no scheduler. */
-/* clang-format off */
-#define ENGINE_PROFILE_OPTIONS(e, profile_value, help)                                             \
-    {"profile", OPTION_CHOICE, &(profile_value), "KIND", help, .def = "default",                   \
-     .choices = engine_profiles},                                                                  \
-    {"kv-cache-layout", OPTION_CHOICE, &(e).plan.kv_layout, "NAME",                                \
-     "vllm-0.32: the order of layers L, blocks B, heads H and tokens N in memory",                 \
-     .def = "LBNHC", .choices = engine_layouts}
 /* clang-format on */
 
 typedef struct engine_setup {

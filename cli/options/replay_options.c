@@ -1,11 +1,9 @@
 #include "replay_options.h"
 #include "output/failure.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 const char *const replay_clocks[] = {"trace", "burst", "serial", NULL};
 const char *const replay_policies[] = {"fcfs", "priority", NULL};
+const char *const replay_profiles[] = {"default", "vllm-0.20", NULL};
 const char *const replay_victims[] = {"default", "lifo", "priority", "lru",
                                       NULL}; /* quire_victim */
 const char *const replay_hash_algos[] = {"quire128", "sha256",      "sha256_cbor",
@@ -15,27 +13,9 @@ static const quire_hash_algo ALGOS[] = {QUIRE_HASH_QUIRE128, QUIRE_HASH_SHA256,
                                         QUIRE_HASH_SHA256_CBOR, QUIRE_HASH_XXHASH,
                                         QUIRE_HASH_XXHASH_CBOR};
 
-/* The releases of vLLM have none of the program's own features. */
 static bool is_vllm(const replay_options *o)
 {
-    return o->settings.sched.profile != QUIRE_PROFILE_DEFAULT;
-}
-
-/* "vllm-0.20", and "vLLM 0.20". */
-static const char *profile_name(const replay_options *o)
-{
-    return engine_profiles[o->settings.sched.profile];
-}
-
-static const char *release_name(const replay_options *o)
-{
-    return o->settings.sched.profile == QUIRE_PROFILE_VLLM_0_20 ? "vLLM 0.20" : "vLLM 0.32";
-}
-
-static int refuse_in_vllm(const command *cmd, const replay_options *o, const char *name)
-{
-    return command_error(cmd, "--%s cannot be used with --profile %s: %s does not have it", name,
-                         profile_name(o), release_name(o));
+    return o->settings.sched.profile == QUIRE_PROFILE_VLLM_0_20;
 }
 
 /* Tiers, and what they cannot be together with. */
@@ -50,7 +30,7 @@ static int prepare_tiers(const command *cmd, const replay_options *o, const repl
                              "--cpu-%s cannot be used with --no-enable-prefix-caching: only cached "
                              "blocks are stored",
                              o->tiers.cpu_memory > 0 ? "memory" : "blocks");
-    if (o->settings.sched.profile == QUIRE_PROFILE_VLLM_0_20 && tiers->num_lower > 0)
+    if (is_vllm(o) && tiers->num_lower > 0)
         return command_error(cmd, "--profile vllm-0.20 cannot be used with --file-tier, --redis or "
                                   "--peer: vLLM 0.20 has no tiers behind host memory");
     return 0;
@@ -72,53 +52,16 @@ static int check_beyond_vllm(const command *cmd, const replay_options *o)
     if (status != 0)
         return status;
     if (rule != NULL && is_vllm(o))
-        return refuse_in_vllm(cmd, o, rule);
+        return command_error(
+            cmd, "--%s cannot be used with --profile vllm-0.20: vLLM 0.20 does not have it", rule);
     if (o->settings.sched.prefix_patience > 0 && o->settings.sched.prefix_window == 0)
         return command_error(cmd, "--prefix-patience %u needs --prefix-window",
                              o->settings.sched.prefix_patience);
     if (name == NULL || (!is_vllm(o) && o->settings.enable_prefix_caching))
         return 0;
-    if (is_vllm(o))
-        return refuse_in_vllm(cmd, o, name);
-    return command_error(cmd, "--%s cannot be used with --no-enable-prefix-caching", name);
-}
-
-/* Options that vLLM 0.20 does not have. *retention: as quire_cache_config has it. */
-static int check_newer(const command *cmd, const replay_options *o, uint32_t *retention)
-{
-    const char *name = o->settings.sched.max_num_active_seqs > 0 ? "max-num-active-seqs"
-                       : o->is_adaptive ? "long-prefill-token-threshold-adaptive"
-                                        : NULL;
-    *retention = 0;
-    if (name != NULL && o->settings.sched.profile == QUIRE_PROFILE_VLLM_0_20)
-        return refuse_in_vllm(cmd, o, name);
-    if (o->retention == NULL)
-        return 0;
-    if (o->settings.sched.profile != QUIRE_PROFILE_VLLM_0_32)
-        return command_error(cmd, "--prefix-cache-retention-interval needs --profile vllm-0.32");
-    char *end = NULL;
-    unsigned long long tokens = strtoull(o->retention, &end, 10);
-    bool is_all = strcmp(o->retention, "all") == 0;
-    bool is_number = o->retention[0] >= '0' && o->retention[0] <= '9' && *end == '\0' &&
-                     tokens <= ENGINE_MAX_TOKENS;
-    *retention = is_all ? QUIRE_RETAIN_ALL : (uint32_t)tokens;
-    if (is_all || is_number)
-        return 0;
-    return command_error(cmd,
-                         "invalid value \"%s\" for --prefix-cache-retention-interval (expected "
-                         "0..%d or all)",
-                         o->retention, ENGINE_MAX_TOKENS);
-}
-
-/* The plan of the scheduler's profile. */
-static engine_options planned_engine(const replay_options *o)
-{
-    engine_options engine = o->engine;
-    uint32_t flights = o->settings.async_scheduling ? 2 : 1;
-    engine.plan.profile = o->settings.sched.profile;
-    if (engine.plan.profile == QUIRE_PROFILE_VLLM_0_32)
-        engine.plan.max_in_flight_tokens = flights * engine.plan.max_num_batched_tokens;
-    return engine;
+    return command_error(cmd, "--%s cannot be used %s", name,
+                         is_vllm(o) ? "with --profile vllm-0.20: vLLM 0.20 does not have it"
+                                    : "with --no-enable-prefix-caching");
 }
 
 int replay_prepare(const command *cmd, const replay_options *o, const char *path,
@@ -132,17 +75,13 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
     slo limits;
     if (slo_read(o->slo, &limits) != 0)
         return command_error(cmd, "%s", failure());
-    uint32_t retention;
-    const engine_options engine = planned_engine(o);
     status = check_beyond_vllm(cmd, o);
     if (status == 0)
-        status = check_newer(cmd, o, &retention);
-    if (status == 0)
-        status = engine_resolve(cmd, &engine, &setup->engine);
+        status = engine_resolve(cmd, &o->engine, &setup->engine);
     if (status == 0)
         status = engine_check_time(cmd, &setup->engine);
     if (status == 0)
-        status = engine_plan(cmd, &engine, &setup->engine, &setup->plan_result, &setup->plan);
+        status = engine_plan(cmd, &o->engine, &setup->engine, &setup->plan_result, &setup->plan);
     tiers_settings tiers = {0};
     if (status == 0)
         status = prepare_tiers(cmd, o, setup, &tiers);
@@ -159,9 +98,6 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
     s->time = &setup->engine.time;
     s->plan = setup->plan;
     s->block_size = setup->plan_result.block_size;
-    s->hash_block_size = setup->plan_result.hash_block_size;
-    s->retention_interval = retention;
-    s->sched.long_prefill_token_threshold_adaptive = o->is_adaptive ? QUIRE_ON : QUIRE_DEFAULT;
     s->sched.max_num_seqs = o->engine.plan.max_num_seqs;
     s->sched.max_num_batched_tokens = o->engine.plan.max_num_batched_tokens;
     s->sched.use_pressure = s->pressure.preempt_above > 0 ? QUIRE_ON : QUIRE_OFF;

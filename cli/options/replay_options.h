@@ -25,8 +25,6 @@ typedef struct replay_options {
     int hash_algo;
     swap_options swap;
     const char *slo;
-    const char *retention; /* NULL: not given */
-    bool is_adaptive;      /* --long-prefill-token-threshold-adaptive */
     tiers_options tiers;
     replay_settings settings;
 } replay_options;
@@ -44,6 +42,7 @@ typedef struct replay_options {
 
 extern const char *const replay_clocks[];
 extern const char *const replay_policies[];
+extern const char *const replay_profiles[];
 extern const char *const replay_victims[];
 extern const char *const replay_hash_algos[];
 
@@ -100,17 +99,8 @@ extern const char *const replay_hash_algos[];
      "schedule a step while the one before is computed", .def = "off"},                            \
     {"prefix-caching-hash-algo", OPTION_CHOICE, &(o).hash_algo, "KIND",                            \
      "decisions do not depend on it", .def = "quire128", .choices = replay_hash_algos},            \
-    ENGINE_PROFILE_OPTIONS((o).engine, (o).settings.sched.profile,                                 \
-                           "vLLM 0.20.0 or 0.32.0 with its bugs, or without bugs"),                \
-    {"prefix-cache-retention-interval", OPTION_TEXT, &(o).retention, "TOKENS|all",                 \
-     "vllm-0.32: blocks of windows that later requests find: those at the end of a prompt (0), "   \
-     "also at each multiple of TOKENS, or all",                                                    \
-     .def = "0"},                                                                                  \
-    {"max-num-active-seqs", OPTION_U32, &(o).settings.sched.max_num_active_seqs, "N",              \
-     "maximum requests that run (not in vllm-0.20)", .def = "--max-num-seqs", .max = 1 << 20},     \
-    {"long-prefill-token-threshold-adaptive", OPTION_SWITCH, &(o).is_adaptive, NULL,               \
-     "the threshold is at least the tokens of a step divided by the requests (not in vllm-0.20)",  \
-     .def = "off"},                                                                                \
+    {"profile", OPTION_CHOICE, &(o).settings.sched.profile, "KIND",                                \
+     "vLLM 0.20.0 with its bugs, or without", .def = "default", .choices = replay_profiles},       \
     TIERS_OPTIONS((o).tiers), ENGINE_PLAN_OPTIONS((o).engine), ENGINE_MODEL_OPTIONS((o).engine)
 /* clang-format on */
 

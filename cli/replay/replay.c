@@ -62,14 +62,12 @@ static int make_sched(replay *r)
     if (err != QUIRE_OK)
         return fail_with("the plan cannot be used: %s", quire_strerror(err));
     cache.enable_caching = s->enable_prefix_caching ? QUIRE_ON : QUIRE_OFF;
-    cache.hash_block_size = s->hash_block_size;
-    cache.prefix_cache_retention_interval = s->retention_interval;
+    cache.hash_block_size = s->block_size;
     cache.watermark = s->pressure.watermark;
     cache.admit_below = s->pressure.admit_below;
     cache.preempt_above = s->pressure.preempt_above;
     quire_hasher_config h = QUIRE_HASHER_CONFIG_INIT;
     h.algo = s->hash_algo;
-    h.profile = s->sched.profile;
     h.block_size = cache.hash_block_size;
     h.seed = (quire_bytes){"replay", 6};
     h.hooks.random_bytes = no_secret;

@@ -68,11 +68,9 @@ typedef struct replay_settings {
     uint64_t max_steps; /* 0: until all requests have ended */
 
     const time_model *time;
-    const quire_plan *plan;      /* blocks and groups, block size, longest request */
-    uint32_t block_size;         /* of the scheduler: hits are multiples of it */
-    uint32_t hash_block_size;    /* tokens under one hash */
-    uint32_t retention_interval; /* as quire_cache_config has it */
-    quire_sched_config sched;    /* what of it is an option; the replay fills in the rest */
+    const quire_plan *plan;   /* blocks and groups, block size, longest request */
+    uint32_t block_size;      /* of a hash */
+    quire_sched_config sched; /* what of it is an option; the replay fills in the rest */
     quire_hash_algo hash_algo;
     bool enable_prefix_caching;
     bool enable_chunked_prefill;

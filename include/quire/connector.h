@@ -43,8 +43,7 @@ typedef struct quire_connector {
      * quire_step.connector_meta. */
     void *(*build_meta)(void *user, const struct quire_step *step);
     /* The request ends. Returns 1 if its blocks are still being sent: the scheduler then frees the
-     * blocks when finished_sending lists the request. Returns 0 otherwise. blocks has the blocks of
-     * computed tokens, in QUIRE_PROFILE_VLLM_0_20 all blocks of the request. */
+     * blocks when finished_sending lists the request. Returns 0 otherwise. */
     int (*request_finished)(void *user, quire_req req, const quire_block_span *blocks);
     int (*reset_cache)(void *user); /* returns 0 on success */
     /* Called in update, before the scheduler frees blocks that were sent and records loads that
@@ -73,10 +72,6 @@ typedef struct quire_connector {
     /* 1: blocks will become free without a preemption; asked when a running request finds no room,
      * which then waits. NULL: never. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
     int (*has_pending_block_frees)(void *user);
-    /* 1: a load also brings the Mamba states at its end. With full and Mamba groups num_local is
-     * then the hit of the full groups, even if a Mamba group has less; if the connector has no
-     * tokens behind it, the hit of all groups counts. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
-    int supports_divergent_local_hybrid_hits;
 } quire_connector;
 
 #define QUIRE_CONNECTOR_INIT QUIRE_SIZED_INIT(quire_connector)
@@ -109,9 +104,6 @@ typedef struct quire_encoder_connector {
     /* The request has computed all tokens of this input and no longer uses its place in the encoder
      * cache. Not called when the request ends or is preempted. */
     void (*update_state_after_free)(void *user, quire_req req, uint32_t input);
-    /* Writes at most `capacity` requests whose encoder outputs will never come, and returns their
-     * number: they end with an error. Called in each update, after the outputs of the step. */
-    uint32_t (*take_unavailable)(void *user, quire_req *reqs, uint32_t capacity);
 } quire_encoder_connector;
 
 #define QUIRE_ENCODER_CONNECTOR_INIT QUIRE_SIZED_INIT(quire_encoder_connector)

@@ -11,12 +11,6 @@
  *      MAMBA               one state, for any length                one block, more for drafts
  *      CROSS               keys and values of the encoder's tokens  once, for the encoder's input
  *      ENCODER_ONLY        nothing between steps                    none
- *      RSWA                the prompt, and the last rswa_window     stops growing with the output
- *                          tokens
- *      CIRCULAR_BUFFER     the newest block_size tokens             one block
- *      HIDDEN_STATE        a hidden state for each token            grows with its length
- *
- * The last three are layers of vLLM 0.32: a cache takes them in QUIRE_PROFILE_VLLM_0_32 alone.
  *
  * A page is what a layer stores for one block: block_size tokens, or one state. The pages of all
  * groups of a model have one size, so that one pool of blocks serves all groups (quire/plan.h
@@ -44,10 +38,7 @@ typedef enum quire_layer_kind {
     QUIRE_LAYER_CHUNKED_LOCAL = 7,
     QUIRE_LAYER_MAMBA = 8,
     QUIRE_LAYER_CROSS = 9,
-    QUIRE_LAYER_ENCODER_ONLY = 10,
-    QUIRE_LAYER_RSWA = 11,
-    QUIRE_LAYER_CIRCULAR_BUFFER = 12,
-    QUIRE_LAYER_HIDDEN_STATE = 13
+    QUIRE_LAYER_ENCODER_ONLY = 10
 } quire_layer_kind;
 
 /* The numeric type of an element; its bytes are quire_dtype_bytes. */
@@ -122,8 +113,7 @@ typedef struct quire_layer_spec { /* final */
     /* All kinds except MAMBA */
     uint32_t num_kv_heads;
     uint32_t head_size;
-    /* 0 = head_size; full kinds, SLIDING_WINDOW and CIRCULAR_BUFFER */
-    uint32_t head_size_v;
+    uint32_t head_size_v; /* 0 = head_size; full kinds and SLIDING_WINDOW */
     quire_dtype dtype;
     quire_kv_quant kv_quant;
     uint64_t page_size_padded; /* bytes that a page is padded to; 0: no padding */
@@ -134,7 +124,7 @@ typedef struct quire_layer_spec { /* final */
     uint32_t sink_len;     /* tokens; SINK_FULL */
     uint32_t tq_slot_size; /* bytes for one token and head; TQ_FULL */
 
-    /* MLA, SLIDING_WINDOW_MLA and HIDDEN_STATE */
+    /* MLA and SLIDING_WINDOW_MLA */
     quire_mla_cache mla_cache;
     quire_mla_version mla_version;
     uint32_t alignment;      /* bytes that a page is rounded up to; 0: no rounding */
@@ -145,15 +135,8 @@ typedef struct quire_layer_spec { /* final */
     quire_mamba_type mamba_type;
     quire_mamba_mode mamba_mode;
     uint32_t num_speculative_blocks;
-    /* ALIGN, in QUIRE_PROFILE_VLLM_0_32: the layers can write the state of a token inside a chunk to
-     * a block of its own, 0 or 1; and the tokens that this token is a multiple of, counted from the
-     * chunk's start. 0: they cannot. */
-    uint32_t num_prefill_checkpoint_blocks;
-    uint32_t prefill_checkpoint_alignment;
 
-    uint32_t rswa_window; /* tokens; required by RSWA */
-
-    uint32_t reserved[5]; /* 0; reserved for new fields */
+    uint32_t reserved[8]; /* 0; reserved for new fields */
 } quire_layer_spec;
 
 /* The bytes of one element. 0 if the value is not a dtype. */

@@ -5,7 +5,7 @@
  *
  * The fields have their names from config.json. If a field is missing or null in config.json, set
  * it to 0 here. If config.json has a text_config, use the fields of text_config. The layers are the
- * layers that vLLM makes (profile says which release), in vLLM's order. Layers that store nothing (MLPs, a vision tower)
+ * layers that vLLM 0.20.0 makes, in vLLM's order. Layers that store nothing (MLPs, a vision tower)
  * are skipped.
  */
 #ifndef QUIRE_MODEL_H
@@ -103,10 +103,6 @@ typedef struct quire_model_params {
     /* The attention kernel needs blocks of a multiple of this number of tokens, if the model also
      * has Mamba layers; 0 = 16. */
     uint32_t kernel_block_size;
-
-    /* The release whose layers are made: VLLM_0_32, or any other: vLLM 0.20. vLLM 0.32 has no Bamba
-     * and no mamba_mode ALL; its window layers have blocks of a multiple of kernel_block_size. */
-    quire_profile profile;
 } quire_model_params;
 
 #define QUIRE_MODEL_PARAMS_INIT QUIRE_SIZED_INIT(quire_model_params)

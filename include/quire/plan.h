@@ -21,14 +21,8 @@
  * page     the bytes that one layer stores for one block. If pages differ in size, layers with
  *          smaller pages get more tokens in a block.
  *
- * The results are the results of vLLM's get_kv_cache_configs, generate_scheduler_kv_cache_config
- * and resolve_kv_cache_block_sizes, number for number: with QUIRE_PROFILE_VLLM_0_32 those of vLLM
- * 0.32.0, otherwise those of vLLM 0.20.0.
- *
- * vLLM 0.32 puts all layers of a worker into one allocation, in the order that a layout names. A
- * tensor is then a set of equal layers of one group in this allocation (quire_plan_get_placement).
- * The null block counts when memory is checked. Pages that differ in size are padded where a larger
- * block cannot make them equal, or, in layouts with blocks outermost, lie side by side.
+ * The results are the results of vLLM 0.20.0's get_kv_cache_configs,
+ * generate_scheduler_kv_cache_config and resolve_kv_cache_block_sizes, number for number.
  *
  * A plan is a read-only handle: any thread may read it. Pointers from a plan are valid until the
  * plan is destroyed. If a pointer is NULL, a call returns QUIRE_E_ARGUMENT.
@@ -46,18 +40,6 @@ typedef struct quire_plan quire_plan;
 
 /* ---- asking ------------------------------------------------------------- */
 
-/* The order of the KV cache in memory, the outermost dimension first: layers L, blocks B, heads H,
- * tokens N, the content of a token C. */
-typedef enum quire_kv_layout {
-    QUIRE_KV_LAYOUT_DEFAULT = 0, /* LBNHC */
-    QUIRE_KV_LAYOUT_LBNHC = 1,
-    QUIRE_KV_LAYOUT_LBHNC = 2,
-    QUIRE_KV_LAYOUT_LHBNC = 3,
-    QUIRE_KV_LAYOUT_BLHNC = 4,
-    QUIRE_KV_LAYOUT_BLNHC = 5,
-    QUIRE_KV_LAYOUT_BHLNC = 6
-} quire_kv_layout;
-
 typedef struct quire_plan_worker { /* final */
     const uint32_t *layers;        /* indices, each once; NULL and 0: all layers, in their order */
     uint32_t num_layers;
@@ -68,7 +50,7 @@ typedef struct quire_plan_worker { /* final */
 typedef struct quire_plan_shortage {
     size_t size;
     uint32_t worker;          /* the first worker with too little memory */
-    uint64_t memory_bytes;    /* its memory; in QUIRE_PROFILE_VLLM_0_32 without the null block */
+    uint64_t memory_bytes;    /* its memory */
     uint64_t needed_bytes;    /* for one request of max_model_len tokens */
     uint32_t max_model_len;   /* from the params */
     uint32_t fitting_max_len; /* the most tokens that fit in its memory; 0: not even one */
@@ -90,10 +72,8 @@ typedef struct quire_plan_params {
     /* Default on. Off: window and chunked layers beside full layers keep all tokens, so that there
      * is one group. */
     quire_switch hybrid;
-    /* Number of blocks, for any memory; 0: not set. In QUIRE_PROFILE_VLLM_0_32 one request of
-     * max_model_len tokens must fit in them. */
-    uint32_t num_blocks_override;
-    uint32_t dcp_world_size; /* decode and prefill context parallelism; 0 = 1 */
+    uint32_t num_blocks_override; /* number of blocks, for any memory; 0: not set */
+    uint32_t dcp_world_size;      /* decode and prefill context parallelism; 0 = 1 */
     uint32_t pcp_world_size;
 
     /* For the scheduler */
@@ -107,19 +87,6 @@ typedef struct quire_plan_params {
 
     /* Written if the status is QUIRE_E_MEMORY_LIMIT; NULL: not written. */
     quire_plan_shortage *shortage;
-
-    quire_profile profile; /* VLLM_0_32, or any other: as vLLM 0.20 plans */
-
-    /* QUIRE_PROFILE_VLLM_0_32 only; 0 in other profiles. */
-    quire_kv_layout kv_layout;
-    /* The most tokens of all steps that are scheduled and not yet updated: what a window must hold
-     * besides the window. 0 = max_num_batched_tokens. */
-    uint32_t max_in_flight_tokens;
-    /* Tokens that draft modules look ahead (quire/cache.h); windows keep all but one of them. */
-    uint32_t num_prefill_lookahead;
-    /* Default off. On, with use_eagle: the drafts are MTP's, so that the last layer is a draft layer,
-     * and if there are several groups its group has is_eagle. */
-    quire_switch use_mtp;
 } quire_plan_params;
 
 #define QUIRE_PLAN_PARAMS_INIT QUIRE_SIZED_INIT(quire_plan_params)
@@ -139,8 +106,7 @@ typedef struct quire_plan_params {
  *                             allocates the tensors)
  *      QUIRE_E_MEMORY_LIMIT  the memory of a worker cannot hold one request of max_model_len tokens
  *                             (with auto_fit: of one token), or not one block
- *      QUIRE_E_RANGE         more blocks than a quire_block can number, or (QUIRE_PROFILE_VLLM_0_32)
- *                             more bytes than 64 bits can count */
+ *      QUIRE_E_RANGE         more blocks than a quire_block can number */
 QUIRE_API int quire_plan_create(const quire_plan_params *params, const quire_allocator *allocator,
                                 quire_plan **plan);
 static inline size_t quire_plan_bytes(const quire_plan_params *params)
@@ -161,10 +127,8 @@ typedef struct quire_plan_info {
     uint32_t num_workers;
     uint32_t num_blocks;    /* with the null block; 1 for a model without a KV cache */
     uint32_t max_model_len; /* after auto_fit */
-    /* Tokens that fit in all blocks if all groups keep all tokens. In QUIRE_PROFILE_VLLM_0_32 tokens
-     * of the requests of max_model_len tokens that fit: max_concurrency x max_model_len. */
-    uint64_t num_tokens;
-    uint32_t block_size; /* of the scheduler: counts of computed tokens are multiples of it */
+    uint64_t num_tokens;    /* tokens that fit in all blocks if all groups keep all tokens */
+    uint32_t block_size;    /* of the scheduler: counts of computed tokens are multiples of it */
     uint32_t hash_block_size;
 } quire_plan_info;
 
@@ -189,7 +153,7 @@ typedef struct quire_plan_share {
     size_t size;
     uint64_t memory_bytes;  /* from the params */
     uint64_t needed_bytes;  /* for one request of max_model_len tokens */
-    uint64_t used_bytes;    /* bytes of all its tensors, or of the allocation that they lie in */
+    uint64_t used_bytes;    /* bytes of all its tensors */
     double max_concurrency; /* requests of max_model_len tokens at a time; 0 without groups */
     uint32_t num_layers;
     uint32_t num_tensors;
@@ -199,24 +163,10 @@ typedef struct quire_plan_share {
 
 typedef struct quire_plan_tensor { /* final */
     uint64_t bytes;
-    /* Layers of different groups that share the tensor; may be empty (padding). In
-     * QUIRE_PROFILE_VLLM_0_32 equal layers of one group, one behind the other. */
+    /* Layers of different groups that share the tensor; may be empty (padding). */
     const uint32_t *layers;
     uint32_t num_layers;
 } quire_plan_tensor;
-
-/* Where a tensor lies. In QUIRE_PROFILE_VLLM_0_32: the page of its l-th layer for block b begins at
- * offset_bytes + l * layer_stride + b * block_stride in the allocation of the worker, whose size is
- * the bytes of each tensor; tensors of different groups overlap. Otherwise each tensor is an
- * allocation of its own, which its layers share: offset_bytes and layer_stride are 0. */
-typedef struct quire_plan_placement {
-    size_t size;
-    uint64_t offset_bytes;
-    uint64_t layer_stride;
-    uint64_t block_stride;
-} quire_plan_placement;
-
-#define QUIRE_PLAN_PLACEMENT_INIT QUIRE_SIZED_INIT(quire_plan_placement)
 
 /* Read a plan. Each call returns QUIRE_E_RANGE if an index is too large. */
 QUIRE_API int quire_plan_get_info(const quire_plan *plan, quire_plan_info *info);
@@ -224,15 +174,12 @@ QUIRE_API int quire_plan_get_group(const quire_plan *plan, uint32_t group, quire
 QUIRE_API int quire_plan_get_worker(const quire_plan *plan, uint32_t worker, quire_plan_share *out);
 QUIRE_API int quire_plan_get_tensor(const quire_plan *plan, uint32_t worker, uint32_t tensor,
                                     quire_plan_tensor *out);
-QUIRE_API int quire_plan_get_placement(const quire_plan *plan, uint32_t worker, uint32_t tensor,
-                                       quire_plan_placement *out);
 /* A layer as planned: its block size and padding may differ from params. */
 QUIRE_API int quire_plan_get_layer(const quire_plan *plan, uint32_t layer, quire_layer_spec *out);
 
 /* Sets these fields of a config for quire_cache_create, and no others: num_blocks, groups,
  * num_groups, max_model_len, max_num_batched_tokens, max_encoder_tokens, hash_block_size,
- * enable_caching, use_eagle, the context-parallel sizes, num_prefill_lookahead and
- * max_in_flight_tokens. The config points into the plan.
+ * enable_caching, use_eagle and the context-parallel sizes. The config points into the plan.
  * config->size must be set, otherwise QUIRE_E_CONFIG. */
 QUIRE_API int quire_plan_cache_config(const quire_plan *plan, quire_cache_config *config);
 

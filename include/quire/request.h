@@ -78,9 +78,6 @@ typedef struct quire_request_params {
     const void *prompt_embeds;
     size_t prompt_embed_bytes;
     quire_bytes lora_path; /* of the adapter; hashed in QUIRE_PROFILE_VLLM_0_32 alone */
-    /* 1: each lookup that finds blocks of the request tells so, with QUIRE_EVENT_REPORTED (vLLM:
-     * kv_cache_report_mode "full"). */
-    uint32_t kv_cache_report_full;
 } quire_request_params;
 
 #define QUIRE_REQUEST_PARAMS_INIT QUIRE_SIZED_INIT(quire_request_params)

@@ -115,12 +115,10 @@ typedef struct quire_sched_config {
      * keeps the pointer and uses the hasher alone: destroy the hasher after the scheduler. */
     quire_hasher *hasher;
     quire_policy policy;
-    uint32_t max_num_seqs;             /* the most running requests; 0 = 128 */
-    uint32_t max_num_batched_tokens;   /* 0 = 2,048 */
-    uint32_t max_num_scheduled_tokens; /* of one step; 0 = max_num_batched_tokens */
-    /* The most tokens of one request in a step; 0: no limit. A request that is alone in the scheduler
-     * has no limit, except in QUIRE_PROFILE_VLLM_0_20. */
-    uint32_t long_prefill_token_threshold;
+    uint32_t max_num_seqs;                 /* the most running requests; 0 = 128 */
+    uint32_t max_num_batched_tokens;       /* 0 = 2,048 */
+    uint32_t max_num_scheduled_tokens;     /* of one step; 0 = max_num_batched_tokens */
+    uint32_t long_prefill_token_threshold; /* of one request and step; 0: no limit */
     /* Default on. If off, max_num_batched_tokens and max_num_scheduled_tokens must be at least
      * cache.max_model_len, otherwise QUIRE_E_CONFIG. */
     quire_switch enable_chunked_prefill;
@@ -128,10 +126,8 @@ typedef struct quire_sched_config {
     quire_switch async_scheduling;      /* default off */
     uint32_t max_batches;     /* the most steps in flight (scheduled, not yet updated); 0 = 2 */
     uint32_t num_spec_tokens; /* the most drafts of a request in a step */
-    /* More slots after the drafts (EAGLE, draft models), from admission on; in
-     * QUIRE_PROFILE_VLLM_0_20 from the second step on. */
-    uint32_t num_lookahead_tokens;
-    uint32_t max_loras; /* the most different adapters in a step; 0: no LoRA */
+    uint32_t num_lookahead_tokens; /* more slots after the drafts (EAGLE, draft models) */
+    uint32_t max_loras;            /* the most different adapters in a step; 0: no LoRA */
     quire_switch is_encoder_decoder;
     quire_switch disable_chunked_mm_input;
     uint32_t encoder_compute_budget; /* embeddings that one step encodes */

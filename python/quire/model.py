@@ -83,12 +83,11 @@ def _config_of(model: Model) -> Mapping[str, Any]:
 
 
 def model_layers(model: Model, **engine: Any) -> list[dict[str, Any]]:
-    """The layers that vLLM would make of a model, as dicts for Plan.
+    """The layers that vLLM 0.20.0 would make of a model, as dicts for Plan.
 
     model: a config.json as a dict, its path (or the folder's), or the name of a preset, as
     "llama-3.1-8b". engine: block_size, cache_dtype, tensor_parallel_size, max_model_len, mamba_mode,
-    mamba_block_size, mamba_ssm_dtype, num_speculative_tokens, kernel_block_size, profile ("vllm-0.32":
-    as vLLM 0.32.0 makes them; otherwise as vLLM 0.20.0).
+    mamba_block_size, mamba_ssm_dtype, num_speculative_tokens, kernel_block_size.
     """
     return _core.model_layers({**_text_fields(_config_of(model)), **engine})
 
@@ -102,12 +101,11 @@ def plan(model: Model, memory_bytes: int | Sequence[int], *,
     """A Plan of a model (as model_layers takes it) in so many bytes of KV cache.
 
     memory_bytes is one number, or a list with one for each worker. settings are those of
-    model_layers and of Plan (profile of both); max_model_len is the model's own if it is not given.
+    model_layers and of Plan; max_model_len is the model's own if it is not given.
     """
     config = _config_of(model)
     if max_model_len is None:
         max_model_len = _text_fields(config).get("max_position_embeddings")
     engine = {name: settings.pop(name) for name in _ENGINE & settings.keys()}
-    profile = settings.get("profile", "default")
-    layers = model_layers(config, max_model_len=max_model_len, profile=profile, **engine)
+    layers = model_layers(config, max_model_len=max_model_len, **engine)
     return _core.Plan(layers, memory_bytes, max_model_len=max_model_len, **settings)

@@ -58,25 +58,6 @@ def test_plan_of_a_hybrid_model():
     assert sched.schedule().num_groups == len(kinds)
 
 
-def test_plan_of_a_newer_release():
-    memory = 1000 * 4 * PAGE
-    plan = quire.plan(LLAMA, memory, profile="vllm-0.32", kv_layout="BLHNC", max_in_flight_tokens=64)
-    assert plan.num_blocks == 1000
-    assert plan.tensors(0) == [(memory, [0, 1, 2, 3])]
-    assert plan.placements(0) == [(0, PAGE, 4 * PAGE)]
-    assert quire.plan(LLAMA, memory).placements(0) == [(0, 0, PAGE)] * 4
-    with pytest.raises(quire.E_RANGE):
-        plan.placements(1)
-    with pytest.raises(quire.E_MEMORY_LIMIT, match="2048 tokens needs"):  # with the null block
-        quire.plan(LLAMA, 128 * 4 * PAGE, profile="vllm-0.32")
-    assert quire.plan(LLAMA, 128 * 4 * PAGE).num_blocks == 128
-    with pytest.raises(quire.E_CONFIG, match="kv_layout"):
-        quire.plan(LLAMA, memory, kv_layout="LBNHC")
-    eagle = quire.plan(GEMMA, 10**9, profile="vllm-0.32", use_eagle=True, use_mtp=True,
-                       num_prefill_lookahead=2)
-    assert sum(g["is_eagle"] for g in eagle.groups) == 1
-
-
 def test_too_little_memory():
     with pytest.raises(quire.E_MEMORY_LIMIT, match="2048 tokens needs .* would fit"):
         quire.plan(LLAMA, 10 * 4 * PAGE)

@@ -13,7 +13,7 @@ static uint32_t most_first_hash(const quire_cache *cache, const quire_cache_requ
 {
     if (QR_LIKELY(request->first_hash == 0) || !cache->enable_caching)
         return request->first_hash;
-    uint32_t joined = cache->block_multiple / cache->hash_block_size;
+    uint32_t joined = cache->lookup_alignment / cache->hash_block_size;
     if (request->first_hash % joined != 0)
         return 0;
     if (request->seq == 0 && hits != NULL)
@@ -391,7 +391,7 @@ int quire_cache_find_token(const quire_cache *cache, quire_seq seq, uint32_t gro
     if (group >= cache->num_groups)
         return QUIRE_E_RANGE;
     const qr_group *g = &cache->groups[group];
-    if (g->ops == &qr_mamba_ops || g->ops == &qr_ring_ops)
+    if (g->ops == &qr_mamba_ops)
         return QUIRE_E_ARGUMENT;
     uint32_t index = token / g->block_size;
     if (index >= g->rows[row].num_blocks)

@@ -70,8 +70,8 @@ int quire_plan_get_group(const quire_plan *plan, uint32_t group, quire_plan_grou
     if (group >= plan->num_groups)
         return QUIRE_E_RANGE;
     const qr_plan_group *g = &plan->groups[group];
-    bool differ = qr_plan_pages_differ(plan, group);
-    uint64_t page_bytes = differ ? 0 : qr_plan_spec_page_bytes(plan, &g->spec);
+    bool differ = plan->shape == QR_PLAN_ONE_TYPE || plan->shape == QR_PLAN_TUPLES;
+    uint64_t page_bytes = differ ? 0 : qr_spec_page_bytes(&g->spec);
     for (uint32_t i = 0; differ && i < g->layers.count; i++)
         page_bytes += qr_plan_page_bytes(plan, g->layers.ids[i]);
     quire_plan_group own = {.size = sizeof(quire_plan_group),
@@ -91,10 +91,13 @@ int quire_plan_get_worker(const quire_plan *plan, uint32_t worker, quire_plan_sh
     if (worker >= plan->num_workers)
         return QUIRE_E_RANGE;
     const qr_plan_share *share = &plan->shares[worker];
+    uint64_t used = 0;
+    for (uint32_t i = 0; i < share->num_tensors; i++)
+        used += share->tensors[i].page_bytes * plan->num_blocks;
     quire_plan_share own = {.size = sizeof(quire_plan_share),
                             .memory_bytes = share->memory_bytes,
                             .needed_bytes = share->needed_bytes,
-                            .used_bytes = share->block_bytes * plan->num_blocks,
+                            .used_bytes = used,
                             .max_concurrency = share->max_concurrency,
                             .num_layers = share->layers.count,
                             .num_tensors = share->num_tensors};
@@ -111,21 +114,6 @@ int quire_plan_get_tensor(const quire_plan *plan, uint32_t worker, uint32_t tens
     const qr_plan_tensor *t = &plan->shares[worker].tensors[tensor];
     *out = (quire_plan_tensor){t->page_bytes * plan->num_blocks, t->layers.ids, t->layers.count};
     return QUIRE_OK;
-}
-
-int quire_plan_get_placement(const quire_plan *plan, uint32_t worker, uint32_t tensor,
-                             quire_plan_placement *out)
-{
-    if (!plan_ok(plan) || out == NULL)
-        return QUIRE_E_ARGUMENT;
-    if (worker >= plan->num_workers || tensor >= plan->shares[worker].num_tensors)
-        return QUIRE_E_RANGE;
-    const qr_plan_tensor *t = &plan->shares[worker].tensors[tensor];
-    quire_plan_placement own = {.size = sizeof(quire_plan_placement),
-                                .offset_bytes = t->offset,
-                                .layer_stride = t->layer_stride,
-                                .block_stride = plan->by_layout ? t->block_stride : t->page_bytes};
-    return qr_struct_out(out, &own, sizeof own);
 }
 
 int quire_plan_get_layer(const quire_plan *plan, uint32_t layer, quire_layer_spec *out)
@@ -157,11 +145,6 @@ int quire_plan_cache_config(const quire_plan *plan, quire_cache_config *config)
     config->use_eagle = plan->use_eagle ? QUIRE_ON : QUIRE_OFF;
     config->dcp_world_size = plan->dcp_world_size;
     config->pcp_world_size = plan->pcp_world_size;
-    /* Programs that were compiled before these fields cannot ask for a plan that has them. */
-    if (config->size >= sizeof *config) {
-        config->num_prefill_lookahead = plan->num_prefill_lookahead;
-        config->max_in_flight_tokens = plan->max_in_flight_tokens;
-    }
     return QUIRE_OK;
 }
 

@@ -279,7 +279,6 @@ int quire_sched_get_params(const quire_sched *sched, quire_req req, quire_reques
                                 .is_pooling = r->is_pooling,
                                 .is_resumable = r->is_resumable,
                                 .skip_reading_prefix = r->kv.skip_reading_prefix,
-                                .kv_cache_report_full = r->reports_hits,
                                 .user = r->kv.user};
     return qr_struct_out(params, &own, sizeof own);
 }

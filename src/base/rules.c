@@ -2,10 +2,7 @@
 #include "base/rules.h"
 
 static const qr_rules RULES[] = {
-    /* docs/decisions/017: what is better, rule by rule. */
-    [QUIRE_PROFILE_DEFAULT] = {.threshold_for_many = true,
-                               .lookahead_at_admission = true,
-                               .cuts_sent_blocks = true},
+    [QUIRE_PROFILE_DEFAULT] = {0},
     [QUIRE_PROFILE_VLLM_0_20] = {0},
     [QUIRE_PROFILE_VLLM_0_32] = {.reuses_empty_first = true,
                                  .holders_first = true,
@@ -34,9 +31,7 @@ static const qr_rules RULES[] = {
                                  .keys_prompt_tails = true,
                                  .caches_to_alignment = true,
                                  .retains_boundaries = true,
-                                 .takes_parts = true,
                                  .probes_last_block = true,
-                                 .diverges_for_connector = true,
                                  .takes_equal_groups = true,
                                  .checks_whole_sequence = true,
                                  .watermark_by_caller = true,
@@ -48,9 +43,7 @@ static const qr_rules RULES[] = {
                                  .shards_attention_only = true,
                                  .counts_no_common = true,
                                  .resets_groups_only = true,
-                                 .plans_by_layout = true,
-                                 .has_no_old_kinds = true,
-                                 .has_new_kinds = true},
+                                 .has_no_old_kinds = true},
 };
 
 const qr_rules *qr_rules_of(quire_profile profile)

@@ -81,14 +81,8 @@ typedef struct qr_rules {
 
     /* ---- lookups ---- */
 
-    /* Mamba in align mode with blocks of several hashes: hits may end at any hash, inside a block,
-     * which is then copied; the state where a prompt ends gets a key (#46384). */
-    bool takes_parts;
-
     /* EAGLE, several groups: the block that is looked up and dropped may be the prompt's last. */
     bool probes_last_block;
-    /* A connector that says so is told the hit of the full groups alone (#44243). */
-    bool diverges_for_connector;
     /* Several groups may all be equal. */
     bool takes_equal_groups;
 
@@ -124,13 +118,8 @@ typedef struct qr_rules {
     bool counts_no_common;
     /* A cache without groups has nothing to reset. */
     bool resets_groups_only;
-    /* Planning places all layers in one allocation, by a layout; groups, pages and checks of memory
-     * follow from it (#51718, #45207, #48776, #47272, #41069). */
-    bool plans_by_layout;
     /* Layers of kinds TQ_FULL and SINK_FULL, Mamba mode ALL: gone, or unable to start (0.26 on). */
     bool has_no_old_kinds;
-    /* Layers of kinds RSWA, CIRCULAR_BUFFER and HIDDEN_STATE. */
-    bool has_new_kinds;
 } qr_rules;
 
 const qr_rules *qr_rules_of(quire_profile profile);

@@ -502,14 +502,9 @@ static void tell_partial(const quire_pool *pool, const qr_partial_key *p)
 void qr_pool_cache_partial(quire_pool *pool, const qr_partial_key *p)
 {
     const qr_block *b = &pool->queue.blocks[p->block];
-    bool has_extras = pool->extras.heads != NULL;
-    qr_extra_head none = {0};
-    qr_extra_head *head = has_extras ? &pool->extras.heads[p->block] : &none;
-    qr_assert(is_usable(pool, p->block) && b->ref_cnt > 0 && (has_extras || p->is_whole));
-    if (p->replaces && qr_block_has_key(b))
-        forget_key(pool, p->block);
-    bool has_key = qr_block_has_key(b);
-    if (has_key && (!has_extras || qr_extras_has_key(&pool->extras, &pool->map, p->block, p->key)))
+    qr_extra_head *head = &pool->extras.heads[p->block];
+    qr_assert(is_usable(pool, p->block) && b->ref_cnt > 0);
+    if (qr_block_has_key(b) && qr_extras_has_key(&pool->extras, &pool->map, p->block, p->key))
         return;
     if (head->num_tokens > 0 && head->num_tokens < p->num_tokens)
         forget_key(pool, p->block);
@@ -518,24 +513,10 @@ void qr_pool_cache_partial(quire_pool *pool, const qr_partial_key *p)
             return;
     } else {
         qr_map_insert(&pool->map, p->key, p->block);
-        head->num_tokens = p->is_whole ? 0 : p->num_tokens;
+        head->num_tokens = p->num_tokens;
     }
     if (pool->on_event != NULL)
         tell_partial(pool, p);
-    qr_assert_expensive(qr_pool_is_valid(pool));
-}
-
-void qr_pool_forget_keys(quire_pool *pool, uint32_t block)
-{
-    qr_assert(pool->queue.blocks[block].ref_cnt > 0);
-    forget_key(pool, block);
-}
-
-void qr_pool_move_keys(quire_pool *pool, uint32_t from, uint32_t to)
-{
-    qr_assert(pool->queue.blocks[from].ref_cnt > 0 && pool->queue.blocks[to].ref_cnt > 0);
-    qr_assert(!qr_block_has_key(&pool->queue.blocks[to]));
-    qr_extras_move(&pool->extras, &pool->map, from, to);
     qr_assert_expensive(qr_pool_is_valid(pool));
 }
 

@@ -50,8 +50,7 @@ uint32_t qr_cache_count_keyed(const quire_cache *cache, quire_seq seq)
     uint32_t row = qr_cache_row_of(cache, seq);
     uint32_t least = UINT32_MAX;
     for (uint32_t g = 0; row != QR_NIL && g < cache->num_groups; g++) {
-        quire_layer_kind kind = cache->groups[g].spec.kind;
-        if (kind == QUIRE_LAYER_CROSS || kind == QUIRE_LAYER_CIRCULAR_BUFFER) /* without keys */
+        if (cache->groups[g].spec.kind == QUIRE_LAYER_CROSS)
             continue;
         uint32_t keyed = keyed_in_group(&cache->groups[g], row);
         least = keyed < least ? keyed : least;

@@ -31,19 +31,6 @@ static int check_hits(const quire_cache *cache, const quire_block_span *hits, bo
     return QUIRE_OK;
 }
 
-/* Where the request's prompt ends, and what it had computed before a preemption. If all boundaries
- * have states, each chunk may end the prompt of another request. */
-static uint32_t prefill_end_of(const quire_cache *cache, const quire_cache_request *request,
-                               const quire_allocate_params *p, uint32_t row)
-{
-    uint32_t num_prompt = p->num_prompt_tokens;
-    if (cache->groups[0].retention != 0)
-        return 0;
-    if (num_prompt == 0)
-        num_prompt = row == QR_NIL ? request->num_tokens : cache->prompts[row].num_tokens;
-    return num_prompt > request->num_tokens - 1 ? num_prompt : request->num_tokens - 1;
-}
-
 /* The parts of a want that allocate_slots and can_fit share. */
 static int read_want(const quire_cache *cache, const quire_cache_request *request,
                      const quire_allocate_params *p, qr_want *want)
@@ -63,13 +50,7 @@ static int read_want(const quire_cache *cache, const quire_cache_request *reques
         p->num_uncertain_tokens < total ? (uint32_t)total - p->num_uncertain_tokens : 0;
     want->num_kept = cache->rules.skips_by_computed ? want->total_computed : want->num_certain;
     want->num_external = p->num_external_computed_tokens;
-    want->num_local = cache->takes_parts ? (uint32_t)total - want->num_external : 0;
-    if (QR_UNLIKELY(cache->has_checkpoints))
-        want->prefill_end = prefill_end_of(cache, request, p, want->row);
     want->num_encoder_tokens = p->num_encoder_tokens;
-    want->num_prompt = p->num_prompt_tokens;
-    if (want->num_prompt == 0 && want->row != QR_NIL && cache->prompts != NULL)
-        want->num_prompt = cache->prompts[want->row].num_tokens;
     want->unzeroed = p->skip_zeroing_group_ids;
     want->num_unzeroed = p->num_skip_zeroing_group_ids;
     want->keeps_hits = want->num_external > 0;
@@ -94,28 +75,23 @@ static qr_need total_need(const quire_cache *cache, const qr_want *want)
     return total;
 }
 
-static uint32_t count_skipped(const quire_cache *cache, const qr_want *want)
+static uint32_t count_skipped(const quire_cache *cache, uint32_t row, uint32_t computed)
 {
     uint32_t count = 0;
-    for (uint32_t g = 0; g < cache->num_groups && want->row != QR_NIL; g++) {
+    for (uint32_t g = 0; g < cache->num_groups && row != QR_NIL; g++) {
         const qr_group *group = &cache->groups[g];
         if (group->ops->count_skipped != NULL)
-            count += group->ops->count_skipped(group, want->row, want->num_certain);
-        else if (group->ops == &qr_rswa_ops && want->num_prompt > 0)
-            count += qr_rswa_count_gap(group, want->row, want->num_certain, want->num_prompt);
+            count += group->ops->count_skipped(group, row, computed);
     }
     return count;
 }
 
-void qr_cache_remove_skipped(quire_cache *cache, uint32_t row, uint32_t computed,
-                             uint32_t num_prompt)
+void qr_cache_remove_skipped(quire_cache *cache, uint32_t row, uint32_t computed)
 {
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         qr_group *group = &cache->groups[g];
         if (group->ops->remove_skipped != NULL)
             group->ops->remove_skipped(group, row, computed);
-        else if (group->ops == &qr_rswa_ops && num_prompt > 0)
-            qr_rswa_remove_gap(group, row, computed, num_prompt);
     }
 }
 
@@ -141,7 +117,7 @@ static int check_space(const quire_cache *cache, const quire_allocate_params *p,
     int64_t free_blocks = cache->pool->queue.num_free;
     if (QR_LIKELY(most <= free_blocks))
         return QUIRE_OK;
-    free_blocks += count_skipped(cache, want);
+    free_blocks += count_skipped(cache, want->row, want->num_certain);
     if (need->predicted + reserve > free_blocks)
         return QUIRE_NO_SPACE;
     return need->taken > free_blocks ? QUIRE_E_PREDICTION : QUIRE_OK;
@@ -185,14 +161,12 @@ static uint64_t blocks_alone(const qr_group *group, uint32_t num_tokens, uint32_
 {
     if (group->spec.kind == QUIRE_LAYER_CROSS)
         return qr_ceil_div(num_encoder, group->block_size);
-    if (group->ops == &qr_ring_ops)
-        return 1;
     uint64_t blocks = qr_ceil_div(num_tokens, group->block_size);
     if (group->spec.kind != QUIRE_LAYER_MAMBA)
         return blocks < group->admission_cap ? blocks : group->admission_cap;
     if (group->spec.mamba_mode == QUIRE_MAMBA_MODE_ALIGN)
         blocks = blocks < 2 ? blocks : 2; /* the state, and the one before it */
-    return blocks + group->spec.num_speculative_blocks + group->spec.num_prefill_checkpoint_blocks;
+    return blocks + group->spec.num_speculative_blocks;
 }
 
 uint64_t qr_cache_blocks_alone(const quire_cache *cache, uint32_t num_tokens,
@@ -225,8 +199,8 @@ bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num
     uint32_t row = qr_cache_row_of(cache, seq);
     for (uint32_t g = 0; g < cache->num_groups && row != QR_NIL; g++) {
         const qr_group *group = &cache->groups[g];
-        uint64_t next = ((uint64_t)group->rows[row].num_cached + 1) * group->block_size;
-        if (group->has_tails || (num_tokens >= next && group->ops != &qr_ring_ops))
+        if (group->has_tails ||
+            num_tokens >= ((uint64_t)group->rows[row].num_cached + 1) * group->block_size)
             return true;
     }
     return false;
@@ -235,8 +209,8 @@ bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num
 /* Of a request whose first num_tokens tokens have their keys in every group. */
 static uint32_t first_hash_behind(const quire_cache *cache, uint64_t num_tokens)
 {
-    uint32_t step = cache->block_multiple; /* all groups' keys begin at its multiples */
-    if (num_tokens < 2 * (uint64_t)step || num_tokens == UINT64_MAX)
+    uint32_t step = cache->lookup_alignment; /* all groups' keys begin at its multiples */
+    if (cache->has_tails || num_tokens < 2 * (uint64_t)step || num_tokens == UINT64_MAX)
         return 0;
     return (uint32_t)(num_tokens / step - 1) * (step / cache->hash_block_size);
 }
@@ -246,17 +220,9 @@ uint32_t qr_cache_first_hash_after(const quire_cache *cache, const quire_block_s
     uint64_t first = UINT64_MAX;
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         uint64_t cached = (uint64_t)hits[g].count * cache->groups[g].block_size;
-        bool is_less = cached < first && cache->groups[g].ops != &qr_ring_ops;
-        first = is_less ? cached : first;
+        first = cached < first ? cached : first;
     }
-    return cache->has_tails ? 0 : first_hash_behind(cache, first);
-}
-
-/* Tokens of the prompt behind which keys of its end may lie: those of its last three hashes. */
-static uint64_t tokens_before_tail(const quire_cache *cache, uint32_t row)
-{
-    uint32_t num_hashes = (cache->prompts[row].num_tokens - 1) / cache->hash_block_size;
-    return num_hashes > 2 ? (uint64_t)(num_hashes - 2) * cache->hash_block_size : 0;
+    return first_hash_behind(cache, first);
 }
 
 uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq)
@@ -270,11 +236,7 @@ uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq)
     for (uint32_t g = 0; g < cache->num_groups && row != QR_NIL; g++) {
         const qr_group *group = &cache->groups[g];
         uint64_t cached = (uint64_t)group->rows[row].num_cached * group->block_size;
-        first = cached < first && group->ops != &qr_ring_ops ? cached : first;
-    }
-    if (cache->has_tails && row != QR_NIL) {
-        uint64_t before = tokens_before_tail(cache, row);
-        first = before < first ? before : first;
+        first = cached < first ? cached : first;
     }
     return first_hash_behind(cache, first);
 }
@@ -289,7 +251,7 @@ static uint32_t tokens_for_keys(const quire_cache *cache, const qr_group *group,
         return num_tokens;
     uint32_t again = cache->num_recomputed;
     uint32_t final = num_tokens > again ? num_tokens - again : 0;
-    uint32_t step = cache->takes_parts ? 1 : cache->block_multiple;
+    uint32_t step = cache->lookup_alignment;
     if (cache->num_groups == 1)
         return final;
     uint32_t aligned = num_tokens / step * step;
@@ -304,12 +266,12 @@ static QR_NOINLINE void cache_some(quire_cache *cache, const quire_cache_request
 {
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         qr_group *group = &cache->groups[g];
-        if (group->ops == &qr_ring_ops)
-            continue; /* no block of it gets a key */
         uint32_t n = tokens_for_keys(cache, group, num_tokens);
         qr_group_cache(group, row, request, n);
         if (group->has_tails)
-            group->ops->cache_tail(group, row, request, n);
+            qr_group_cache_tail(group, row, request, n);
+        if (QR_UNLIKELY(group->ops->reached != NULL))
+            group->ops->reached(group, row, n);
     }
 }
 
@@ -324,16 +286,6 @@ static void cache_full(quire_cache *cache, const quire_cache_request *request, u
         qr_group_cache(&cache->groups[g], row, request, num_tokens);
 }
 
-/* Blocks for the tokens that a load brings. A circular buffer takes its block here, since the load
- * may write it. */
-static void add_external(qr_group *group, const qr_want *want)
-{
-    if (group->ops->find != NULL)
-        qr_group_add_external(group, want);
-    else if (group->ops == &qr_ring_ops)
-        group->ops->allocate(group, want);
-}
-
 /* A request's first blocks: a row, and its hits. */
 static void begin_request(quire_cache *cache, quire_cache_request *request, qr_want *want,
                           const quire_allocate_params *p)
@@ -343,7 +295,8 @@ static void begin_request(quire_cache *cache, quire_cache_request *request, qr_w
         if (cache->groups[g].ops->find != NULL)
             qr_group_keep_hits(&cache->groups[g], want);
     for (uint32_t g = 0; g < cache->num_groups && want->num_external > 0; g++)
-        add_external(&cache->groups[g], want);
+        if (cache->groups[g].ops->find != NULL)
+            qr_group_add_external(&cache->groups[g], want);
     bool counts = cache->log_stats && cache->enable_caching && request->skip_reading_prefix == 0;
     if (counts && (cache->quirks & QR_QUIRK(STATS_EVERY_LOOKUP)) == 0)
         qr_cache_count_lookup(cache, request, p->num_new_computed_tokens);
@@ -454,32 +407,22 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
         err = check_allocation(cache, request, p, &want);
     if (QR_UNLIKELY(err != QUIRE_OK)) {
         bool trims = err == QUIRE_NO_SPACE && (cache->quirks & QR_QUIRK(TRIM_ON_FAILURE)) != 0;
-        bool has_row = want.row != QR_NIL;
-        if (trims && has_row && cache->has_checkpoints)
-            qr_cache_plan_checkpoints(cache, &want);
-        if (trims && has_row)
-            qr_cache_remove_skipped(cache, want.row, want.num_certain, want.num_prompt);
-        if (trims && has_row && cache->has_checkpoints)
-            qr_cache_note_checkpoints(cache, &want);
+        if (trims && want.row != QR_NIL)
+            qr_cache_remove_skipped(cache, want.row, want.num_certain);
         return err;
     }
 
     bool is_new = want.row == QR_NIL;
-    if (QR_UNLIKELY(cache->has_checkpoints))
-        qr_cache_plan_checkpoints(cache, &want);
     if (is_new) {
         begin_request(cache, request, &want, p);
     } else {
-        qr_cache_remove_skipped(cache, want.row, want.num_certain, want.num_prompt);
+        qr_cache_remove_skipped(cache, want.row, want.num_certain);
         if (cache->max_copies > 0)
             qr_cache_copy_shared(cache, want.row, want.total_computed, want.num_tokens);
     }
-    if (QR_UNLIKELY(cache->has_checkpoints))
-        qr_cache_note_checkpoints(cache, &want);
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         qr_group *group = &cache->groups[g];
-        uint32_t n = QR_UNLIKELY(cache->copies_parts) ? qr_cache_allocate_parts(cache, g, &want)
-                                                      : group->ops->allocate(group, &want);
+        uint32_t n = group->ops->allocate(group, &want);
         const uint32_t *blocks = qr_group_row_blocks(group, want.row);
         if (new_blocks != NULL)
             new_blocks[g] = (quire_block_span){blocks + group->rows[want.row].num_blocks - n, n};
@@ -546,17 +489,14 @@ uint32_t qr_cache_count_remaining(const quire_cache *cache, const quire_cache_re
 int qr_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request, uint32_t row,
                           uint32_t num_tokens)
 {
-    if (!cache->enable_caching || cache->num_sets == 0)
+    if (!cache->enable_caching)
         return QUIRE_OK;
     if (!has_hashes_for(cache, request, num_tokens))
         return QUIRE_E_RANGE;
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         const qr_group *group = &cache->groups[g];
         uint32_t n = tokens_for_keys(cache, group, num_tokens);
-        uint32_t num_blocks = group->rows[row].num_blocks;
-        qr_part part = qr_group_part(group, row); /* of an allocation that found no room, perhaps */
-        bool has_room = n / group->block_size <= num_blocks || group->ops == &qr_ring_ops;
-        if (!has_room || (part.checkpoint != QR_NIL && part.checkpoint >= num_blocks))
+        if (n / group->block_size > group->rows[row].num_blocks)
             return QUIRE_E_RANGE;
     }
     cache_full(cache, request, row, num_tokens);
@@ -585,7 +525,7 @@ void qr_cache_free(quire_cache *cache, uint32_t row)
     for (uint32_t g = 0; g < cache->num_groups; g++)
         qr_group_free(&cache->groups[g], row);
     qr_cache_close_row(cache, row);
-    if (cache->num_copies > 0 && !cache->copies_parts)
+    if (cache->num_copies > 0)
         qr_cache_drop_copies(cache);
     qr_assert_expensive(qr_cache_is_valid(cache));
 }

@@ -11,8 +11,7 @@ enum { DS_MLA_BYTES = 656, DS_V4_BYTES = 584, SCALE_BYTES = 4 };
 bool qr_spec_is_full(const quire_layer_spec *spec)
 {
     return spec->kind == QUIRE_LAYER_FULL || spec->kind == QUIRE_LAYER_TQ_FULL ||
-           spec->kind == QUIRE_LAYER_MLA || spec->kind == QUIRE_LAYER_SINK_FULL ||
-           spec->kind == QUIRE_LAYER_RSWA || spec->kind == QUIRE_LAYER_HIDDEN_STATE;
+           spec->kind == QUIRE_LAYER_MLA || spec->kind == QUIRE_LAYER_SINK_FULL;
 }
 
 bool qr_spec_is_window(const quire_layer_spec *spec)
@@ -22,26 +21,13 @@ bool qr_spec_is_window(const quire_layer_spec *spec)
 
 bool qr_spec_is_mla(const quire_layer_spec *spec)
 {
-    return spec->kind == QUIRE_LAYER_MLA || spec->kind == QUIRE_LAYER_SLIDING_WINDOW_MLA ||
-           spec->kind == QUIRE_LAYER_HIDDEN_STATE;
-}
-
-bool qr_spec_is_cacheable(const quire_layer_spec *spec)
-{
-    return spec->kind != QUIRE_LAYER_CIRCULAR_BUFFER;
-}
-
-bool qr_spec_is_new(const quire_layer_spec *spec)
-{
-    return spec->kind == QUIRE_LAYER_RSWA || spec->kind == QUIRE_LAYER_CIRCULAR_BUFFER ||
-           spec->kind == QUIRE_LAYER_HIDDEN_STATE;
+    return spec->kind == QUIRE_LAYER_MLA || spec->kind == QUIRE_LAYER_SLIDING_WINDOW_MLA;
 }
 
 /* Kinds whose values may have another size than their keys. */
 static bool has_value_size(const quire_layer_spec *spec)
 {
-    return qr_spec_is_full(spec) || spec->kind == QUIRE_LAYER_SLIDING_WINDOW ||
-           spec->kind == QUIRE_LAYER_CIRCULAR_BUFFER;
+    return qr_spec_is_full(spec) || spec->kind == QUIRE_LAYER_SLIDING_WINDOW;
 }
 
 static bool has_scales(const quire_layer_spec *spec)
@@ -91,7 +77,7 @@ static uint64_t mla_bytes(const quire_layer_spec *spec)
                   spec->mla_cache == QUIRE_MLA_CACHE_FP8_DS_MLA;
     if (packed && spec->mla_version == QUIRE_MLA_VERSION_DEEPSEEK_V4)
         return vectors * DS_V4_BYTES;
-    if (packed && spec->kind != QUIRE_LAYER_SLIDING_WINDOW_MLA)
+    if (spec->kind == QUIRE_LAYER_MLA && spec->mla_cache == QUIRE_MLA_CACHE_FP8_DS_MLA)
         return (uint64_t)spec->block_size * DS_MLA_BYTES;
     uint64_t vector_bytes = (uint64_t)spec->head_size * quire_dtype_bytes(spec->dtype);
     return qr_mul_u64(vectors * spec->num_kv_heads, vector_bytes);
@@ -112,19 +98,16 @@ static uint64_t real_page(const quire_layer_spec *spec)
         return mamba_bytes(spec);
     case QUIRE_LAYER_MLA:
     case QUIRE_LAYER_SLIDING_WINDOW_MLA:
-    case QUIRE_LAYER_HIDDEN_STATE:
         return mla_bytes(spec);
     case QUIRE_LAYER_TQ_FULL:
     case QUIRE_LAYER_FULL:
     case QUIRE_LAYER_SINK_FULL:
-    case QUIRE_LAYER_RSWA:
         if (spec->kind == QUIRE_LAYER_TQ_FULL && spec->tq_slot_size > 0)
             return heads_bytes(spec, spec->tq_slot_size);
         if (spec->kv_quant == QUIRE_KV_QUANT_NVFP4)
             key_and_value = nvfp4_bytes(spec->head_size) + nvfp4_bytes(value_size(spec));
         return heads_bytes(spec, key_and_value * element);
     case QUIRE_LAYER_SLIDING_WINDOW:
-    case QUIRE_LAYER_CIRCULAR_BUFFER:
         return heads_bytes(spec, key_and_value * element);
     case QUIRE_LAYER_CHUNKED_LOCAL:
     case QUIRE_LAYER_CROSS:
@@ -194,7 +177,6 @@ static int check_attention(const quire_layer_spec *spec)
         QR_FIELD(spec, sliding_window, qr_spec_is_window(spec) ? 1 : 0, any),
         QR_FIELD(spec, attention_chunk_size, is_chunked ? 1 : 0, any),
         QR_FIELD(spec, sink_len, spec->kind == QUIRE_LAYER_SINK_FULL ? 1 : 0, any),
-        QR_FIELD(spec, rswa_window, spec->kind == QUIRE_LAYER_RSWA ? 1 : 0, any),
         QR_FIELD(spec, mla_cache, 0, is_mla ? QUIRE_MLA_CACHE_FP8_DS_MLA : any),
         QR_FIELD(spec, mla_version, 0, is_mla ? QUIRE_MLA_VERSION_DEEPSEEK_V4 : any),
     };
@@ -203,24 +185,18 @@ static int check_attention(const quire_layer_spec *spec)
     return qr_refuse_fields(fields, sizeof fields / sizeof *fields);
 }
 
-int qr_spec_check_fields(const quire_layer_spec *spec)
+int qr_spec_check(const quire_layer_spec *spec)
 {
     const qr_field fields[] = {
-        QR_FIELD(spec, kind, QUIRE_LAYER_FULL, QUIRE_LAYER_HIDDEN_STATE),
+        QR_FIELD(spec, kind, QUIRE_LAYER_FULL, QUIRE_LAYER_ENCODER_ONLY),
         QR_FIELD(spec, block_size, 1, UINT64_MAX),
     };
     int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
-    for (uint32_t i = 0; err == QUIRE_OK && i < sizeof spec->reserved / sizeof *spec->reserved; i++)
+    for (uint32_t i = 0; err == QUIRE_OK && i < 8; i++)
         if (spec->reserved[i] != 0)
             err = qr_refuse("invalid reserved[%u] %u (expected 0)", i, spec->reserved[i]);
     if (err == QUIRE_OK)
         err = spec->kind == QUIRE_LAYER_MAMBA ? check_states(spec) : check_attention(spec);
-    return err;
-}
-
-int qr_spec_check(const quire_layer_spec *spec)
-{
-    int err = qr_spec_check_fields(spec);
     if (err != QUIRE_OK)
         return err;
     uint64_t filled = filled_page(spec);
@@ -256,8 +232,6 @@ static void resolve_states(quire_layer_spec *out, const quire_layer_spec *spec)
     out->mamba_type = spec->mamba_type;
     out->mamba_mode = spec->mamba_mode;
     out->num_speculative_blocks = spec->num_speculative_blocks;
-    out->num_prefill_checkpoint_blocks = spec->num_prefill_checkpoint_blocks;
-    out->prefill_checkpoint_alignment = spec->prefill_checkpoint_alignment;
 }
 
 static void resolve_heads(quire_layer_spec *out, const quire_layer_spec *spec)
@@ -276,8 +250,6 @@ static void resolve_heads(quire_layer_spec *out, const quire_layer_spec *spec)
         out->sink_len = spec->sink_len;
     if (spec->kind == QUIRE_LAYER_TQ_FULL)
         out->tq_slot_size = spec->tq_slot_size;
-    if (spec->kind == QUIRE_LAYER_RSWA)
-        out->rswa_window = spec->rswa_window;
     if (!qr_spec_is_mla(spec))
         return;
     out->mla_cache = spec->mla_cache;
@@ -307,9 +279,7 @@ static bool states_equal(const quire_layer_spec *a, const quire_layer_spec *b)
             return false;
     }
     return a->mamba_type == b->mamba_type && a->mamba_mode == b->mamba_mode &&
-           a->num_speculative_blocks == b->num_speculative_blocks &&
-           a->num_prefill_checkpoint_blocks == b->num_prefill_checkpoint_blocks &&
-           a->prefill_checkpoint_alignment == b->prefill_checkpoint_alignment;
+           a->num_speculative_blocks == b->num_speculative_blocks;
 }
 
 /* What all layers of one group share, of whatever full kinds. */
@@ -329,10 +299,9 @@ bool qr_spec_equal(const quire_layer_spec *a, const quire_layer_spec *b)
     return shapes_equal(&x, &y) && x.head_size_v == y.head_size_v &&
            x.sliding_window == y.sliding_window &&
            x.attention_chunk_size == y.attention_chunk_size && x.sink_len == y.sink_len &&
-           x.tq_slot_size == y.tq_slot_size && x.rswa_window == y.rswa_window &&
-           x.mla_cache == y.mla_cache && x.mla_version == y.mla_version &&
-           x.alignment == y.alignment && x.compress_ratio == y.compress_ratio &&
-           states_equal(&x, &y);
+           x.tq_slot_size == y.tq_slot_size && x.mla_cache == y.mla_cache &&
+           x.mla_version == y.mla_version && x.alignment == y.alignment &&
+           x.compress_ratio == y.compress_ratio && states_equal(&x, &y);
 }
 
 quire_layer_spec qr_spec_with_block_size(const quire_layer_spec *spec, uint32_t block_size)
@@ -369,12 +338,6 @@ static qr_merge merge_slots(const quire_layer_spec *const *specs, uint32_t num_s
     return QR_MERGED;
 }
 
-/* Layers that give the gap behind the prompt back share a group with their like alone. */
-static uint32_t gap_window(const quire_layer_spec *spec)
-{
-    return spec->kind == QUIRE_LAYER_RSWA ? spec->rswa_window : 0;
-}
-
 static qr_merge merge_full(const quire_layer_spec *const *specs, uint32_t num_specs,
                            quire_layer_spec *merged)
 {
@@ -382,8 +345,7 @@ static qr_merge merge_full(const quire_layer_spec *const *specs, uint32_t num_sp
     uint32_t chunk = 0;
     bool one_size = true;
     for (uint32_t i = 0; i < num_specs; i++)
-        if (!qr_spec_is_full(specs[i]) || qr_spec_is_mla(specs[i]) ||
-            gap_window(specs[i]) != gap_window(specs[0]))
+        if (!qr_spec_is_full(specs[i]) || specs[i]->kind == QUIRE_LAYER_MLA)
             return QR_MERGE_DIFFER;
     for (uint32_t i = 0; i < num_specs; i++) {
         one_size = join_size(&window, specs[i]->sliding_window) && one_size;
@@ -471,8 +433,6 @@ uint64_t qr_spec_max_pages(const quire_layer_spec *spec, const qr_limits *limits
     case QUIRE_LAYER_TQ_FULL:
     case QUIRE_LAYER_MLA:
     case QUIRE_LAYER_SINK_FULL:
-    case QUIRE_LAYER_RSWA:
-    case QUIRE_LAYER_HIDDEN_STATE:
         return qr_cdiv_u64(qr_cdiv_u64(all_tokens, limits->cp_world_size), spec->block_size);
     case QUIRE_LAYER_SLIDING_WINDOW:
     case QUIRE_LAYER_SLIDING_WINDOW_MLA:
@@ -486,8 +446,6 @@ uint64_t qr_spec_max_pages(const quire_layer_spec *spec, const qr_limits *limits
                spec->num_speculative_blocks;
     case QUIRE_LAYER_CROSS:
         return qr_cdiv_u64(limits->max_encoder_tokens, spec->block_size);
-    case QUIRE_LAYER_CIRCULAR_BUFFER:
-        return 1;
     case QUIRE_LAYER_ENCODER_ONLY:
         return 0;
     }

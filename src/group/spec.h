@@ -40,8 +40,6 @@ static inline uint64_t qr_cdiv_u64(uint64_t a, uint64_t b)
 /* QUIRE_OK or QUIRE_E_CONFIG. The functions below take specs for which this is QUIRE_OK; the two
  * page sizes take any, and give 0 for one that is not valid. */
 int qr_spec_check(const quire_layer_spec *spec);
-/* The fields one by one, without the page that they make. */
-int qr_spec_check_fields(const quire_layer_spec *spec);
 uint64_t qr_spec_real_page_bytes(const quire_layer_spec *spec);
 uint64_t qr_spec_page_bytes(const quire_layer_spec *spec);
 
@@ -52,15 +50,9 @@ bool qr_spec_equal(const quire_layer_spec *a, const quire_layer_spec *b);
  * stays, and may then be too small (qr_spec_check). */
 quire_layer_spec qr_spec_with_block_size(const quire_layer_spec *spec, uint32_t block_size);
 
-/* FULL, TQ_FULL, MLA, SINK_FULL, RSWA, HIDDEN_STATE */
-bool qr_spec_is_full(const quire_layer_spec *spec);
+bool qr_spec_is_full(const quire_layer_spec *spec);   /* FULL, TQ_FULL, MLA, SINK_FULL */
 bool qr_spec_is_window(const quire_layer_spec *spec); /* SLIDING_WINDOW, SLIDING_WINDOW_MLA */
-bool qr_spec_is_mla(const quire_layer_spec *spec);    /* MLA, SLIDING_WINDOW_MLA, HIDDEN_STATE */
-/* Whether blocks of such layers can be found again by a key: all kinds but CIRCULAR_BUFFER, whose
- * block is written over and over (vLLM: prefix_cacheable). */
-bool qr_spec_is_cacheable(const quire_layer_spec *spec);
-/* RSWA, CIRCULAR_BUFFER, HIDDEN_STATE: layers that vLLM has since 0.22. */
-bool qr_spec_is_new(const quire_layer_spec *spec);
+bool qr_spec_is_mla(const quire_layer_spec *spec);    /* MLA, SLIDING_WINDOW_MLA */
 
 typedef enum qr_merge {
     QR_MERGED,

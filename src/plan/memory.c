@@ -1,8 +1,12 @@
 #include "plan/memory.h"
 
 #include "base/assert.h"
-#include "plan/placement.h"
 #include "plan/tuples.h"
+
+static bool pages_differ(const quire_plan *plan)
+{
+    return plan->shape == QR_PLAN_ONE_TYPE || plan->shape == QR_PLAN_TUPLES;
+}
 
 static uint64_t sum_of_pages(const quire_plan *plan, qr_layers layers)
 {
@@ -14,9 +18,9 @@ static uint64_t sum_of_pages(const quire_plan *plan, qr_layers layers)
 
 uint64_t qr_plan_part_page_bytes(const quire_plan *plan, const qr_plan_share *share, uint32_t group)
 {
-    if (qr_plan_pages_differ(plan, group))
+    if (pages_differ(plan))
         return sum_of_pages(plan, share->parts[group].counted);
-    return qr_plan_spec_page_bytes(plan, &plan->groups[group].spec);
+    return qr_spec_page_bytes(&plan->groups[group].spec);
 }
 
 static uint32_t largest_part(const quire_plan *plan, const qr_plan_share *share)
@@ -32,7 +36,7 @@ static uint32_t largest_part(const quire_plan *plan, const qr_plan_share *share)
 static uint64_t most_pages(const quire_plan *plan, const qr_plan_share *share, uint32_t group,
                            const qr_limits *limits)
 {
-    if (!qr_plan_pages_differ(plan, group))
+    if (!pages_differ(plan))
         return qr_spec_max_pages(&plan->groups[group].spec, limits);
     uint64_t most = 0;
     qr_layers layers = share->parts[group].counted;
@@ -72,8 +76,6 @@ uint64_t qr_plan_needed_bytes(const quire_plan *plan, const qr_plan_share *share
     limits.max_model_len = max_model_len;
     if (plan->shape == QR_PLAN_EMPTY)
         return 0;
-    if (plan->by_layout)
-        return qr_placement_needed_bytes(plan, share, max_model_len);
     if (plan->shape == QR_PLAN_ONE_TYPE)
         return sum_of_most_bytes(plan, share->parts[0].counted, &limits);
     uint64_t pages = 0;
@@ -86,17 +88,16 @@ uint64_t qr_plan_needed_bytes(const quire_plan *plan, const qr_plan_share *share
                       qr_plan_part_page_bytes(plan, share, 0));
 }
 
-uint32_t qr_plan_fitting_len(const quire_plan *plan, const qr_plan_share *share,
-                             uint64_t memory_bytes, uint32_t most)
+uint32_t qr_plan_fitting_len(const quire_plan *plan, const qr_plan_share *share, uint32_t most)
 {
     uint64_t left = 1;
     uint64_t right = most;
     uint32_t fitting = 0;
-    if (qr_plan_needed_bytes(plan, share, 1) > memory_bytes)
+    if (qr_plan_needed_bytes(plan, share, 1) > share->memory_bytes)
         return 0;
     while (left <= right) {
         uint32_t middle = (uint32_t)((left + right) / 2);
-        if (qr_plan_needed_bytes(plan, share, middle) <= memory_bytes) {
+        if (qr_plan_needed_bytes(plan, share, middle) <= share->memory_bytes) {
             fitting = middle;
             left = (uint64_t)middle + 1;
         } else {
@@ -109,8 +110,6 @@ uint32_t qr_plan_fitting_len(const quire_plan *plan, const qr_plan_share *share,
 double qr_plan_concurrency(const quire_plan *plan, const qr_plan_share *share)
 {
     uint64_t bytes = 0;
-    if (plan->by_layout)
-        return qr_placement_concurrency(plan, share);
     for (uint32_t g = 0; g < plan->num_groups; g++)
         bytes = qr_add_u64(bytes, qr_mul_u64(most_pages(plan, share, g, &plan->limits),
                                              qr_plan_part_page_bytes(plan, share, g)));
@@ -123,7 +122,7 @@ double qr_plan_concurrency(const quire_plan *plan, const qr_plan_share *share)
 static qr_plan_tensor *add_tensor(qr_plan_share *share, uint64_t page_bytes)
 {
     qr_plan_tensor *tensor = &share->tensors[share->num_tensors];
-    *tensor = (qr_plan_tensor){.page_bytes = page_bytes, .layers = {share->tensor_layers, 0}};
+    *tensor = (qr_plan_tensor){page_bytes, {share->tensor_layers, 0}};
     if (share->num_tensors > 0) {
         const qr_layers *before = &share->tensors[share->num_tensors - 1].layers;
         tensor->layers.ids = before->ids + before->count;
@@ -177,8 +176,6 @@ uint64_t qr_plan_blocks_in_memory(const quire_plan *plan, const qr_plan_share *s
     uint64_t bytes = 0; /* of one block in all tensors */
     if (plan->shape == QR_PLAN_EMPTY)
         return 1; /* the null block */
-    if (plan->by_layout)
-        return share->memory_bytes / share->block_bytes;
     if (plan->shape == QR_PLAN_ONE_TYPE)
         bytes = qr_plan_part_page_bytes(plan, share, 0);
     else if (plan->shape == QR_PLAN_TUPLES)

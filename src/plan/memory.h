@@ -6,8 +6,6 @@
  *      ONE_TYPE    sum of the layers' most bytes                  memory / sum of pages
  *      TUPLES      tuples x bytes of a tuple                      memory / (tuples x bytes of a
  *                      x sum of the groups' most pages            tuple)
- *
- * Plans by_layout: plan/placement.h, in every shape.
  */
 #ifndef QR_PLAN_MEMORY_H
 #define QR_PLAN_MEMORY_H
@@ -18,9 +16,8 @@
 uint64_t qr_plan_needed_bytes(const quire_plan *plan, const qr_plan_share *share,
                               uint32_t max_model_len);
 
-/* The longest request, up to most, that fits in this memory of a worker: by halving, as vLLM does. */
-uint32_t qr_plan_fitting_len(const quire_plan *plan, const qr_plan_share *share,
-                             uint64_t memory_bytes, uint32_t most);
+/* The longest request, up to most, that fits in a worker's memory: by halving, as vLLM does. */
+uint32_t qr_plan_fitting_len(const quire_plan *plan, const qr_plan_share *share, uint32_t most);
 
 /* Fills the share's tensors; then its num_blocks, where there is no override. */
 void qr_plan_make_tensors(const quire_plan *plan, qr_plan_share *share);

@@ -3,7 +3,6 @@
 #include "base/assert.h"
 #include "base/hooks.h"
 #include "base/refuse.h"
-#include "base/rules.h"
 #include "group/spec.h"
 
 typedef enum model_family {
@@ -68,27 +67,6 @@ static void use_decoder_fields(quire_model_params *p)
     p->head_dim = 0;
 }
 
-static bool is_by_layout(const quire_model_params *p)
-{
-    return qr_rules_of(p->profile)->plans_by_layout;
-}
-
-/* What vLLM 0.32 does not have, or Quire not of it. */
-static int check_release(const quire_model_params *p, model_family family)
-{
-    if (!is_by_layout(p))
-        return QUIRE_OK;
-    if (family == BAMBA)
-        return qr_refuse("invalid model_type %.64s (vLLM 0.32 does not have it)", p->model_type);
-    if (p->mamba_mode == QUIRE_MAMBA_MODE_ALL)
-        return qr_refuse("invalid mamba_mode %d (vLLM 0.32 has no mode ALL)", (int)p->mamba_mode);
-    if (family == NEMOTRON && p->mamba_mode == QUIRE_MAMBA_MODE_ALIGN)
-        return qr_refuse("invalid mamba_mode %d (the checkpoints that vLLM 0.32 keeps of Mamba2 "
-                         "layers in align mode are not supported)",
-                         (int)p->mamba_mode);
-    return QUIRE_OK;
-}
-
 static int check_model_params(const quire_model_params *p, model_family family)
 {
     const qr_field fields[] = {
@@ -98,11 +76,8 @@ static int check_model_params(const quire_model_params *p, model_family family)
         QR_FIELD(p, cache_dtype, 0, QUIRE_CACHE_DTYPE_FP8_DS_MLA),
         QR_FIELD(p, mamba_mode, 0, QUIRE_MAMBA_MODE_ALIGN),
         QR_FIELD(p, use_sliding_window, 0, QUIRE_OFF),
-        QR_FIELD(p, profile, 0, QUIRE_PROFILE_VLLM_0_32),
     };
     int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
-    if (err == QUIRE_OK)
-        err = check_release(p, family);
     if (err != QUIRE_OK)
         return err;
     if (quire_dtype_bytes(p->torch_dtype) == 0)
@@ -172,7 +147,6 @@ static quire_kv_quant stored_quant(const quire_model_params *p)
 {
     switch (p->cache_dtype) {
     case QUIRE_CACHE_DTYPE_FP8:
-    case QUIRE_CACHE_DTYPE_FP8_DS_MLA:
         return QUIRE_KV_QUANT_FP8_PER_TENSOR;
     case QUIRE_CACHE_DTYPE_INT8_PER_TOKEN_HEAD:
         return QUIRE_KV_QUANT_INT8_PER_TOKEN_HEAD;
@@ -200,9 +174,6 @@ static quire_layer_spec window_layer(const quire_model_params *p)
 {
     quire_layer_spec spec = attention_layer(p, QUIRE_LAYER_SLIDING_WINDOW);
     spec.sliding_window = p->sliding_window;
-    uint32_t unit = p->kernel_block_size;
-    if (is_by_layout(p)) /* blocks that the kernel takes whole */
-        spec.block_size = p->block_size < unit ? unit : p->block_size / unit * unit;
     return spec;
 }
 
@@ -223,7 +194,6 @@ static quire_layer_spec latent_layer(const quire_model_params *p)
                               .num_kv_heads = 1,
                               .head_size = p->kv_lora_rank + p->qk_rope_head_dim,
                               .dtype = stored_dtype(p),
-                              .kv_quant = is_by_layout(p) ? stored_quant(p) : QUIRE_KV_QUANT_NONE,
                               .mla_cache = cache};
 }
 
@@ -329,8 +299,6 @@ static int fit_state_in_page(quire_model_params *p, quire_layer_spec *state)
     bool all = p->mamba_mode == QUIRE_MAMBA_MODE_ALL;
     uint64_t common = p->mamba_block_size / qr_gcd(p->mamba_block_size, unit) * unit;
     uint64_t tokens = round_up_to(qr_cdiv_u64(state_bytes, token_bytes), all ? common : unit);
-    if (is_by_layout(p))
-        tokens = round_up_to(tokens, p->kernel_block_size);
     if (tokens > UINT32_MAX)
         return qr_refuse("a page that holds a Mamba state needs blocks of %llu tokens (expected at "
                          "most %u)",
@@ -472,8 +440,8 @@ static bool one_layer_type(const quire_model_params *p)
     return true;
 }
 
-/* The window as the layers see it: vLLM 0.20 has one for the whole model where all layers are of one
- * type, and then it counts for all, whatever the type is called; vLLM 0.32 where all slide. */
+/* The window as the layers see it: vLLM has one for the whole model where all layers are of one
+ * type, and then it counts for all, whatever the type is called. */
 static int settle_window(quire_model_params *p, model_family family)
 {
     if (family == QWEN) {
@@ -487,7 +455,7 @@ static int settle_window(quire_model_params *p, model_family family)
                              p->sliding_window);
     }
     bool uniform = family == PLAIN || family == QWEN;
-    if (uniform && p->layer_types != NULL && one_layer_type(p) && !is_by_layout(p))
+    if (uniform && p->layer_types != NULL && one_layer_type(p))
         p->layer_types = NULL;
     bool need_window = family == ALTERNATE || family == PATTERN;
     return need_window && p->sliding_window == 0

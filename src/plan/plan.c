@@ -3,30 +3,11 @@
 #include "base/assert.h"
 #include "base/hooks.h"
 #include "base/refuse.h"
-#include "base/rules.h"
-#include "plan/block_sizes.h"
-#include "plan/buckets.h"
 #include "plan/groups.h"
 #include "plan/memory.h"
-#include "plan/placement.h"
 #include "plan/tuples.h"
 
 /* ---- params ---------------------------------------------------------------- */
-
-/* What plans of vLLM 0.32 alone have. */
-static int check_newer_fields(const quire_plan_params *p)
-{
-    if (qr_rules_of(p->profile)->plans_by_layout)
-        return QUIRE_OK;
-    const qr_field fields[] = {
-        QR_FIELD(p, kv_layout, 0, 0),
-        QR_FIELD(p, max_in_flight_tokens, 0, 0),
-        QR_FIELD(p, num_prefill_lookahead, 0, 0),
-        QR_FIELD(p, use_mtp, 0, 0),
-    };
-    int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
-    return qr_refuse_in(err, "profile %d", (int)p->profile);
-}
 
 static int check_plan_params(const quire_plan_params *p)
 {
@@ -39,26 +20,15 @@ static int check_plan_params(const quire_plan_params *p)
         QR_FIELD(p, enable_caching, 0, QUIRE_OFF),
         QR_FIELD(p, use_connector, 0, QUIRE_OFF),
         QR_FIELD(p, dcp_world_size, 0, UINT32_MAX / p->pcp_world_size),
-        QR_FIELD(p, profile, 0, QUIRE_PROFILE_VLLM_0_32),
-        QR_FIELD(p, kv_layout, 0, QUIRE_KV_LAYOUT_BHLNC),
-        QR_FIELD(p, use_mtp, 0, QUIRE_OFF),
     };
     int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
-    if (err == QUIRE_OK)
-        err = check_newer_fields(p);
     if (err == QUIRE_OK && p->layers == NULL && p->num_layers > 0)
         err = qr_refuse("layers is NULL, but num_layers is %u", p->num_layers);
     if (err == QUIRE_OK && p->workers == NULL)
         err = qr_refuse("workers is NULL, but num_workers is %u", p->num_workers);
     for (uint32_t i = 0; i < p->num_layers && err == QUIRE_OK; i++) {
-        const quire_layer_spec *spec = &p->layers[i];
-        bool by_layout = qr_rules_of(p->profile)->plans_by_layout;
-        err = qr_refuse_in(by_layout ? qr_page_check(spec) : qr_spec_check(spec), "layers[%u]", i);
-        if (err == QUIRE_OK && !by_layout && qr_spec_is_new(spec))
-            err = qr_refuse("layers[%u]: invalid kind %d (plans follow vLLM 0.20, which has "
-                            "no layers of this kind)",
-                            i, (int)spec->kind);
-        if (err == QUIRE_OK && spec->kind == QUIRE_LAYER_CROSS && p->max_encoder_tokens == 0)
+        err = qr_refuse_in(qr_spec_check(&p->layers[i]), "layers[%u]", i);
+        if (err == QUIRE_OK && p->layers[i].kind == QUIRE_LAYER_CROSS && p->max_encoder_tokens == 0)
             err = qr_refuse("layers[%u]: cross attention needs max_encoder_tokens", i);
     }
     for (uint32_t w = 0; w < p->num_workers && err == QUIRE_OK; w++)
@@ -114,20 +84,14 @@ quire_plan *qr_plan_carve(qr_arena *arena, const quire_plan_params *p)
     to->groups = qr_arena_take(arena, n, sizeof *to->groups);
     to->group_layers = qr_arena_take(arena, n, sizeof *to->group_layers);
     to->group_configs = qr_arena_take(arena, n, sizeof *to->group_configs);
-    bool by_layout = qr_rules_of(p->profile)->plans_by_layout;
-    to->buckets = by_layout ? qr_arena_take(arena, n, sizeof *to->buckets) : NULL;
-    to->members = by_layout ? qr_arena_take(arena, n, sizeof *to->members) : NULL;
     to->shares = qr_arena_take(arena, p->num_workers, sizeof *to->shares);
     for (uint32_t w = 0; w < p->num_workers; w++) {
         qr_plan_share share = {.memory_bytes = p->workers[w].memory_bytes};
         uint32_t count = layers_on_worker(p, w);
         share.layers.ids = qr_arena_take(arena, count, sizeof *share.layers.ids);
         share.parts = qr_arena_take(arena, n, sizeof *share.parts);
-        /* By layout a worker may have tensors of layers that it lacks. */
-        share.tensors =
-            qr_arena_take(arena, by_layout ? n : most_tensors(p, count), sizeof *share.tensors);
-        share.tensor_layers =
-            qr_arena_take(arena, by_layout ? n : count, sizeof *share.tensor_layers);
+        share.tensors = qr_arena_take(arena, most_tensors(p, count), sizeof *share.tensors);
+        share.tensor_layers = qr_arena_take(arena, count, sizeof *share.tensor_layers);
         if (plan != NULL)
             plan->shares[w] = share;
     }
@@ -136,21 +100,9 @@ quire_plan *qr_plan_carve(qr_arena *arena, const quire_plan_params *p)
 
 /* ---- building -------------------------------------------------------------- */
 
-uint64_t qr_plan_spec_page_bytes(const quire_plan *plan, const quire_layer_spec *spec)
-{
-    return plan->by_layout ? qr_page_bytes(spec) : qr_spec_page_bytes(spec);
-}
-
 uint64_t qr_plan_page_bytes(const quire_plan *plan, uint32_t layer)
 {
-    return qr_plan_spec_page_bytes(plan, &plan->specs[layer]);
-}
-
-bool qr_plan_pages_differ(const quire_plan *plan, uint32_t group)
-{
-    bool differ = plan->shape == QR_PLAN_ONE_TYPE || plan->shape == QR_PLAN_TUPLES ||
-                  plan->shape == QR_PLAN_PACKED;
-    return differ && !plan->groups[group].is_alone;
+    return qr_spec_page_bytes(&plan->specs[layer]);
 }
 
 /* The layers of one worker, without those that keep nothing. marks: 0 for a layer that no worker
@@ -212,29 +164,15 @@ static void project_groups(quire_plan *plan, qr_plan_share *share)
     }
 }
 
-/* What a worker's memory holds for requests. vLLM 0.32 leaves out the null block, and takes blocks
- * that were given for the memory. */
-static uint64_t usable_bytes(const quire_plan *plan, const quire_plan_params *p,
-                             const qr_plan_share *share)
-{
-    if (!plan->by_layout)
-        return share->memory_bytes;
-    uint64_t bytes = p->num_blocks_override == 0
-                         ? share->memory_bytes
-                         : qr_mul_u64(p->num_blocks_override, share->block_bytes);
-    return bytes > share->block_bytes ? bytes - share->block_bytes : 0;
-}
-
 static int report_shortage(const quire_plan *plan, const quire_plan_params *p, uint32_t worker)
 {
     const qr_plan_share *share = &plan->shares[worker];
     uint32_t len = plan->limits.max_model_len;
-    uint64_t usable = usable_bytes(plan, p, share);
     quire_plan_shortage own = {.worker = worker,
-                               .memory_bytes = usable,
+                               .memory_bytes = share->memory_bytes,
                                .needed_bytes = qr_plan_needed_bytes(plan, share, len),
                                .max_model_len = len,
-                               .fitting_max_len = qr_plan_fitting_len(plan, share, usable, len)};
+                               .fitting_max_len = qr_plan_fitting_len(plan, share, len)};
     (void)qr_struct_out(p->shortage, &own, sizeof own);
     return QUIRE_E_MEMORY_LIMIT;
 }
@@ -243,9 +181,7 @@ static int fit_max_model_len(quire_plan *plan, const quire_plan_params *p)
 {
     uint32_t fitting = plan->limits.max_model_len;
     for (uint32_t w = 0; w < plan->num_workers; w++) {
-        const qr_plan_share *share = &plan->shares[w];
-        uint32_t len = qr_plan_fitting_len(plan, share, usable_bytes(plan, p, share),
-                                           plan->limits.max_model_len);
+        uint32_t len = qr_plan_fitting_len(plan, &plan->shares[w], plan->limits.max_model_len);
         if (len == 0)
             return report_shortage(plan, p, w);
         fitting = len < fitting ? len : fitting;
@@ -258,45 +194,14 @@ static int check_memory(quire_plan *plan, const quire_plan_params *p)
 {
     if (plan->num_groups == 0)
         return QUIRE_OK;
-    for (uint32_t w = 0; w < plan->num_workers && plan->by_layout; w++)
-        plan->shares[w].block_bytes = qr_placement_block_bytes(plan, &plan->shares[w]);
     int err = p->auto_fit == QUIRE_ON ? fit_max_model_len(plan, p) : QUIRE_OK;
     for (uint32_t w = 0; w < plan->num_workers && err == QUIRE_OK; w++) {
         qr_plan_share *share = &plan->shares[w];
         share->needed_bytes = qr_plan_needed_bytes(plan, share, plan->limits.max_model_len);
-        if (share->needed_bytes > usable_bytes(plan, p, share))
+        if (share->needed_bytes > share->memory_bytes)
             err = report_shortage(plan, p, w);
     }
     return err;
-}
-
-/* Beside latent layers with windows, others have no place; nor have windows whose page size none of
- * the worker's full latent layers has. */
-static bool all_layers_placed(const qr_plan_share *share)
-{
-    uint32_t placed = 0;
-    for (uint32_t i = 0; i < share->num_tensors; i++)
-        placed += share->tensors[i].layers.count;
-    return placed == share->layers.count;
-}
-
-static bool all_layers_grouped(const quire_plan *plan, const qr_plan_share *share)
-{
-    uint32_t grouped = 0;
-    for (uint32_t g = 0; g < plan->num_groups; g++)
-        grouped += share->parts[g].layers.count;
-    return grouped == share->layers.count;
-}
-
-/* By layout, tensors are made when the number of blocks is known. */
-static int make_worker_tensors(const quire_plan *plan, qr_plan_share *share)
-{
-    if (plan->by_layout)
-        return all_layers_grouped(plan, share) ? QUIRE_OK : QUIRE_E_MIXED;
-    qr_plan_make_tensors(plan, share);
-    for (uint32_t i = 0; i < share->num_tensors; i++)
-        share->block_bytes = qr_add_u64(share->block_bytes, share->tensors[i].page_bytes);
-    return all_layers_placed(share) ? QUIRE_OK : QUIRE_E_MIXED;
 }
 
 /* The blocks that all workers can hold. */
@@ -305,15 +210,18 @@ static int count_blocks(quire_plan *plan, const quire_plan_params *p)
     uint64_t fewest = UINT64_MAX;
     for (uint32_t w = 0; w < plan->num_workers; w++) {
         qr_plan_share *share = &plan->shares[w];
-        int err = make_worker_tensors(plan, share);
-        if (err != QUIRE_OK)
-            return err;
+        uint32_t placed = 0;
+        qr_plan_make_tensors(plan, share);
+        for (uint32_t i = 0; i < share->num_tensors; i++)
+            placed += share->tensors[i].layers.count;
+        /* Beside latent layers with windows, others have no place; nor have windows whose page size
+         * none of the worker's full latent layers has. */
+        if (placed != share->layers.count)
+            return QUIRE_E_MIXED;
         bool override = p->num_blocks_override > 0 && plan->num_groups > 0;
         uint64_t blocks = override ? p->num_blocks_override : qr_plan_blocks_in_memory(plan, share);
         if (blocks == 0)
             return report_shortage(plan, p, w);
-        if (plan->by_layout && qr_mul_u64(blocks, share->block_bytes) == UINT64_MAX)
-            return QUIRE_E_RANGE;
         fewest = blocks < fewest ? blocks : fewest;
     }
     if (fewest > UINT32_MAX)
@@ -321,10 +229,7 @@ static int count_blocks(quire_plan *plan, const quire_plan_params *p)
     plan->num_blocks = (uint32_t)fewest;
     for (uint32_t w = 0; w < plan->num_workers && plan->num_groups > 0; w++)
         plan->shares[w].max_concurrency = qr_plan_concurrency(plan, &plan->shares[w]);
-    int err = QUIRE_OK;
-    for (uint32_t w = 0; w < plan->num_workers && plan->by_layout && err == QUIRE_OK; w++)
-        err = qr_placement_make_tensors(plan, &plan->shares[w]);
-    return err;
+    return QUIRE_OK;
 }
 
 /* ---- for the scheduler ----------------------------------------------------- */
@@ -335,11 +240,57 @@ static void describe_groups(quire_plan *plan)
     for (uint32_t g = 0; g < plan->num_groups; g++) {
         qr_plan_group *group = &plan->groups[g];
         const qr_plan_part *part = &plan->shares[0].parts[g];
-        if (qr_plan_pages_differ(plan, g))
+        if (plan->shape == QR_PLAN_ONE_TYPE || plan->shape == QR_PLAN_TUPLES)
             group->spec = plan->specs[part->counted.ids[0]];
         plan->group_configs[g] = (quire_group_config){
             .spec = group->spec, .is_eagle = group->is_eagle && part->layers.count > 0};
     }
+}
+
+static int choose_hash_block_size(quire_plan *plan, const quire_plan_params *p, uint64_t common)
+{
+    bool mamba_differs = false;
+    for (uint32_t g = 0; g < plan->num_groups; g++)
+        mamba_differs = mamba_differs || (plan->groups[g].spec.kind == QUIRE_LAYER_MAMBA &&
+                                          plan->groups[g].spec.block_size != p->block_size);
+    plan->hash_block_size = plan->block_size;
+    if (!plan->hashing || mamba_differs)
+        return QUIRE_OK;
+    if (p->hash_block_size > 0 && common % p->hash_block_size != 0)
+        return qr_refuse(
+            "invalid hash_block_size %u (expected a divisor of %llu, which divides the "
+            "block sizes of all groups)",
+            p->hash_block_size, (unsigned long long)common);
+    plan->hash_block_size = p->hash_block_size > 0 ? p->hash_block_size : (uint32_t)common;
+    return QUIRE_OK;
+}
+
+/* p->block_size is known here. */
+static int resolve_block_sizes(quire_plan *plan, const quire_plan_params *p)
+{
+    uint64_t block_size = p->block_size;
+    uint64_t common = 0;
+    if (plan->num_groups <= 1) {
+        block_size = qr_mul_u64(block_size, plan->limits.cp_world_size);
+        if (block_size > UINT32_MAX)
+            return QUIRE_E_RANGE;
+        plan->block_size = plan->hash_block_size = (uint32_t)block_size;
+        return QUIRE_OK;
+    }
+    if (plan->limits.cp_world_size > 1)
+        return qr_refuse("dcp_world_size %u and pcp_world_size %u: context parallelism needs one "
+                         "group, and these layers need %u",
+                         p->dcp_world_size, p->pcp_world_size, plan->num_groups);
+    block_size = 1;
+    for (uint32_t g = 0; g < plan->num_groups; g++) {
+        uint64_t of_group = plan->groups[g].spec.block_size;
+        common = qr_gcd(common, of_group);
+        block_size = qr_mul_u64(block_size / qr_gcd(block_size, of_group), of_group);
+        if (block_size > UINT32_MAX)
+            return QUIRE_E_RANGE;
+    }
+    plan->block_size = (uint32_t)block_size;
+    return choose_hash_block_size(plan, p, common);
 }
 
 /* Keys and values of an encoder's tokens are not found by hashes of the prompt. */
@@ -351,25 +302,6 @@ static bool can_cache(const quire_plan *plan)
     return plan->num_groups > 0;
 }
 
-/* vLLM 0.32 counts what requests of the maximum length hold. */
-static uint64_t count_tokens(const quire_plan *plan, uint32_t least_block_size)
-{
-    if (!plan->by_layout)
-        return (uint64_t)(plan->num_blocks / plan->num_groups) * least_block_size *
-               plan->limits.cp_world_size;
-    double tokens = plan->shares[0].max_concurrency * plan->limits.max_model_len;
-    return tokens < 0x1p64 ? (uint64_t)tokens : UINT64_MAX;
-}
-
-/* Groups without keys count where no group has any. */
-static bool counts_for_hits(const quire_plan *plan, uint32_t group)
-{
-    for (uint32_t g = 0; g < plan->num_groups; g++)
-        if (qr_spec_is_cacheable(&plan->groups[g].spec))
-            return qr_spec_is_cacheable(&plan->groups[group].spec);
-    return true;
-}
-
 static int describe_for_scheduler(quire_plan *plan, const quire_plan_params *params)
 {
     quire_plan_params p = *params;
@@ -379,23 +311,22 @@ static int describe_for_scheduler(quire_plan *plan, const quire_plan_params *par
     plan->hashing = plan->caching || p.use_connector == QUIRE_ON;
     describe_groups(plan);
     for (uint32_t g = 0; g < plan->num_groups; g++)
-        if (plan->groups[g].spec.block_size < least && counts_for_hits(plan, g))
+        if (plan->groups[g].spec.block_size < least)
             least = plan->groups[g].spec.block_size;
     if (plan->num_groups > 0)
-        plan->num_tokens = count_tokens(plan, least);
+        plan->num_tokens =
+            (uint64_t)(plan->num_blocks / plan->num_groups) * least * plan->limits.cp_world_size;
     if (p.block_size == 0)
         p.block_size = plan->num_groups > 0 ? least : 16;
-    return qr_plan_resolve_block_sizes(plan, &p);
+    return resolve_block_sizes(plan, &p);
 }
 
 static void copy_plan_params(quire_plan *plan, const quire_plan_params *p)
 {
     plan->num_layers = p->num_layers;
     plan->num_workers = p->num_workers;
-    plan->by_layout = qr_rules_of(p->profile)->plans_by_layout;
     for (uint32_t i = 0; i < p->num_layers; i++)
-        plan->specs[i] =
-            plan->by_layout ? qr_page_resolve(&p->layers[i]) : qr_spec_resolve(&p->layers[i]);
+        plan->specs[i] = qr_spec_resolve(&p->layers[i]);
     plan->limits = (qr_limits){.max_model_len = p->max_model_len,
                                .max_num_batched_tokens = p->max_num_batched_tokens,
                                .max_encoder_tokens = p->max_encoder_tokens,
@@ -403,19 +334,6 @@ static void copy_plan_params(quire_plan *plan, const quire_plan_params *p)
     plan->dcp_world_size = p->dcp_world_size;
     plan->pcp_world_size = p->pcp_world_size;
     plan->use_eagle = p->use_eagle == QUIRE_ON;
-    plan->use_mtp = p->use_mtp == QUIRE_ON;
-    plan->layout = p->kv_layout == QUIRE_KV_LAYOUT_DEFAULT ? QUIRE_KV_LAYOUT_LBNHC : p->kv_layout;
-    plan->num_prefill_lookahead = p->num_prefill_lookahead;
-    plan->max_in_flight_tokens = p->max_in_flight_tokens;
-    uint32_t in_flight =
-        p->max_in_flight_tokens > 0 ? p->max_in_flight_tokens : p->max_num_batched_tokens;
-    uint32_t lookahead = p->num_prefill_lookahead;
-    plan->page_limits =
-        (qr_page_limits){.max_model_len = p->max_model_len,
-                         .max_in_flight_tokens = in_flight,
-                         .max_encoder_tokens = p->max_encoder_tokens,
-                         .dcp_world_size = p->dcp_world_size,
-                         .extra_retained_tokens = lookahead > 1 ? lookahead - 1 : 0};
 }
 
 static bool has_window(const quire_plan *plan)
@@ -430,10 +348,8 @@ int qr_plan_build(quire_plan *plan, const quire_plan_params *p)
 {
     copy_plan_params(plan, p);
     int err = read_workers(plan, p);
-    bool hybrid = p->hybrid != QUIRE_OFF;
     if (err == QUIRE_OK)
-        err = plan->by_layout ? qr_plan_make_buckets(plan, hybrid)
-                              : qr_plan_make_groups(plan, hybrid);
+        err = qr_plan_make_groups(plan, p->hybrid != QUIRE_OFF);
     if (err != QUIRE_OK)
         return err;
     for (uint32_t w = 0; w < plan->num_workers; w++)

@@ -13,10 +13,6 @@
  *      PAGES       2 or more all alike                  the i-th layers of all groups share one
  *      TUPLES      2 or more those of group 0's layers  as PAGES, but for each i a set of tensors:
  *                                                       one for each page size (DeepSeek V4)
- *      PACKED      any       each layer its own         one for each set of equal layers of a group
- *
- * vLLM 0.32 places all layers in one allocation, by a layout (by_layout; plan/placement.h). Each
- * tensor is then a set of equal layers of a group, in every shape.
  *
  *      sum of num_layers of a share's parts == the worker's layers
  */
@@ -26,7 +22,6 @@
 #include "base/arena.h"
 #include "base/memory.h"
 #include "group/spec.h"
-#include "plan/pages.h"
 
 #include <quire/plan.h>
 
@@ -38,7 +33,6 @@ typedef enum qr_plan_shape {
     QR_PLAN_ONE_TYPE,
     QR_PLAN_PAGES,
     QR_PLAN_TUPLES,
-    QR_PLAN_PACKED,
 } qr_plan_shape;
 
 /* Layer indices, inside an array of the plan's. */
@@ -51,7 +45,6 @@ typedef struct qr_plan_group {
     quire_layer_spec spec; /* merged; with pages of their own, the first layer's */
     qr_layers layers;
     bool is_eagle;
-    bool is_alone; /* a layer of hidden states beside packed groups */
 } qr_plan_group;
 
 typedef struct qr_plan_part {
@@ -60,18 +53,14 @@ typedef struct qr_plan_part {
 } qr_plan_part;
 
 typedef struct qr_plan_tensor {
-    uint64_t page_bytes; /* of one block in the tensor; by_layout: in the whole allocation */
+    uint64_t page_bytes;
     qr_layers layers;
-    uint64_t offset; /* by_layout: where its first layer begins; the strides likewise */
-    uint64_t layer_stride;
-    uint64_t block_stride;
 } qr_plan_tensor;
 
 typedef struct qr_plan_share {
     uint64_t memory_bytes;
     uint64_t needed_bytes;
-    uint64_t num_blocks;  /* that its memory holds, or the override */
-    uint64_t block_bytes; /* of one block in all its tensors together */
+    uint64_t num_blocks; /* that its memory holds, or the override */
     double max_concurrency;
     qr_layers layers; /* as given, without those that keep nothing */
     qr_plan_part *parts;
@@ -88,13 +77,6 @@ struct quire_plan {
     qr_layers order;
     uint32_t *marks;                 /* scratch, one for each layer */
     const quire_layer_spec **merges; /* scratch, one for each layer */
-    uint32_t *buckets;               /* scratch, likewise; by_layout alone, and so are members */
-    uint32_t *members;
-    bool by_layout; /* as vLLM 0.32 plans */
-    quire_kv_layout layout;
-    bool use_mtp;
-    uint32_t num_prefill_lookahead;
-    uint32_t max_in_flight_tokens; /* from the params */
     qr_plan_shape shape;
     qr_plan_group *groups;
     uint32_t num_groups;
@@ -112,7 +94,6 @@ struct quire_plan {
     bool caching;
     bool hashing; /* caching, or a connector */
     qr_limits limits;
-    qr_page_limits page_limits; /* by_layout */
 };
 
 /* Reads the caller's params and fills defaults; QUIRE_OK, QUIRE_E_ARGUMENT, QUIRE_E_CONFIG. */
@@ -123,9 +104,5 @@ int qr_plan_build(quire_plan *plan, const quire_plan_params *params);
 
 /* Pages of the layers with their specs as planned; 0 for a spec that planning made impossible. */
 uint64_t qr_plan_page_bytes(const quire_plan *plan, uint32_t layer);
-/* Of a group whose layers have one spec. */
-uint64_t qr_plan_spec_page_bytes(const quire_plan *plan, const quire_layer_spec *spec);
-/* Whether each layer of the group may have a page of its own size. */
-bool qr_plan_pages_differ(const quire_plan *plan, uint32_t group);
 
 #endif

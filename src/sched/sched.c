@@ -15,20 +15,6 @@ static uint32_t align_block_size(const quire_cache_config *c)
     return 0;
 }
 
-/* Where states inside a chunk can be kept: only if all Mamba layers can. */
-static uint32_t checkpoint_alignment(const quire_cache_config *c)
-{
-    uint32_t alignment = 0;
-    for (uint32_t g = c->num_groups; g-- > 0;) {
-        const quire_layer_spec *spec = &c->groups[g].spec;
-        if (spec->kind == QUIRE_LAYER_MAMBA && spec->num_prefill_checkpoint_blocks == 0)
-            return 0;
-        if (spec->kind == QUIRE_LAYER_MAMBA)
-            alignment = spec->prefill_checkpoint_alignment;
-    }
-    return alignment;
-}
-
 static uint32_t max_features_of(const quire_sched_config *c)
 {
     size_t each = sizeof(qr_feature) + sizeof(quire_mm_feature);
@@ -264,10 +250,8 @@ static void carve_builder(qr_step_builder *b, qr_arena *arena, const quire_sched
     TAKE(b->preempted, n);
     TAKE(b->finished, 2 * (size_t)c->max_requests);
     TAKE(b->lora_ids, c->max_loras);
-    uint32_t copy_room =
-        qr_cache_copies_parts(c->cache) ? c->cache->num_blocks : c->cache->max_copies;
-    TAKE(b->copies, copy_room);
-    TAKE(b->row_places, copy_room > 0 ? c->cache->max_requests : 0);
+    TAKE(b->copies, c->cache->max_copies);
+    TAKE(b->row_places, c->cache->max_copies > 0 ? c->cache->max_requests : 0);
 }
 
 static void carve_requests(quire_sched *s, qr_arena *arena, const quire_sched_config *c)
@@ -368,9 +352,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     carve_requests(s, arena, c);
     carve_text(s, arena, c);
     carve_builder(&s->builder, arena, c, max_features_of(c));
-    s->fences.max_rows = s->fences.max_seqs = qr_fences_most(c);
-    if (s->fences.max_rows > 0 && qr_cache_copies_parts(c->cache))
-        s->fences.max_rows += c->cache->num_blocks; /* each step's copies have different targets */
+    s->fences.max_rows = qr_fences_most(c);
     TAKE(s->fences.rows, s->fences.max_rows);
     qr_pace_carve(&s->pace, arena, c);
     TAKE(s->flight.batches, c->max_batches);
@@ -483,11 +465,6 @@ static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
     s->settings.is_encoder_decoder = c->is_encoder_decoder == QUIRE_ON;
     s->settings.disable_chunked_mm = c->disable_chunked_mm_input == QUIRE_ON;
     s->settings.use_eagle = c->cache->use_eagle == QUIRE_ON;
-    s->settings.checkpoint_alignment = checkpoint_alignment(c->cache);
-    for (uint32_t g = 0; g < s->cache->num_groups; g++)
-        s->settings.keeps_junctions |= s->cache->groups[g].has_junctions;
-    s->settings.keeps_tails =
-        s->cache->takes_parts && c->cache->hash_block_size < s->cache->block_multiple;
     s->settings.log_stats = c->log_stats == QUIRE_ON;
     s->settings.counts_stats = s->settings.log_stats || c->monitor != NULL;
     s->settings.lists_finished = c->include_finished_set == QUIRE_ON;
@@ -607,7 +584,7 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         s->room.group_ids[g] = g;
     memset(s->room.failed_blocks, 0, c->cache->num_blocks);
-    for (uint32_t i = 0; s->cache->copy_room > 0 && i < c->cache->max_requests; i++)
+    for (uint32_t i = 0; c->cache->max_copies > 0 && i < c->cache->max_requests; i++)
         s->builder.row_places[i] = UINT32_MAX;
     memset(s->builder.zeros, 0, ((size_t)s->settings.max_num_seqs + 1) * sizeof *s->builder.zeros);
     s->magic = QR_SCHED_MAGIC;

@@ -245,13 +245,6 @@ bool qr_sched_end_outgrown(quire_sched *sched, uint32_t index);
 uint32_t qr_sched_align_tokens(const quire_sched *sched, const qr_request *r, uint32_t computed,
                                uint32_t num_new);
 
-/* Looks the request up in the prefix cache. True: the hit is one for a load alone, since a group
- * lacks its end; if nothing is loaded, agree_on_hit finds the hit that all groups have. */
-bool qr_sched_find_hit(quire_sched *sched, qr_request *r, quire_block_span *hits,
-                       uint32_t *num_tokens);
-void qr_sched_agree_on_hit(quire_sched *sched, qr_request *r, quire_block_span *hits,
-                           uint32_t *num_tokens);
-
 /* Of num_new tokens from `computed` on, so many that a chunk of a prompt leaves either nothing or
  * enough for the draft model to read behind it. */
 uint32_t qr_sched_leave_lookahead(const quire_sched *sched, const qr_request *r, uint32_t computed,
@@ -358,9 +351,6 @@ bool qr_sched_check_stop(const quire_sched *sched, qr_request *r, quire_token la
 
 /* ---- loads.c --------------------------------------------------------------- */
 
-/* Blocks that a load must leave: for requests in the middle of their prompts, and for the drafts of
- * its own first step. */
-uint32_t qr_sched_count_reserved(const quire_sched *sched);
 /* A request that waits for loads: true when it can be scheduled now. */
 bool qr_sched_promote_loaded(quire_sched *sched, uint32_t index);
 /* Requests whose loads failed: their output does not count. */

@@ -165,29 +165,21 @@ static bool deferral_is_right(const quire_sched *s, uint32_t index)
     return !s->table.waiters[index].is_deferred || (waits && s->settings.rules.holders_first);
 }
 
-/* Rows in order, the first of a step that has not ended. Copies of a step without tokens wait for
- * the next step, and blocks that come behind them may be those of the step before. */
+/* Rows in order, each of a step that has not ended. */
 static bool fences_are_valid(const quire_sched *s)
 {
     const qr_fences *f = &s->fences;
-    uint64_t before = f->processed + 1;
-    uint32_t num_seqs = 0;
-    uint64_t num_copies = 0;
+    uint64_t before = f->processed;
     if (f->num_rows > f->max_rows || f->processed > f->scheduled)
         return false;
     for (uint32_t i = 0; i < f->num_rows; i++) {
         const qr_fenced_row *row = &f->rows[(f->first + i) % f->max_rows];
-        bool has_copies = row->num_copies > 0;
-        bool follows_copies = i > 0 && s->cache->copies_parts;
-        if (row->fence + follows_copies < before || row->fence > f->scheduled + has_copies ||
-            (row->seq != 0) == has_copies ||
-            (!has_copies && qr_cache_row_of(s->cache, row->seq) == QR_NIL))
+        if (row->fence < before || row->fence == f->processed || row->fence > f->scheduled ||
+            qr_cache_row_of(s->cache, row->seq) == QR_NIL)
             return false;
-        before = row->fence > before ? row->fence : before;
-        num_seqs += !has_copies;
-        num_copies += row->num_copies;
+        before = row->fence;
     }
-    return num_seqs == f->num_seqs && num_seqs <= f->max_seqs && num_copies == s->cache->num_told;
+    return true;
 }
 
 static bool request_is_valid(const quire_sched *s, uint32_t index)
@@ -260,7 +252,7 @@ bool qr_sched_is_valid(const quire_sched *s)
            pages + s->texts.store.num_free == s->texts.store.num_pages &&
            promised == s->texts.num_promised_pages && promised <= s->texts.store.num_free &&
            waiting_pages == s->texts.num_waiting_pages &&
-           with_blocks + s->fences.num_seqs <= s->cache->num_seqs &&
+           with_blocks + s->fences.num_rows <= s->cache->num_seqs &&
            deferred == s->queues.num_deferred && fences_are_valid(s) &&
            qr_waiting_is_valid(&s->queues.waiting) && qr_waiting_is_valid(&s->queues.skipped) &&
            s->queues.step_skipped.count == 0 && s->queues.step_waiting.count == 0 &&

@@ -12,8 +12,7 @@ static inline int inner_remove_skipped(quire_cache *cache, quire_seq seq, uint32
         return QUIRE_E_UNKNOWN_SEQ;
     if (computed > cache->max_model_len)
         return QUIRE_E_RANGE;
-    uint32_t num_prompt = cache->prompts != NULL ? cache->prompts[row].num_tokens : 0;
-    qr_cache_remove_skipped(cache, row, computed, num_prompt);
+    qr_cache_remove_skipped(cache, row, computed);
     return QUIRE_OK;
 }
 

@@ -157,31 +157,6 @@ static void command_prints_json(void **state)
     json_decref(root);
 }
 
-/* vLLM 0.32 counts the null block, and makes other groups where windows have blocks of their own. */
-static void command_plans_by_profile(void **state)
-{
-    (void)state;
-    char *old[] = {"plan", "--model", "gpt-oss-20b", "--block-size", "24", "--json"};
-    char *new[] = {"plan", "--model", "gpt-oss-20b", "--block-size",
-                   "24",   "--json",  "--profile",   "vllm-0.32"};
-    json_t *before = plan_json(6, old);
-    json_t *after = plan_json(8, new);
-    assert_int_equal(number_of(before, "block_size"), 24);
-    assert_int_equal(number_of(after, "block_size"), 48);
-    assert_int_equal(number_of(after, "num_groups"), 2);
-    json_decref(before);
-    json_decref(after);
-    shape s = shape_named("llama-3.1-70b");
-    gpu g = gpu_with(UINT64_C(24) << 30);
-    plan_settings given = {.num_gpu_blocks = 1000, .profile = QUIRE_PROFILE_VLLM_0_32};
-    assert_int_equal(plan_for(&s, &g, &given).max_model_len, 15984);
-    plan_result r;
-    given.kv_layout = QUIRE_KV_LAYOUT_LHBNC;
-    given.max_model_len = 16000; /* does not fit beside the null block */
-    assert_int_equal(plan_num_blocks(&s, &g, &given, &r, NULL), -1);
-    assert_non_null(strstr(failure(), "one of 15984 tokens would fit"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -191,7 +166,6 @@ int main(void)
         cmocka_unit_test(blocks_can_be_given),
         cmocka_unit_test(what_does_not_fit_is_a_sentence),
         cmocka_unit_test(command_prints_json),
-        cmocka_unit_test(command_plans_by_profile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,8 +16,8 @@ not be written from numbers.
     u32 number of batches | u32 events | u32 as numbers | u64 FNV-1a of all its batches
     u32 length | bytes    for each batch, in the first seeds, up to limit bytes of batches in all
 
-Needs vLLM 0.20.0 or 0.32.0, of which data/0.32 has `--runs 60 --count 60 --lines data/0.32/sched.txt`;
-QUIRE_VLLM_PLATFORM names the file to run first (tests/parity/README.md).
+Needs vLLM 0.20.0 or 0.32.0, of which data/0.32 has `--first 13 --runs 48 --count 60 --lines
+data/0.32/sched.txt` (before 13 are mixes with Mamba, whose rules are others); QUIRE_VLLM_PLATFORM names the file to run first (tests/parity/README.md).
 """
 import argparse
 import os

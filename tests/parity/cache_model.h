@@ -46,7 +46,6 @@ typedef struct cache_model {
     quire_cache *cache;
     quire_cache_config config;
     quire_group_config groups[CACHE_MAX_GROUPS];
-    bool has_junctions; /* a group says it for the cache */
     char mix[32];
     /* The profile of this replay refuses the cache, the recorded one does not. */
     bool is_passed_over;

@@ -1,6 +1,6 @@
 #include "parity/model_case.h"
 
-#include "plan/pages.h"
+#include "group/spec.h"
 
 #include <quire/model.h>
 
@@ -86,7 +86,6 @@ static void read_number(recording *r, quire_model_params *p, const char *name, c
 void model_case_read(recording *r, plan_case *c)
 {
     quire_model_params p = QUIRE_MODEL_PARAMS_INIT;
-    p.profile = r->profile;
     uint32_t indices[MAX_INDICES];
     for (char *value = strsep(&r->cursor, " "); value != NULL; value = strsep(&r->cursor, " ")) {
         const char *name = strsep(&value, "=");
@@ -110,9 +109,7 @@ void model_case_add_layers(text *t, const plan_case *c)
     if (c->model_status != QUIRE_OK)
         text_add(t, "%s", c->model_status == QUIRE_E_CONFIG ? "config" : "another error");
     for (uint32_t i = 0; i < c->params.num_layers; i++) {
-        bool is_newer = c->params.profile == QUIRE_PROFILE_VLLM_0_32;
-        quire_layer_spec spec =
-            is_newer ? qr_page_resolve(&c->layers[i]) : qr_spec_resolve(&c->layers[i]);
+        quire_layer_spec spec = qr_spec_resolve(&c->layers[i]);
         text_add(t, "%s", i == 0 ? "" : "|");
         plan_case_add_spec(t, &spec);
     }

@@ -30,7 +30,6 @@ static const struct {
     {'y', offsetof(quire_layer_spec, mamba_type)},
     {'o', offsetof(quire_layer_spec, mamba_mode)},
     {'x', offsetof(quire_layer_spec, num_speculative_blocks)},
-    {'f', offsetof(quire_layer_spec, rswa_window)},
     {'k', offsetof(quire_layer_spec, kind)}, /* written first */
 };
 enum { NUM_FIELDS = sizeof FIELDS / sizeof FIELDS[0] };
@@ -121,13 +120,6 @@ void plan_case_read_params(recording *r, plan_case *c)
     p->hash_block_size = recording_u32(r);
     p->enable_caching = switch_of(recording_u32(r));
     p->use_connector = switch_of(recording_u32(r));
-    p->profile = r->profile;
-    if (r->profile == QUIRE_PROFILE_VLLM_0_32) {
-        p->kv_layout = (quire_kv_layout)recording_u32(r);
-        p->max_in_flight_tokens = recording_u32(r);
-        p->num_prefill_lookahead = recording_u32(r);
-        p->use_mtp = switch_of(recording_u32(r));
-    }
     p->layers = c->layers;
     p->workers = c->workers;
     c->shortage.size = sizeof c->shortage;
@@ -209,13 +201,8 @@ static void add_worker(text *t, const quire_plan *plan, uint32_t worker, uint32_
     }
     for (uint32_t i = 0; i < share.num_tensors; i++) {
         quire_plan_tensor tensor = {0};
-        quire_plan_placement place = QUIRE_PLAN_PLACEMENT_INIT;
         quire_plan_get_tensor(plan, worker, i, &tensor);
-        quire_plan_get_placement(plan, worker, i, &place);
         text_add(t, "|t %" PRIu64 " ", tensor.bytes);
-        if (plan->by_layout)
-            text_add(t, "%" PRIu64 " %" PRIu64 " %" PRIu64 " ", place.offset_bytes,
-                     place.layer_stride, place.block_stride);
         text_add_ids(t, tensor.layers, tensor.num_layers);
     }
 }

@@ -1,7 +1,6 @@
 /* parity/plan_case.h - one planning case of a recording, and a plan in the recorder's words.
  *
  *      plan LEN STEP ENC FIT HYBRID EAGLE OVERRIDE DCP PCP BLOCK HASH CACHING CONNECTOR
- *                              then, with vLLM 0.32: LAYOUT IN_FLIGHT LOOKAHEAD MTP
  *      s k1 b16 h8 d128 t2     a layer spec: a letter is a field, its number the value
  *      l 0*3,1                 the layers: spec 0 three times, then spec 1
  *      w 1000000 0-3,5         a worker: its memory, its layers

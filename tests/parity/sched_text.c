@@ -173,15 +173,6 @@ static void add_ends(sched_model *m, const quire_step *step)
              step->has_pending_grammar_tokens != 0);
 }
 
-static void add_copies(sched_model *m, const quire_step *step)
-{
-    text_add(&m->r.answer, "|copies=");
-    for (uint32_t i = 0; i < step->num_copies; i++)
-        text_add(&m->r.answer, "%s%" PRIu32 ">%" PRIu32, i == 0 ? "" : " ", step->copies[i].from,
-                 step->copies[i].to);
-    sched_tally_add(&m->tally, SCHED_copies, step->num_copies);
-}
-
 static void count_step(sched_model *m, const quire_step *step)
 {
     sched_tally_add(&m->tally, SCHED_steps, 1);
@@ -209,8 +200,6 @@ void sched_add_step(sched_model *m, const quire_step *step)
     add_ends(m, step);
     if (m->is_extended)
         text_add(&m->r.answer, "|spec=%" PRIu32, step->num_spec_tokens);
-    if (sched_has_parts(m))
-        add_copies(m, step);
     count_step(m, step);
 }
 

@@ -133,43 +133,6 @@ static void the_encoder_may_keep_blocks(void **state)
     kit_close(&kit);
 }
 
-static quire_req lost; /* what take_unavailable answers; 0: nothing */
-
-static uint32_t take_lost(void *user, quire_req *reqs, uint32_t capacity)
-{
-    assert_ptr_equal(user, &kit);
-    assert_true(capacity >= 2);
-    reqs[0] = reqs[1] = lost; /* the second time it has ended */
-    uint32_t n = lost == 0 ? 0 : 2;
-    lost = 0;
-    return n;
-}
-
-static void requests_without_their_images_end(void **state)
-{
-    (void)state;
-    quire_encoder_connector connector = QUIRE_ENCODER_CONNECTOR_INIT;
-    quire_sched_config config = config_0_32();
-    connector.user = &kit;
-    connector.take_unavailable = take_lost;
-    config.encoder_connector = &connector;
-    kit_open(&kit, &config);
-    quire_req a = kit_add(&kit, "a", 5);
-    kit_add(&kit, "b", 5);
-    kit_step(&kit);
-    lost = a;
-    kit_answer(&kit, 1, 7);
-    assert_int_equal(kit.outputs->num_outputs, 3); /* both have their token before */
-    const quire_output *last = &kit.outputs->outputs[2];
-    assert_true(last->req == a && last->finish_reason == QUIRE_FINISH_ERROR);
-    assert_int_equal(last->num_new_tokens, 0);
-    assert_int_equal(quire_sched_find(kit.sched, (quire_bytes){"a", 1}), 0);
-    kit_step(&kit);
-    assert_string_equal(kit_shown_step(&kit), "b:1");
-    kit_answer(&kit, 2, 7);
-    kit_close(&kit);
-}
-
 static int has_pending(void *user)
 {
     assert_ptr_equal(user, &kit);
@@ -472,7 +435,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_wait_for_encoder_outputs),
         cmocka_unit_test(the_encoder_may_keep_blocks),
-        cmocka_unit_test(requests_without_their_images_end),
         cmocka_unit_test(pending_frees_are_waited_for),
         cmocka_unit_test(tokens_in_flight_are_told),
         cmocka_unit_test(created_tokens_are_told),

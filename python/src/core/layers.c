@@ -15,9 +15,6 @@ static const py_name layer_kinds[] = {{"full", QUIRE_LAYER_FULL},
                                       {"mamba", QUIRE_LAYER_MAMBA},
                                       {"cross", QUIRE_LAYER_CROSS},
                                       {"encoder_only", QUIRE_LAYER_ENCODER_ONLY},
-                                      {"rswa", QUIRE_LAYER_RSWA},
-                                      {"circular_buffer", QUIRE_LAYER_CIRCULAR_BUFFER},
-                                      {"hidden_state", QUIRE_LAYER_HIDDEN_STATE},
                                       {NULL, 0}};
 static const py_name dtypes[] = {{"float16", QUIRE_DTYPE_FLOAT16},
                                  {"bfloat16", QUIRE_DTYPE_BFLOAT16},
@@ -76,9 +73,6 @@ static const py_field layer_fields[] = {NAMED(kind, layer_kinds),
                                         NAMED(mamba_type, mamba_types),
                                         NAMED(mamba_mode, mamba_modes),
                                         U32(num_speculative_blocks),
-                                        U32(num_prefill_checkpoint_blocks),
-                                        U32(prefill_checkpoint_alignment),
-                                        U32(rswa_window),
                                         PY_FIELDS_END};
 
 static const py_field eagle_field[] = {{"is_eagle", 0, PY_FIELD_BOOL, NULL}, PY_FIELDS_END};
@@ -243,7 +237,6 @@ static const py_field model_fields[] = {
     NAMED(mamba_ssm_dtype, dtypes),
     U32(num_speculative_tokens),
     U32(kernel_block_size),
-    NAMED(profile, py_profiles),
     PY_FIELDS_END};
 
 /* What a model's params point into. */

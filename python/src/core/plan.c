@@ -8,33 +8,15 @@ typedef struct plan_object {
     quire_plan *plan;
 } plan_object;
 
-#define U32(name)          PY_FIELD(quire_plan_params, name, PY_FIELD_U32)
-#define SWITCH(name)       PY_FIELD(quire_plan_params, name, PY_FIELD_SWITCH)
-#define NAMED(name, names) PY_FIELD_NAMED(quire_plan_params, #name, name, PY_FIELD_NAME, names)
-static const py_name kv_layouts[] = {
-    {"default", QUIRE_KV_LAYOUT_DEFAULT}, {"LBNHC", QUIRE_KV_LAYOUT_LBNHC},
-    {"LBHNC", QUIRE_KV_LAYOUT_LBHNC},     {"LHBNC", QUIRE_KV_LAYOUT_LHBNC},
-    {"BLHNC", QUIRE_KV_LAYOUT_BLHNC},     {"BLNHC", QUIRE_KV_LAYOUT_BLNHC},
-    {"BHLNC", QUIRE_KV_LAYOUT_BHLNC},     {NULL, 0}};
-static const py_field plan_fields[] = {U32(max_model_len),
-                                       U32(max_num_batched_tokens),
-                                       U32(max_encoder_tokens),
-                                       SWITCH(auto_fit),
-                                       SWITCH(hybrid),
-                                       U32(num_blocks_override),
-                                       U32(dcp_world_size),
-                                       U32(pcp_world_size),
-                                       SWITCH(use_eagle),
-                                       U32(block_size),
-                                       U32(hash_block_size),
-                                       SWITCH(enable_caching),
-                                       SWITCH(use_connector),
-                                       NAMED(profile, py_profiles),
-                                       NAMED(kv_layout, kv_layouts),
-                                       U32(max_in_flight_tokens),
-                                       U32(num_prefill_lookahead),
-                                       SWITCH(use_mtp),
-                                       PY_FIELDS_END};
+#define U32(name)    PY_FIELD(quire_plan_params, name, PY_FIELD_U32)
+#define SWITCH(name) PY_FIELD(quire_plan_params, name, PY_FIELD_SWITCH)
+static const py_field plan_fields[] = {U32(max_model_len),      U32(max_num_batched_tokens),
+                                       U32(max_encoder_tokens), SWITCH(auto_fit),
+                                       SWITCH(hybrid),          U32(num_blocks_override),
+                                       U32(dcp_world_size),     U32(pcp_world_size),
+                                       SWITCH(use_eagle),       U32(block_size),
+                                       U32(hash_block_size),    SWITCH(enable_caching),
+                                       SWITCH(use_connector),   PY_FIELDS_END};
 
 /* One number is one worker with all layers; a list has one for each worker. */
 static int get_workers(PyObject *memory, py_ints *bytes, quire_plan_worker **workers)
@@ -217,34 +199,11 @@ static PyObject *plan_tensors(PyObject *object, PyObject *argument)
     return py_list_of(share.num_tensors, make_tensor, &w);
 }
 
-static PyObject *make_placement(const void *of, uint32_t i)
-{
-    const worker_plan *w = of;
-    quire_plan_placement place = QUIRE_PLAN_PLACEMENT_INIT;
-    quire_plan_get_placement(w->plan, w->worker, i, &place);
-    return Py_BuildValue("(KKK)", (unsigned long long)place.offset_bytes,
-                         (unsigned long long)place.layer_stride,
-                         (unsigned long long)place.block_stride);
-}
-
-static PyObject *plan_placements(PyObject *object, PyObject *argument)
-{
-    worker_plan w = {((plan_object *)object)->plan, py_u32(argument)};
-    quire_plan_share share = QUIRE_PLAN_SHARE_INIT;
-    if (PyErr_Occurred())
-        return NULL;
-    PY_CALL(quire_plan_get_worker(w.plan, w.worker, &share));
-    return py_list_of(share.num_tensors, make_placement, &w);
-}
-
 /* ---- the type -------------------------------------------------------------- */
 
 static PyMethodDef plan_methods[] = {
     {"tensors", plan_tensors, METH_O,
      "tensors(worker, /)\n--\n\nOf a worker: (bytes, layers that share it) of each tensor."},
-    {"placements", plan_placements, METH_O,
-     "placements(worker, /)\n--\n\nOf a worker: (offset_bytes, layer_stride, block_stride) of each "
-     "tensor."},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef plan_getset[] = {
@@ -259,8 +218,7 @@ PY_TYPE(
     "Plan(layers, memory_bytes, /, *, max_model_len=0, max_num_batched_tokens=0, "
     "max_encoder_tokens=0, auto_fit=False, hybrid=True, num_blocks_override=0, dcp_world_size=1, "
     "pcp_world_size=1, use_eagle=False, block_size=0, hash_block_size=0, enable_caching=True, "
-    "use_connector=False, profile='default', kv_layout='default', max_in_flight_tokens=0, "
-    "num_prefill_lookahead=0, use_mtp=False)\n--\n\n"
+    "use_connector=False)\n--\n\n"
     "From a model's layers (dicts) and the memory of its workers to groups and blocks.\n\n"
     "memory_bytes: one number, or a list with one for each worker. max_model_len is needed. "
     "include/quire/plan.h explains each setting.")

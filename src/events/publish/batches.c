@@ -28,24 +28,6 @@ static void find_mediums(qr_batches *b)
     }
 }
 
-/* Blocks of several hashes may have several keys in the profile of vLLM 0.32: at most one for each
- * hash. Few have that many, as in the pool (cache.c). */
-static uint32_t num_further_keys(const quire_monitor_info *info, uint32_t num_blocks)
-{
-    enum { SMALL = 4096, USUAL = 2 };
-    uint64_t most = 1;
-    for (uint32_t g = 0; g < info->num_groups && info->profile == QUIRE_PROFILE_VLLM_0_32; g++) {
-        uint32_t hashes = info->groups[g].block_size / info->block_size;
-        most = hashes > most ? hashes : most;
-    }
-    most--;
-    uint64_t all = most * num_blocks;
-    uint64_t usual = (most < USUAL ? most : USUAL) * num_blocks;
-    uint64_t keys = all < SMALL ? all : usual > SMALL ? usual : SMALL;
-    uint64_t room = (UINT64_C(1) << 31) - 1; /* ids of places */
-    return (uint32_t)(keys + num_blocks < room ? keys : room - num_blocks);
-}
-
 static int create_parts(qr_batches *b, const qr_batches_config *config)
 {
     b->info = *quire_monitor_get_info(config->monitor);
@@ -58,11 +40,8 @@ static int create_parts(qr_batches *b, const qr_batches_config *config)
     if (b->info.has_token_ids != 0 && num_blocks > b->info.tier_blocks[0])
         b->texts = qr_texts_create(b->info.hash_bytes); /* without, other tiers have no tokens */
     quire_wire_options options = {.size = sizeof options, .as_maps = config->as_maps};
-    qr_mirror_config mirror = {.num_blocks = num_blocks,
-                               .num_extras = num_further_keys(&b->info, num_blocks),
-                               .num_groups = QUIRE_MAX_TIERS * b->info.num_groups,
-                               .hash_bytes = b->info.hash_bytes};
-    int status = qr_mirror_create(&mirror, &b->mirror);
+    int status = qr_mirror_create(num_blocks, QUIRE_MAX_TIERS * b->info.num_groups,
+                                  b->info.hash_bytes, &b->mirror);
     if (status == QUIRE_OK)
         status = quire_wire_writer_create(&options, &b->writer);
     if (status == QUIRE_OK)
@@ -165,14 +144,6 @@ static int tell(qr_batches *b, const quire_feed_event *event)
     return tell_part(b, event, 0, event->num_blocks);
 }
 
-static qr_mirror_key key_in(const qr_batches *b, const quire_feed_event *event, uint32_t i)
-{
-    return (qr_mirror_key){
-        .group = b->mediums[event->tier] * b->info.num_groups + event->group_id,
-        .block_size = event->block_size,
-        .hash = {event->hashes + (size_t)i * event->hash_bytes, event->hash_bytes}};
-}
-
 static qr_mirror_change note_block(qr_batches *b, const quire_feed_event *event, uint32_t i)
 {
     if (event->blocks[i] >= b->info.tier_blocks[event->tier] ||
@@ -180,7 +151,10 @@ static qr_mirror_change note_block(qr_batches *b, const quire_feed_event *event,
         b->is_wrong = true;
         return QR_MIRROR_REFUSED;
     }
-    qr_mirror_key key = key_in(b, event, i);
+    qr_mirror_key key = {
+        .group = b->mediums[event->tier] * b->info.num_groups + event->group_id,
+        .block_size = event->block_size,
+        .hash = {event->hashes + (size_t)i * event->hash_bytes, event->hash_bytes}};
     qr_mirror_change change =
         qr_mirror_set(b->mirror, b->bases[event->tier] + event->blocks[i], &key);
     b->is_wrong = b->is_wrong || change == QR_MIRROR_REFUSED;
@@ -249,25 +223,20 @@ static int tell_stored(qr_batches *b, const quire_feed_event *event)
 /* After a loss the reader tells of blocks that the mirror does not know: nobody was told of it. */
 static int tell_removed(qr_batches *b, const quire_feed_event *event)
 {
-    qr_mirror_key key = key_in(b, event, 0);
-    qr_mirror_change change =
-        qr_mirror_remove(b->mirror, b->bases[event->tier] + event->blocks[0], &key);
+    qr_mirror_change change = qr_mirror_remove(b->mirror, b->bases[event->tier] + event->blocks[0]);
     bool is_told = change == QR_MIRROR_FIRST || (b->every_copy != 0 && change == QR_MIRROR_COPY);
     if (b->texts != NULL && change != QR_MIRROR_SAME)
         qr_texts_drop(b->texts, event, 0);
     return is_told ? tell(b, event) : QUIRE_OK;
 }
 
-/* Keys that blocks of a tier hold. */
+/* Blocks of a tier that hold a key. */
 static uint32_t count_of_tier(const qr_batches *b, uint32_t tier)
 {
     qr_mirror_key key;
     uint32_t count = 0;
-    for (uint32_t i = 0; i < b->mirror->num_places; i++) {
-        bool is_held = qr_mirror_get(b->mirror, i, &key) == QUIRE_OK;
-        uint32_t at = is_held ? qr_mirror_owner(b->mirror, i) - b->bases[tier] : UINT32_MAX;
-        count += at < b->info.tier_blocks[tier];
-    }
+    for (uint32_t i = 0; i < b->info.tier_blocks[tier]; i++)
+        count += qr_mirror_get(b->mirror, b->bases[tier] + i, &key) == QUIRE_OK;
     return count;
 }
 

@@ -148,9 +148,6 @@ void qr_wire_set_spec(quire_wire_event *wire, const quire_monitor_info *specs)
         [QUIRE_LAYER_MAMBA] = "mamba",
         [QUIRE_LAYER_CROSS] = "cross_attention",
         [QUIRE_LAYER_ENCODER_ONLY] = "encoder_only_attention",
-        [QUIRE_LAYER_RSWA] = "full_attention",
-        [QUIRE_LAYER_CIRCULAR_BUFFER] = "unknown",
-        [QUIRE_LAYER_HIDDEN_STATE] = "mla_attention",
     };
     if (specs == NULL || wire->group >= specs->num_groups)
         return;

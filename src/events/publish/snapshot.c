@@ -6,10 +6,10 @@
 /* Keys in one batch: few enough that a reader which stops reading holds little. */
 enum { PIECE_KEYS = 2048 };
 
-/* Where the making is: the next key comes after this place of the mirror, of this group. */
+/* Where the making is: the next key comes after this block of this group. */
 typedef struct whole_place {
     uint32_t group;
-    uint32_t place;
+    quire_block block;
 } whole_place;
 
 int qr_snapshot_maker_init(qr_snapshot_maker *maker, uint32_t as_maps)
@@ -39,13 +39,13 @@ static quire_wire_event stored_piece(qr_snapshot_maker *maker, const qr_mirror *
                               .group = place->group % maker->num_groups};
     qr_wire_set_spec(&event, maker->specs);
     while (event.num_hashes < PIECE_KEYS) {
-        place->place = qr_mirror_next(mirror, place->place, place->group, maker->every_copy);
-        if (place->place == 0) {
+        place->block = qr_mirror_next(mirror, place->block, place->group, maker->every_copy);
+        if (place->block == 0) {
             place->group++;
             break;
         }
         qr_mirror_key key;
-        (void)qr_mirror_get(mirror, place->place, &key);
+        (void)qr_mirror_get(mirror, place->block, &key);
         event.block_size = key.block_size;
         maker->hashes[event.num_hashes++] = qr_wire_hash_of(key.hash, maker->hashes_as_bytes != 0);
     }

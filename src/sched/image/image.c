@@ -57,18 +57,7 @@ static void mix_group(unsigned char *fingerprint, const qr_group *g)
                           g->is_eagle,
                           g->tracks_new};
     uint64_t of_keys[] = {g->retention, g->extra_tokens};
-    uint64_t gap = spec->rswa_window;
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
-    if (spec->kind == QUIRE_LAYER_RSWA)
-        mix_numbers(fingerprint, &gap, 1);
-    uint64_t of_parts[] = {g->takes_parts,
-                           g->has_junctions,
-                           g->drops_state,
-                           g->multiple,
-                           spec->num_prefill_checkpoint_blocks,
-                           spec->prefill_checkpoint_alignment};
-    if (g->parts != NULL)
-        mix_numbers(fingerprint, of_parts, sizeof of_parts / sizeof *of_parts);
     if (g->rules.retains_boundaries)
         mix_numbers(fingerprint, of_keys, sizeof of_keys / sizeof *of_keys);
 }
@@ -89,7 +78,7 @@ static void mix_cache(unsigned char *fingerprint, uint32_t version, const quire_
                           c->enable_caching,
                           c->max_encoder_tokens,
                           log_stats,
-                          c->copy_room,
+                          c->max_copies,
                           c->events.size,
                           c->fresh.capacity,
                           c->pool->map.stride,
@@ -551,7 +540,7 @@ int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *writ
     uint32_t with_blocks = 0;
     for (uint32_t i = 0; i < s->settings.max_requests; i++)
         with_blocks += s->table.requests[i].kv.seq != 0;
-    with_blocks += s->fences.num_seqs;
+    with_blocks += s->fences.num_rows;
     if (with_blocks != s->cache->num_seqs || s->pins.num_blocks != s->cache->pool->num_held)
         return QUIRE_BUSY;
     qr_image_head head = {.version = QR_IMAGE_VERSION,

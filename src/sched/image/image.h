@@ -45,7 +45,7 @@
  *      batches: steps, reqs         <= step, were there             steps grow, slots
  *      batches: tokens, drafts      <= max_scheduled, num_spec
  *      in flight, stale             <= INT32_MAX                    stale <= in flight
- *      fences                       <= scheduled, a row or copies   order, rows, users, num_told
+ *      fences                       <= scheduled, a row each        order, rows, users
  *      deferred, doomed             0 or 1; were there              counts; the request waits
  *      sets of features             a table that can come about     the features that hold an item
  *      next_decode                  <= step + decode_interval
@@ -76,7 +76,7 @@ typedef struct qr_image {
 /* To be raised whenever the body changes. Images of the versions that are named are still read:
  *
  *      13    before vLLM 0.32: no paths of adapters; the profile is not VLLM_0_32 */
-enum { QR_IMAGE_VERSION = 17, QR_IMAGE_OLD_VERSION = 13 };
+enum { QR_IMAGE_VERSION = 15, QR_IMAGE_OLD_VERSION = 13 };
 
 size_t qr_sched_image_bytes(const quire_sched *sched);
 int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *written);

@@ -222,21 +222,14 @@ static void image_group_row(qr_image *image, qr_group *group, uint32_t row)
         qr_image_u32(image, &num_retired, r->num_blocks);
     qr_image_bool(image, &is_settled);
     qr_image_bool(image, &has_state);
-    uint32_t partial = qr_group_part(group, row).partial + 1; /* 0: QR_NIL */
-    if (group->parts != NULL)
-        qr_image_u32(image, &partial, r->num_blocks);
     qr_image_u32s(image, blocks, r->num_blocks, group->pool->queue.num_blocks - 1);
     qr_image_require(image, !has_state || r->num_blocks > group->spec.num_speculative_blocks);
-    qr_image_require(image,
-                     image->is_bad || partial == 0 || blocks[partial - 1] != QUIRE_NULL_BLOCK);
     if (!image->is_reading || image->is_bad)
         return;
     r->last_state = last_state - 1;
     r->num_retired = num_retired & QR_MOST_RETIRED;
     r->is_settled = is_settled;
     r->has_state = has_state;
-    if (group->parts != NULL)
-        group->parts[row].partial = partial - 1;
     image_note_users(group->pool, blocks, r->num_blocks);
 }
 
@@ -261,11 +254,8 @@ void qr_image_seq(qr_image *image, quire_cache *cache, quire_seq *seq)
         qr_image_u32(image, &cache->prompts[row].shared_boundary, cache->max_model_len);
     }
     /* quiet_until stays 0: the next allocation finds it again */
-    for (uint32_t g = 0; g < cache->num_groups; g++) {
+    for (uint32_t g = 0; g < cache->num_groups; g++)
         image_group_row(image, &cache->groups[g], row);
-        uint32_t partial = qr_group_part(&cache->groups[g], row).partial;
-        qr_image_require(image, cache->copies_parts || partial == QR_NIL);
-    }
 }
 
 /* The order in which rows will be used. A row that is listed is marked, to see it twice; the mark
@@ -291,7 +281,7 @@ static void image_event_fields(qr_image *image, quire_event *event, uint64_t *pa
     uint32_t kind = (uint32_t)event->kind;
     uint64_t request = (uint64_t)(uintptr_t)event->request;
     *parent_len = event->parent.len;
-    qr_image_u32(image, &kind, QUIRE_EVENT_REPORTED);
+    qr_image_u32(image, &kind, QUIRE_EVENT_CLEARED);
     qr_image_u32(image, &event->group_id, QR_MAX_GROUP_ID);
     qr_image_u32(image, &event->num_blocks, UINT32_MAX);
     qr_image_u32(image, &event->first_block, UINT32_MAX);
@@ -381,9 +371,7 @@ static void image_fresh(qr_image *image, quire_cache *cache)
 static void image_copies(qr_image *image, quire_cache *cache)
 {
     uint32_t last_block = cache->pool->queue.num_blocks - 1;
-    qr_image_u32(image, &cache->num_copies, cache->copy_room);
-    if (cache->copies_parts)
-        qr_image_u32(image, &cache->num_told, cache->num_copies);
+    qr_image_u32(image, &cache->num_copies, cache->max_copies);
     for (uint32_t i = 0; i < cache->num_copies && !image->is_bad; i++) {
         quire_block_copy *copy = &cache->copies[i];
         qr_image_u32(image, &copy->from, last_block);

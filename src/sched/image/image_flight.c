@@ -74,16 +74,10 @@ void qr_image_fences(qr_image *image, quire_sched *s)
     for (uint32_t i = 0; i < f->num_rows && !image->is_bad; i++) {
         qr_fenced_row *row = &f->rows[(f->first + i) % f->max_rows];
         if (image->is_reading)
-            *row = (qr_fenced_row){0};
-        if (s->cache->copies_parts)
-            qr_image_u32(image, &row->num_copies, s->cache->copy_room);
-        bool has_copies = row->num_copies > 0;
-        qr_image_u64(image, &row->fence, f->scheduled + has_copies);
-        if (!has_copies)
-            qr_image_seq(image, s->cache, &row->seq);
-        qr_image_require(image, (row->seq != 0) != has_copies);
-        if (image->is_reading)
-            f->num_seqs += !has_copies;
+            row->seq = 0;
+        qr_image_u64(image, &row->fence, f->scheduled);
+        qr_image_seq(image, s->cache, &row->seq);
+        qr_image_require(image, row->seq != 0);
     }
     qr_image_bool(image, &s->pace.is_throttled);
     qr_image_bool(image, &s->pace.is_bound);

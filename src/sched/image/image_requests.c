@@ -304,10 +304,8 @@ static void image_extra(qr_image *image, quire_sched *s, uint32_t index)
         qr_image_hold(image, &s->encoder, r->features, i);
     qr_image_kept(image, &s->encoder, r->features, r->num_features);
     image_name(image, s, index, &r->extra.lora_name);
-    if (image->version > QR_IMAGE_OLD_VERSION) {
+    if (image->version > QR_IMAGE_OLD_VERSION)
         image_name(image, s, index, &r->extra.lora_path);
-        qr_image_bool(image, &r->reports_hits);
-    }
     image_name(image, s, index, &r->extra.cache_salt);
     image_name(image, s, index, &r->embeds_tail);
     qr_image_require(image, r->embeds_tail.len == 0 || r->embeds_tail.len == QR_SHA256_BYTES);

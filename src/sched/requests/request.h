@@ -118,7 +118,6 @@ typedef struct qr_request {
     uint32_t num_stale;     /* delivers_stale: of them, those scheduled before it was preempted */
     bool drops_stale;       /* and their outputs do not count */
     bool is_doomed;         /* the next update ends it with an error, see step.h */
-    bool reports_hits;      /* each lookup tells of the blocks that it found */
     bool is_prefilling; /* reserves_for_prefills: it loads, or has computed a part of its prompt */
 } qr_request;
 

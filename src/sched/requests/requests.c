@@ -196,7 +196,6 @@ void qr_request_fill_numbers(const quire_sched *s, qr_request *r, const quire_re
     r->client_index = p->client_index;
     r->kv.user = p->user;
     r->kv.skip_reading_prefix = p->skip_reading_prefix;
-    r->reports_hits = p->kv_cache_report_full != 0;
 }
 
 static int fill_request(quire_sched *s, uint32_t index, const quire_request_params *p)
@@ -441,8 +440,7 @@ static bool connector_keeps(quire_sched *s, uint32_t index, bool is_loading)
         return false;
     uint32_t row = qr_cache_row_of(s->cache, r->kv.seq);
     if (row != QR_NIL && !is_loading) /* blocks that a load still writes to stay */
-        qr_cache_remove_skipped(s->cache, row, qr_request_processed_tokens(r),
-                                r->num_prompt_tokens);
+        qr_cache_remove_skipped(s->cache, row, qr_request_processed_tokens(r));
     if (c->request_finished == NULL)
         return false;
     qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);

@@ -61,22 +61,6 @@ static bool must_leave_one(const quire_sched *s, const qr_admission *a)
            (qr_sched_has_states(s) && (s->settings.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0);
 }
 
-/* The connector is asked behind the last place where all groups have whole blocks. If it has more
- * than the hit that goes on from there, inside a block, that part is loaded too; else it is kept. */
-static void choose_part(quire_sched *s, qr_admission *a, uint32_t part)
-{
-    if (a->num_external <= part) {
-        a->num_external = 0;
-        return;
-    }
-    a->num_local -= part;
-    for (uint32_t g = 0; g < s->cache->num_groups; g++) {
-        uint32_t num_blocks = a->num_local / s->cache->groups[g].block_size;
-        if (a->hits[g].count > num_blocks)
-            a->hits[g].count = num_blocks;
-    }
-}
-
 static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
 {
     const quire_connector *c = &s->partners.connector;
@@ -84,8 +68,7 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
         a->r->has_failed_load)
         return QR_ADMITTED;
     s->partners.asked_req = qr_sched_req_of(s, a->index);
-    uint32_t part = s->cache->takes_parts ? a->num_local % s->cache->block_multiple : 0;
-    int answer = c->get_num_new_matched_tokens(c->user, s->partners.asked_req, a->num_local - part,
+    int answer = c->get_num_new_matched_tokens(c->user, s->partners.asked_req, a->num_local,
                                                &a->num_external, &a->is_async);
     s->partners.asked_req = 0;
     bool is_cut_to_hit = a->num_local >= a->r->kv.num_tokens; /* then it is looked up again */
@@ -95,13 +78,11 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
         a->reason = QUIRE_REASON_CONNECTOR;
         return QR_HELD_UP;
     }
-    uint32_t most = a->r->kv.num_tokens - (a->num_local - part);
+    uint32_t most = a->r->kv.num_tokens - a->num_local;
     if (answer != QUIRE_OK || a->num_external > most) /* what it cannot have, it has not */
         a->num_external = 0;
     if (must_leave_one(s, a) && a->num_external == most) /* one token must be computed */
         a->num_external--;
-    if (part > 0)
-        choose_part(s, a, part);
     if (a->num_external == 0)
         a->is_async = 0;
     bool must_wait = a->is_async && !qr_deadlock_may_load(s, a->r);
@@ -111,7 +92,7 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
         a->reason = QUIRE_REASON_LOADING;
         return QR_HELD_UP;
     }
-    a->connector_queries = a->r->kv.num_tokens - a->num_local;
+    a->connector_queries = most;
     return QR_ADMITTED;
 }
 
@@ -157,15 +138,13 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
     }
     a->hits = s->room.spans;
     qr_sched_show_all_hashes(s, a->index);
-    bool has_diverged = qr_sched_find_hit(s, r, a->hits, &a->num_local);
+    int err = qr_cache_get_computed_blocks(s->cache, &r->kv, a->hits, &a->num_local);
+    qr_assert(err == QUIRE_OK);
+    r->shared_prefix = s->cache->shared_prefix;
     a->num_swapped = r->num_saved > a->num_local ? r->num_saved - a->num_local : 0;
     qr_verdict verdict = a->num_swapped > 0 ? QR_ADMITTED : ask_connector(s, a);
     if (verdict != QR_ADMITTED)
         return verdict;
-    if (has_diverged && a->num_external == 0) {
-        qr_sched_agree_on_hit(s, r, a->hits, &a->num_local);
-        a->connector_queries = r->kv.num_tokens - a->num_local;
-    }
     a->num_computed = a->num_local + a->num_external + a->num_swapped;
     if (wait_for_inputs(s, a) != QR_ADMITTED)
         return QR_HELD_UP;
@@ -291,6 +270,24 @@ static qr_verdict refuse_blocks(quire_sched *s, qr_admission *a, int err)
     return QR_HELD_UP;
 }
 
+/* Blocks that a load must leave: for requests in the middle of their prompts, and for the drafts of
+ * its own first step. */
+static uint32_t count_reserved(const quire_sched *s)
+{
+    uint32_t num_spec = s->settings.num_spec_tokens;
+    uint32_t num_more = num_spec > 0 ? 1 + num_spec + s->settings.num_lookahead : 0;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < s->settings.max_requests; i++) {
+        const qr_request *r = &s->table.requests[i];
+        if (r->is_in_use && r->is_prefilling)
+            count += qr_cache_count_remaining(s->cache, &r->kv, num_more);
+    }
+    for (uint32_t g = 0; g < s->cache->num_groups; g++)
+        if (s->cache->groups[g].spec.kind != QUIRE_LAYER_MAMBA)
+            count += qr_ceil_div(num_more, s->cache->groups[g].block_size);
+    return count;
+}
+
 static qr_verdict allocate(quire_sched *s, qr_admission *a)
 {
     bool had_blocks = a->r->kv.seq != 0;
@@ -315,7 +312,7 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
     p.shared_prefix_boundary = r->shared_prefix;
     p.has_scheduled_reqs = s->queues.num_running > 0;
     if (a->is_async && s->settings.rules.reserves_for_prefills) {
-        p.reserved_blocks = qr_sched_count_reserved(s);
+        p.reserved_blocks = count_reserved(s);
         p.skip_zeroing_group_ids = s->room.group_ids;
         p.num_skip_zeroing_group_ids = s->cache->num_groups;
     }

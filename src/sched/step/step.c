@@ -356,22 +356,16 @@ static QR_NOINLINE void list_copies(quire_sched *s)
         const qr_request *r = &s->table.requests[quire_req_index(b->reqs[i])];
         b->row_places[qr_cache_row_of(cache, r->kv.seq)] = i;
     }
-    uint32_t first = cache->num_told;
-    for (uint32_t i = first; i < cache->num_copies; i++) {
+    for (uint32_t i = 0; i < cache->num_copies; i++) {
         const quire_block_copy *copy = &cache->copies[i];
         qr_copy_place at = cache->copy_places[i];
-        b->copies[i - first] = (quire_step_copy){.from = copy->from,
-                                                 .to = copy->to,
-                                                 .group = copy->group,
-                                                 .place = place_of_copy(s, copy, at),
-                                                 .index = at.index};
+        b->copies[i] = (quire_step_copy){.from = copy->from,
+                                         .to = copy->to,
+                                         .group = copy->group,
+                                         .place = place_of_copy(s, copy, at),
+                                         .index = at.index};
     }
-    if (!cache->copies_parts) {
-        b->out.num_copies = qr_cache_take_copies(s->cache);
-        return;
-    }
-    b->out.num_copies = qr_cache_tell_copies(s->cache);
-    qr_fence_copies(s, b->out.num_copies);
+    b->out.num_copies = qr_cache_take_copies(s->cache);
 }
 
 const quire_step *qr_step_end(quire_sched *s)
@@ -409,7 +403,7 @@ const quire_step *qr_step_end(quire_sched *s)
     out->swap_in_slots = s->swap.in.slots;
     if (s->settings.zeroes_blocks)
         out->blocks_to_zero = qr_cache_take_fresh(s->cache);
-    if (QR_UNLIKELY(s->cache->num_copies > s->cache->num_told))
+    if (QR_UNLIKELY(s->cache->num_copies > 0))
         list_copies(s);
     return out;
 }

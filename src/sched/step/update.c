@@ -405,17 +405,6 @@ static void end_doomed(quire_sched *s, qr_doomed *doomed)
     doomed->num = 0;
 }
 
-/* Requests whose encoder outputs will not come. */
-static void end_unavailable(quire_sched *s)
-{
-    const quire_encoder_connector *e = &s->partners.encoder_connector;
-    quire_req *reqs = s->room.req_scratch;
-    uint32_t most = s->settings.max_requests;
-    uint32_t n = e->take_unavailable(e->user, reqs, most);
-    for (uint32_t i = 0; i < n && i < most; i++)
-        end_by_error(s, reqs[i]);
-}
-
 /* Counts and levels as they are; what was counted since the last stats goes with them. */
 static void fill_stats(quire_sched *s)
 {
@@ -500,8 +489,6 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
     end_doomed(s, &s->results.other_sizes);
     if (s->settings.fails_on_load_error)
         end_failed(s, &failed);
-    if (s->partners.encoder_connector.take_unavailable != NULL)
-        end_unavailable(s);
     if (s->partners.has_connector && s->partners.connector.update_output != NULL)
         s->partners.connector.update_output(s->partners.connector.user);
     qr_sched_note_transfers(s, output);

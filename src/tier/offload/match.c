@@ -11,9 +11,8 @@ static bool can_begin(const quire_offload *o, const unsigned char *hashes, uint3
     if (num_hashes < joined)
         return false;
     quire_block block;
-    qr_key_form form = {joined, o->digest_bytes, o->keys_by_last_hash};
-    return quire_pool_get_cached_block(o->cpu, qr_block_key(form, hashes, 0), &g, 1, &block) ==
-           QUIRE_OK;
+    quire_bytes hash = {hashes, (size_t)joined * o->digest_bytes};
+    return quire_pool_get_cached_block(o->cpu, hash, &g, 1, &block) == QUIRE_OK;
 }
 
 /* Blocks whose content is still on its way are no hit, though they have their keys: their stores
@@ -104,15 +103,15 @@ static uint32_t recall_blocks(quire_offload *o, quire_req req, const unsigned ch
     if (n <= skipped || n > num_hashes / joined)
         return 0;
     qr_protect_list(o, req, m->blocks);
+    size_t hash_len = (size_t)joined * o->digest_bytes;
     n -= skipped;
     memmove(m->blocks, m->blocks + skipped, n * sizeof *m->blocks);
     /* blocks with a user keep their keys, and a hash stands for all before it: the last tells */
-    qr_key_form form = {joined, o->digest_bytes, o->keys_by_last_hash};
-    quire_bytes last = qr_block_key(form, hashes, skipped + n - 1);
+    const unsigned char *last = hashes + (skipped + n - 1) * hash_len;
     quire_block_info info;
     bool is_there = quire_pool_get_block(o->cpu, m->blocks[n - 1], &info) == QUIRE_OK &&
-                    info.group_id == 0 && info.hash.len == last.len &&
-                    memcmp(info.hash.data, last.data, last.len) == 0;
+                    info.group_id == 0 && info.hash.len == hash_len &&
+                    memcmp(info.hash.data, last, hash_len) == 0;
     return is_there ? n : 0;
 }
 

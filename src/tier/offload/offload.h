@@ -20,7 +20,6 @@
 #include "base/fork_guard.h"
 #include "base/list.h"
 #include "base/memory.h"
-#include "tier/core/block_key.h"
 #include "tier/offload/share.h"
 #include "tier/promote/promote.h"
 
@@ -171,12 +170,11 @@ struct quire_offload {
     bool is_lazy;
     bool has_device;
     bool looks_ahead;
-    bool learns;            /* what computing costs, from steps */
-    bool is_closed;         /* device and tiers are gone */
-    bool has_pins;          /* or other users of blocks: the scheduler's */
-    bool has_windows;       /* a group gives blocks back while its request runs */
-    bool has_rows;          /* eager: blocks of requests are kept as steps told them */
-    bool keys_by_last_hash; /* of blocks with several hashes; else all of them joined */
+    bool learns;      /* what computing costs, from steps */
+    bool is_closed;   /* device and tiers are gone */
+    bool has_pins;    /* or other users of blocks: the scheduler's */
+    bool has_windows; /* a group gives blocks back while its request runs */
+    bool has_rows;    /* eager: blocks of requests are kept as steps told them */
     uint32_t num_groups;
     uint32_t fa_group; /* the first of a full kind; QR_NIL: none */
     uint32_t hash_size;

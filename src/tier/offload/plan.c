@@ -3,7 +3,6 @@
 
 #include "base/config.h"
 #include "base/refuse.h"
-#include "base/rules.h"
 
 #define DEFAULT_DEADLINE_NS UINT64_C(30000000000)
 
@@ -53,13 +52,6 @@ static int check_offload_config(const qr_offload_plan *plan)
                          "(sched.cache.enable_caching is not QUIRE_OFF)");
     if (cache->groups == NULL)
         return qr_refuse("sched.cache.groups is NULL");
-    for (uint32_t g = 0; g < cache->num_groups; g++) {
-        quire_layer_kind kind = cache->groups[g].spec.kind;
-        if (kind == QUIRE_LAYER_CIRCULAR_BUFFER || kind == QUIRE_LAYER_RSWA)
-            return qr_refuse("sched.cache.groups[%u]: invalid kind %d (tiers keep no blocks of "
-                             "circular buffers and of R-SWA)",
-                             g, (int)kind);
-    }
     if (c->num_tiers > 0 && c->tiers == NULL)
         return qr_refuse("tiers is NULL, but num_tiers is %u", c->num_tiers);
     int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
@@ -82,7 +74,6 @@ int qr_offload_read_plan(qr_offload_plan *plan, const quire_offload_config *call
         err = qr_refuse_reading(&plan->sched_cache, sizeof plan->sched_cache, plan->sched.cache,
                                 "quire_cache_config");
     plan->sched.cache = &plan->sched_cache;
-    plan->sched_cache.profile = plan->sched.profile;
     plan->config.sched = &plan->sched;
     if (err == QUIRE_OK)
         err = check_offload_config(plan);
@@ -168,7 +159,6 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->num_jobs = o->has_device ? NUM_JOBS : 0;
     o->backlog = o->looks_ahead ? c->backlog : 0;
     o->digest_bytes = plan->cpu.digest_bytes;
-    o->keys_by_last_hash = qr_rules_of(plan->sched.profile)->keys_by_last_hash;
     o->num_batches = plan->sched.max_batches == 0 ? 2 : plan->sched.max_batches;
     o->look_tokens = plan->sched.max_num_batched_tokens / 8;
     o->most_stores = most_stores(o);

@@ -28,7 +28,6 @@
 #include "base/bits.h"
 #include "base/count.h"
 #include "base/list.h"
-#include "tier/core/block_key.h"
 #include "tier/core/key.h"
 #include "tier/offload/share.h"
 #include "tier/promote/costs.h"
@@ -183,8 +182,8 @@ typedef struct qr_promote_tier {
 typedef struct qr_promote_group {
     quire_layer_kind kind;
     uint32_t block_size; /* tokens */
-    qr_key_form key_form;
-    uint32_t hash_len; /* of a key */
+    uint32_t joined;     /* hashes of a block */
+    uint32_t hash_len;
     uint32_t window_blocks;
     uint32_t chunk_tokens;
     uint32_t max_blocks;

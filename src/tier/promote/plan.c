@@ -25,7 +25,9 @@ _Static_assert(QUIRE_OFFLOAD_MAX_TIERS <= 4, "sources of tiers have four places 
 static quire_bytes hash_of(const qr_promote *promote, const qr_promote_request *request,
                            uint32_t group, uint32_t block)
 {
-    return qr_block_key(promote->groups[group].key_form, request->hashes, block);
+    const qr_promote_group *g = &promote->groups[group];
+    return (quire_bytes){request->hashes + (size_t)block * g->joined * promote->digest_bytes,
+                         g->hash_len};
 }
 
 void qr_promote_plan_key(const qr_promote *promote, const qr_promote_request *request,
@@ -65,25 +67,6 @@ static void ask_tier(qr_promote *promote, batch *b, uint32_t tier)
     }
 }
 
-/* Host blocks of the group's blocks [first, first + n); the null block where there is none. Keys that
- * do not lie one behind the other are looked up one by one. */
-static bool find_cached(const qr_promote *promote, const qr_promote_request *request,
-                        uint32_t group, uint32_t first, uint32_t n, quire_block *blocks)
-{
-    const qr_key_form *form = &promote->groups[group].key_form;
-    if (!form->by_last || form->joined == 1) {
-        quire_bytes row = hash_of(promote, request, group, first);
-        return quire_pool_get_cached_each(promote->pool, row.data, row.len, n, group, blocks) ==
-               QUIRE_OK;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        quire_bytes key = hash_of(promote, request, group, first + i);
-        if (quire_pool_get_cached_block(promote->pool, key, &group, 1, &blocks[i]) != QUIRE_OK)
-            blocks[i] = QUIRE_NULL_BLOCK;
-    }
-    return true;
-}
-
 /* Sources of the group's blocks [first, first + n). */
 static void look(qr_promote *promote, const qr_promote_request *request, uint32_t group,
                  uint32_t first, uint32_t n)
@@ -91,7 +74,9 @@ static void look(qr_promote *promote, const qr_promote_request *request, uint32_
     batch b = {.sources = promote->groups[group].sources + first, .n = n};
     quire_block blocks[QR_LOWER_BATCH];
     uint32_t tags[QR_LOWER_BATCH];
-    bool is_read = find_cached(promote, request, group, first, n, blocks);
+    quire_bytes row = hash_of(promote, request, group, first);
+    bool is_read =
+        quire_pool_get_cached_each(promote->pool, row.data, row.len, n, group, blocks) == QUIRE_OK;
     bool has_moves = promote->num_loads > 0;
     for (uint32_t i = 0; i < n; i++) {
         qr_promote_plan_key(promote, request, group, first + i, &b.keys[i]);

@@ -2,7 +2,6 @@
 
 #include "base/arena.h"
 #include "base/hooks.h"
-#include "base/rules.h"
 
 enum {
     MOST_LOADS = 32768,        /* keys on their way at one time: more are not worth the memory, */
@@ -69,12 +68,10 @@ static bool read_groups(qr_promote *promote, const quire_cache_config *cache)
         promote->count_group = 0;
     for (uint32_t g = 0; g < promote->num_groups; g++) {
         qr_promote_group *group = &promote->groups[g];
-        group->key_form = (qr_key_form){.joined = group->block_size / promote->hash_size,
-                                        .digest_bytes = promote->digest_bytes,
-                                        .by_last = qr_rules_of(cache->profile)->keys_by_last_hash};
-        if (group->key_form.joined * promote->hash_size != group->block_size)
+        group->joined = group->block_size / promote->hash_size;
+        group->hash_len = group->joined * promote->digest_bytes;
+        if (group->joined * promote->hash_size != group->block_size)
             return false;
-        group->hash_len = qr_block_key_len(group->key_form);
         if (group->hash_len > promote->hash_bytes)
             promote->hash_bytes = group->hash_len;
     }

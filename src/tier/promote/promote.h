@@ -18,8 +18,6 @@
 #ifndef QR_TIER_PROMOTE_PROMOTE_H
 #define QR_TIER_PROMOTE_PROMOTE_H
 
-#include "base/rules.h"
-
 #include <quire/monitor.h>
 #include <quire/offload.h>
 
@@ -31,7 +29,7 @@ typedef struct qr_promote qr_promote;
 static inline bool qr_is_full_kind(quire_layer_kind kind)
 {
     return kind == QUIRE_LAYER_FULL || kind == QUIRE_LAYER_TQ_FULL || kind == QUIRE_LAYER_MLA ||
-           kind == QUIRE_LAYER_SINK_FULL || kind == QUIRE_LAYER_HIDDEN_STATE;
+           kind == QUIRE_LAYER_SINK_FULL;
 }
 
 /* Tokens of a group's block, which has positions of all ranks of context parallelism. */
@@ -39,10 +37,7 @@ static inline uint64_t qr_block_tokens(const quire_cache_config *cache, uint32_t
 {
     uint64_t dcp = cache->dcp_world_size > 0 ? cache->dcp_world_size : 1;
     uint64_t pcp = cache->pcp_world_size > 0 ? cache->pcp_world_size : 1;
-    uint64_t tokens = cache->groups[group].spec.block_size;
-    if (!qr_rules_of(cache->profile)->shards_attention_only)
-        return tokens * dcp * pcp;
-    return cache->groups[group].spec.kind == QUIRE_LAYER_MAMBA ? tokens : tokens * dcp;
+    return cache->groups[group].spec.block_size * dcp * pcp;
 }
 
 /* 0: not a config for this, or a tier cannot take its blocks. Of it matter the tiers, memory,

@@ -10,33 +10,18 @@ from unittest import mock
 
 import torch
 import transformers
-from plan_newer import customize
-from release import IS_0_20
 
 from vllm.model_executor.layers.attention import attention, chunked_local_attention
 from vllm.model_executor.layers.attention import cross_attention, mla_attention
 from vllm.model_executor.layers.mamba import abstract, mamba_mixer, mamba_mixer2
-from vllm.model_executor.models import deepseek_v2, jamba, nemotron_h, qwen3_next
+from vllm.model_executor.layers.mamba.gdn_linear_attn import GatedDeltaNetAttention
+from vllm.model_executor.models import bamba, deepseek_v2, jamba, nemotron_h, qwen3_next
 from vllm.model_executor.models.config import NemotronHForCausalLMConfig
 from vllm.platforms.interface import Platform
+from vllm.transformers_utils.config import is_interleaved
+from vllm.transformers_utils.configs.nemotron_h import NemotronHConfig
 from vllm.transformers_utils.model_arch_config_convertor import ModelArchConfigConvertorBase
 from vllm.utils.torch_utils import kv_cache_dtype_str_to_dtype
-
-if IS_0_20:
-    from vllm.model_executor.layers.mamba.gdn_linear_attn import GatedDeltaNetAttention
-    from vllm.model_executor.models import bamba
-    from vllm.transformers_utils.config import is_interleaved
-    from vllm.transformers_utils.configs.nemotron_h import NemotronHConfig
-else:
-    from transformers import NemotronHConfig
-    from vllm.model_executor.layers.mamba.gdn.qwen_gdn_linear_attn import (
-        QwenGatedDeltaNetAttention as GatedDeltaNetAttention)
-    from vllm.v1.attention.backend import MultipleOf
-
-    def is_interleaved(config):
-        """As EngineArgs decides whether the model has one window for all layers."""
-        types = getattr(config, "layer_types", None)
-        return types is not None and any(t != "sliding_attention" for t in types)
 
 HALF = "float16"
 
@@ -104,12 +89,9 @@ CONFIGS = {"llama": transformers.LlamaConfig, "mistral": transformers.MistralCon
            "jamba": transformers.JambaConfig, "bamba": transformers.BambaConfig,
            "nemotron_h": NemotronHConfig, "qwen3_next": transformers.Qwen3NextConfig,
            "whisper": transformers.WhisperConfig}
-STATE_MODELS = {"jamba": jamba.JambaForCausalLM, "nemotron_h": nemotron_h.NemotronHForCausalLM,
+STATE_MODELS = {"jamba": jamba.JambaForCausalLM, "bamba": bamba.BambaForCausalLM,
+                "nemotron_h": nemotron_h.NemotronHForCausalLM,
                 "qwen3_next": qwen3_next.Qwen3NextForCausalLM}
-if IS_0_20:
-    STATE_MODELS["bamba"] = bamba.BambaForCausalLM
-else:
-    del MODELS["bamba-9b"]  # vLLM 0.32 does not know it
 # What Quire calls the fields of Nemotron-H.
 FIELD_NAMES = {"mamba_num_heads": "mamba_n_heads", "mamba_head_dim": "mamba_d_head",
                "n_groups": "mamba_n_groups", "ssm_state_size": "mamba_d_state",
@@ -138,7 +120,6 @@ class Model:
         """What vLLM's layers read of a VllmConfig."""
         caching = self.mode != "none"
         block_size = {"none": self.length, "align": self.block, "all": self.block}[self.mode]
-        newer = {} if IS_0_20 else {"skip_page_size_padded": None, "use_replayssm": False}
         model = Name(dtype=self.dtype, hf_config=self.hf, hf_text_config=self.hf,
                      use_mla=arch.is_deepseek_mla(), architecture="",
                      get_head_size=arch.get_head_size,
@@ -148,7 +129,7 @@ class Model:
                      mamba_block_size=block_size, mamba_page_size_padded=None,
                      mamba_cache_dtype="auto", mamba_ssm_cache_dtype="auto",
                      user_specified_mamba_block_size=False, enable_prefix_caching=caching,
-                     sliding_window=None, **newer)
+                     sliding_window=None)
         if not is_interleaved(self.hf):
             cache.sliding_window = getattr(self.hf, "sliding_window", None)
         spec = Name(num_speculative_tokens=self.spec) if self.spec else None
@@ -172,14 +153,7 @@ class Model:
                      head_size_v=model.get_head_size(),
                      sliding_window=self.config.cache_config.sliding_window)
         vars(layer).update(more)
-        layer.attn_backend = self.backend()
-        return customize(cls.get_kv_cache_spec(layer, self.config))
-
-    def backend(self):
-        """vLLM 0.32 asks the layer's backend, here one with kernel blocks of 16, 32, ... tokens."""
-        return Name(is_mla=lambda: False, customize_spec=customize,
-                    get_supported_kernel_block_sizes=lambda *_: (
-                        [16, 32, 64] if IS_0_20 else [MultipleOf(16)]))
+        return cls.get_kv_cache_spec(layer, self.config)
 
     def full_or_window(self, window=None):
         """What Attention does with per_layer_sliding_window."""
@@ -187,8 +161,7 @@ class Model:
         return self.attention(attention.Attention, **more)
 
     def latent(self):
-        layer = Name(kv_cache_dtype=self.cache, head_size=self.config.model_config.get_head_size(),
-                     sliding_window=None, indexer=None, non_causal_multi_token_decode=False)
+        layer = Name(kv_cache_dtype=self.cache, head_size=self.config.model_config.get_head_size())
         return mla_attention.MLAAttention.get_kv_cache_spec(layer, self.config)
 
     def index(self):
@@ -216,7 +189,7 @@ class Model:
                 intermediate_size=hf.mamba_num_heads * hf.mamba_head_dim, n_groups=hf.n_groups,
                 num_heads=hf.mamba_num_heads, head_dim=hf.mamba_head_dim,
                 ssm_state_size=hf.ssm_state_size, conv_kernel_size=hf.conv_kernel,
-                num_spec=self.spec, use_replayssm=False)
+                num_spec=self.spec)
         else:
             mixer, kept = GatedDeltaNetAttention, Name(
                 tp_size=tp, num_k_heads=hf.linear_num_key_heads,
@@ -228,7 +201,7 @@ class Model:
                 mock.patch.object(mamba_mixer2, name, lambda: tp):
             states = mixer.get_state_shape(kept)
         layer = Name(get_state_shape=lambda: states, get_state_dtype=lambda: dtypes,
-                     mamba_type=mixer.mamba_type.fget(kept), is_kv_cache_tp_replicated=False)
+                     mamba_type=mixer.mamba_type.fget(kept))
         return abstract.MambaBase.get_kv_cache_spec(layer, self.config)
 
     def fit_states(self):
@@ -236,13 +209,11 @@ class Model:
         if self.model_type == "nemotron_h":
             NemotronHForCausalLMConfig.update_mamba_ssm_cache_dtype(
                 cache_config=self.config.cache_config, hf_config=Name())
-        backend = self.backend()
+        backend = Name(get_supported_kernel_block_sizes=lambda: [16, 32, 64])
         registry = Name(resolve_model_cls=lambda *_, **__: (STATE_MODELS[self.model_type], ""))
         with mock.patch("vllm.config.vllm.set_current_vllm_config", lambda _: nullcontext()), \
                 mock.patch("vllm.model_executor.models.ModelRegistry", registry):
-            platform = type("OnePlatform", (Platform,), {
-                "_find_non_ssm_backends": classmethod(lambda *_: [backend])})
-            Platform._align_hybrid_block_size.__func__(platform, self.config, backend)
+            Platform._align_hybrid_block_size.__func__(Platform, self.config, backend)
 
     # -- all layers --
 
@@ -301,12 +272,9 @@ def engines(name):
     yield Model(name)
     yield Model(name, tp=4, block=32)
     if kind in STATE_MODELS:
-        if not IS_0_20 and kind == "nemotron_h":
-            return  # in align mode Mamba2 layers keep checkpoints, which Quire refuses
-        modes = MODES[1:] if IS_0_20 else ["align"]
-        yield from (Model(name, mode=mode, tp=tp) for mode in modes for tp in (1, 2))
+        yield from (Model(name, mode=mode, tp=tp) for mode in MODES[1:] for tp in (1, 2))
         yield Model(name, mode="align", spec=3)
-        yield Model(name, mode="all" if IS_0_20 else "align", block=48)
+        yield Model(name, mode="all", block=48)
         yield Model(name, cache="fp8")
     elif kind.startswith("deepseek"):
         yield Model(name, block=64, cache="fp8_ds_mla")

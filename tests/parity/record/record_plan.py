@@ -1,7 +1,6 @@
 """Records how vLLM plans its KV cache: random mixes of layers, and the shapes of known models.
 
     plan LEN STEP ENC FIT HYBRID EAGLE OVERRIDE DCP PCP BLOCK HASH CACHING CONNECTOR
-                            vLLM 0.32: and then LAYOUT IN_FLIGHT LOOKAHEAD MTP
     s k1 b16 h8 d128 t2     a layer spec: letters are fields (see FIELDS), z is one Mamba state
     l 0*3,1                 the layers: spec 0 three times, spec 1
     w 1000000 0-3           a worker: its memory and its layers
@@ -17,38 +16,28 @@ from types import SimpleNamespace
 
 import torch
 from plan_models import MODELS, engines
-from plan_newer import MAMBA_ENUMS, Layout, customize, newer_config, quant_mode, quant_number
-from release import IS_0_20
 
 from vllm.v1 import kv_cache_interface as kvi
 from vllm.v1.core import kv_cache_utils as kvu
 
 # letter: (attribute of vLLM's spec, kinds that have it)
 FULL, TQ, MLA, SINK, SWA, SWMLA, LOCAL, MAMBA, CROSS = range(1, 10)
-RSWA, RING, HIDDEN = range(11, 14)
-CLASSES = {FULL: kvi.FullAttentionSpec, MLA: kvi.MLAAttentionSpec, SWA: kvi.SlidingWindowSpec,
+CLASSES = {FULL: kvi.FullAttentionSpec, TQ: kvi.TQFullAttentionSpec, MLA: kvi.MLAAttentionSpec,
+           SINK: kvi.SinkFullAttentionSpec, SWA: kvi.SlidingWindowSpec,
            SWMLA: kvi.SlidingWindowMLASpec, LOCAL: kvi.ChunkedLocalAttentionSpec,
            MAMBA: kvi.MambaSpec, CROSS: kvi.CrossAttentionSpec}
-if IS_0_20:
-    CLASSES |= {TQ: kvi.TQFullAttentionSpec, SINK: kvi.SinkFullAttentionSpec}
-else:
-    CLASSES |= {RSWA: kvi.RSWASpec, RING: kvi.CircularBufferSpec, HIDDEN: kvi.HiddenStateCacheSpec}
-LATENT = (kvi.MLAAttentionSpec, kvi.SlidingWindowMLASpec)
 KINDS = {cls: kind for kind, cls in CLASSES.items()}
 DTYPES = [None, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn,
           torch.float8_e5m2, torch.int8, torch.uint8, torch.int32]
 CACHES = [None, "auto", "fp8", "fp8_ds_mla"]
 VERSIONS = [None, "deepseek_v4"]
-MAMBAS = MAMBA_ENUMS or ["mamba2", "mamba1", "linear_attention", "short_conv", "gdn_attention",
-                         "kda"]
+MAMBAS = ["mamba2", "mamba1", "linear_attention", "short_conv", "gdn_attention", "kda"]
 MODES = ["none", "all", "align"]
 FIELDS = {"b": "block_size", "h": "num_kv_heads", "d": "head_size", "v": "head_size_v",
           "t": "dtype", "q": "kv_quant_mode", "p": "page_size_padded", "w": "sliding_window",
           "c": "attention_chunk_size", "n": "sink_len", "u": "tq_slot_size",
-          "m": "cache_dtype_str", "e": "model_version", "a": "alignment",
-          "r": "compress_ratio" if IS_0_20 else "tokens_per_state",
-          "y": "mamba_type", "o": "mamba_cache_mode", "x": "num_speculative_blocks",
-          "f": "rswa_window"}
+          "m": "cache_dtype_str", "e": "model_version", "a": "alignment", "r": "compress_ratio",
+          "y": "mamba_type", "o": "mamba_cache_mode", "x": "num_speculative_blocks"}
 TABLES = {"t": DTYPES, "m": CACHES, "e": VERSIONS, "y": MAMBAS, "o": MODES}
 
 
@@ -64,11 +53,11 @@ def make_spec(text):
     kind = values.pop("k")
     kwargs = {FIELDS[k]: TABLES[k][v] if k in TABLES else v for k, v in values.items()}
     if "kv_quant_mode" in kwargs:
-        kwargs["kv_quant_mode"] = quant_mode(kwargs["kv_quant_mode"])
+        kwargs["kv_quant_mode"] = kvi.KVQuantMode(kwargs["kv_quant_mode"])
     if kind == MAMBA:
         kwargs["shapes"] = tuple(shape for _, shape in states)
         kwargs["dtypes"] = tuple(dtype for dtype, _ in states)
-    return customize(CLASSES[kind](**kwargs))
+    return CLASSES[kind](**kwargs)
 
 
 def spec_text(spec):
@@ -76,11 +65,7 @@ def spec_text(spec):
     words = [f"k{KINDS[type(spec)]}"]
     for letter, name in FIELDS.items():
         value = getattr(spec, name, None)
-        if letter == "r" and not isinstance(spec, LATENT):
-            value = None
-        elif letter == "q":
-            value = quant_number(value)
-        elif letter in TABLES:
+        if letter in TABLES:
             value = TABLES[letter].index(value) if value is not None else 0
         if value:
             words.append(f"{letter}{int(value)}")
@@ -93,7 +78,7 @@ def spec_text(spec):
 def make_config(p):
     """What vLLM's functions read of a VllmConfig."""
     name = SimpleNamespace
-    config = name(
+    return name(
         model_config=name(max_model_len=p.length, original_max_model_len=-1 if p.fit else p.length),
         scheduler_config=name(max_num_batched_tokens=p.step, max_num_encoder_input_tokens=p.encoder,
                               disable_hybrid_kv_cache_manager=not p.hybrid),
@@ -104,7 +89,6 @@ def make_config(p):
                           hash_block_size=p.hash or None, enable_prefix_caching=bool(p.caching)),
         speculative_config=name(use_eagle=lambda: True) if p.eagle else None,
         kv_transfer_config=name() if p.connector else None)
-    return config if IS_0_20 else newer_config(config, p)
 
 
 class Watch:
@@ -143,13 +127,6 @@ def double_bits(value):
     return struct.pack(">d", value).hex()
 
 
-def tensor_text(tensor):
-    if IS_0_20:
-        return f"t {tensor.size} {layer_ids(tensor.shared_by)}"
-    return (f"t {tensor.size} {tensor.offset} {tensor.layer_stride} {tensor.block_stride} "
-            f"{layer_ids(tensor.layers)}")
-
-
 def describe(config, configs, watch):
     """Everything about a plan that worked."""
     scheduler = kvu.generate_scheduler_kv_cache_config(configs)
@@ -159,10 +136,7 @@ def describe(config, configs, watch):
     block_size, hash_block_size = kvu.resolve_kv_cache_block_sizes(scheduler, config)
     ranks = (config.parallel_config.decode_context_parallel_size
              * config.parallel_config.prefill_context_parallel_size)
-    if not IS_0_20:
-        tokens = kvu.get_kv_cache_capacity(config, scheduler)[0] if sizes else 0
-    else:
-        tokens = scheduler.num_blocks // len(sizes) * min(sizes) * ranks if sizes else 0
+    tokens = scheduler.num_blocks // len(sizes) * min(sizes) * ranks if sizes else 0
     lines = [f"{scheduler.num_blocks} {config.model_config.max_model_len} {tokens} {block_size} "
              f"{hash_block_size}"]
     for whole, seen in zip(watch.groups, scheduler.kv_cache_groups):
@@ -176,28 +150,21 @@ def describe(config, configs, watch):
                        if worker.kv_cache_groups else 0.0)
         lines.append(f"w {needed} {double_bits(concurrency)}")
         lines += [f"p {layer_ids(g.layer_names)}" for g in worker.kv_cache_groups]
-        lines += [tensor_text(t) for t in worker.kv_cache_tensors]
+        lines += [f"t {t.size} {layer_ids(t.shared_by)}" for t in worker.kv_cache_tensors]
     return "|".join(lines)
-
-
-# TypeError: hybrid off, windows of latent layers. StopIteration: a packed group without layers.
-ERRORS = (AssertionError, NotImplementedError, ValueError)
-ERRORS += (AttributeError,) if IS_0_20 else (TypeError, StopIteration)
 
 
 def answer(p, layers, workers):
     """vLLM's plan in words, or the class of its error."""
-    if any(getattr(layer, "model_version", None) for layer in layers):
-        p.model_type = "deepseek_v4"
     config = make_config(p)
     specs = [{str(i): layers[i] for i in ids} for ids, _ in workers]
     with Watch() as watch:
         try:
             configs = kvu.get_kv_cache_configs(config, specs, [memory for _, memory in workers])
             text = "ok"
-        except ERRORS as error:
+        except (AssertionError, NotImplementedError, AttributeError, ValueError) as error:
             text = error_class(error, watch)
-    if text == "ok" and IS_0_20 and not all_placed(configs, specs):
+    if text == "ok" and not all_placed(configs, specs):
         text = "mixed"
     if text != "ok":
         return text
@@ -246,7 +213,7 @@ def ranges_text(ids):
 def start_case(writer, p):
     writer.start_case(f"plan {p.length} {p.step} {p.encoder} {int(p.fit)} {int(p.hybrid)} "
                       f"{int(p.eagle)} {p.override} {p.dcp} {p.pcp} {p.block} {p.hash} "
-                      f"{int(p.caching)} {int(p.connector)}{p.newer.text() if p.newer else ''}")
+                      f"{int(p.caching)} {int(p.connector)}")
 
 
 def end_case(writer, p, layers, workers):
@@ -281,8 +248,7 @@ def record_model(writer, model, stages, **more):
     p = SimpleNamespace(length=model.length, step=8192, encoder=1500, fit=True, hybrid=True,
                         eagle=False, override=0, dcp=1, pcp=1, block=0, hash=0,
                         caching=model.mode != "none", connector=False,
-                        mamba_mode=MODES.index(model.mode),
-                        newer=None if IS_0_20 else Layout.default(8192))
+                        mamba_mode=MODES.index(model.mode))
     vars(p).update(more)
     layers = model.layers()
     start_case(writer, p)
@@ -317,7 +283,7 @@ class Drawer:
         self.block = rng.choice([16, 16, 16, 32, 64, 1, 8, 24])
         self.heads = rng.choice([1, 2, 4, 8])
         self.size = rng.choice([64, 128, 128, 80, 256])
-        self.mode = rng.randrange(3) if IS_0_20 else rng.choice([0, 2])
+        self.mode = rng.randrange(3)
         self.spec_blocks = rng.choice([0, 0, 1, 3])
         self.quant = rng.choice([0, 0, 0, 0, 1, 2, 3, 4])
         self.dtype = 2 if self.quant == 0 else 8
@@ -334,8 +300,7 @@ class Drawer:
     def full(self):
         rng = self.rng
         text = f"k{FULL} {self.heads_text()}"
-        packed = not IS_0_20 and self.quant == 4  # keys and values of one size
-        if rng.random() < 0.1 and not self.padded and not packed:
+        if rng.random() < 0.1 and not self.padded:
             text += f" v{rng.choice([32, 64, 128])}"
         if rng.random() < 0.1:
             text += f" w{rng.choice([256, 256, 512])}"
@@ -365,7 +330,7 @@ class Drawer:
         text = f"k{MLA} b{self.block} h1 d{rng.choice([576, 576, 576, 128])} t2"
         cache = rng.choice([0, 1, 1, 1, 3])
         text += f" m{cache}" if cache else ""
-        text += f" v{rng.choice([64, 128])}" if IS_0_20 and rng.random() < 0.1 else ""
+        text += f" v{rng.choice([64, 128])}" if rng.random() < 0.1 else ""
         return text + (f" a{rng.choice([512, 1000])}" if rng.random() < 0.2 else "")
 
     def swmla(self):
@@ -420,41 +385,10 @@ class Drawer:
             places.append(len(texts) - 1)
         return texts, places
 
-    def uneven(self):
-        """vLLM 0.32: pages of several sizes, which are padded, packed side by side or refused."""
-        rng = self.rng
-        texts = []
-        for _ in range(rng.randint(2, 4)):
-            self.heads = rng.choice([1, 2, 3, 4, 8])
-            texts.append(rng.choice([self.full_plain, self.full_plain, self.swa, self.local,
-                                     self.mla, self.mamba, self.swmla])())
-        return texts
-
-    def rswa(self):
-        return f"k{RSWA} {self.heads_text()} f{self.rng.choice([128, 128, 1024])}"
-
-    def ring(self):
-        return f"k{RING} {self.heads_text(self.rng.choice([None, 8]))}"
-
-    def hidden(self):
-        """Hidden states of several layers side by side, as one head each."""
-        rng = self.rng
-        return f"k{HIDDEN} b{self.block} h{rng.choice([1, 3])} d{rng.choice([1024, 4096])} t2"
-
-    def newer(self):
-        """Kinds of layers that vLLM 0.20 does not have, beside others."""
-        rng = self.rng
-        texts = [rng.choice([self.full_plain, self.swa, self.mla])()]
-        for _ in range(rng.randint(1, 3)):
-            texts.append(rng.choice([self.rswa, self.ring, self.hidden, self.full_plain, self.swa,
-                                     self.mamba])())
-        rng.shuffle(texts)
-        return texts
-
     def chaos(self):
         rng = self.rng
-        makers = [self.full, self.swa, self.local, self.mla, self.mamba, self.cross]
-        makers += [self.tq, self.sink] if IS_0_20 else [self.swmla]
+        makers = [self.full, self.swa, self.local, self.mla, self.mamba, self.cross, self.tq,
+                  self.sink]
         texts = []
         for _ in range(rng.randint(1, 4)):
             texts.append(rng.choice(makers)())
@@ -465,15 +399,11 @@ class Drawer:
         """A model: specs, and which of them each layer has."""
         rng = self.rng
         shape = rng.random()
-        if not IS_0_20 and rng.random() < 0.4:
-            texts = rng.choice([self.uneven, self.uneven, self.newer])()
-            return texts, self.place(len(texts))
         if shape < 0.18:
             return self.v4()
         if shape < 0.30:
-            old = [self.tq, self.sink] if IS_0_20 else []
             maker = rng.choice([self.full, self.swa, self.local, self.mla, self.mamba, self.cross,
-                                *old, self.swmla])
+                                self.tq, self.sink, self.swmla])
             texts = [maker() for _ in range(rng.choice([1, 1, 2]))]
         elif shape < 0.45:
             texts = [self.full_plain(), self.swa()]
@@ -508,7 +438,7 @@ class Drawer:
         some = rng.random
         length = rng.choice([1, 17, 1000, 4096, 8192, 32768, 131072, 1000003])
         parallel = some() < 0.08
-        settings = SimpleNamespace(
+        return SimpleNamespace(
             length=length, step=rng.choice([1, 512, 2048, 8192, length]),
             encoder=rng.choice([1, 1500, 448]), fit=some() < 0.25, hybrid=some() > 0.2,
             eagle=some() < 0.4, override=rng.choice([1, 7, 1000, 12345]) if some() < 0.12 else 0,
@@ -516,10 +446,7 @@ class Drawer:
             pcp=rng.choice([1, 2, 3]) if parallel else 1,
             block=rng.choice([0, 0, 0, self.block]),
             hash=rng.choice([1, 4, 16, 48]) if some() < 0.1 else 0, caching=some() < 0.8,
-            connector=some() < 0.2, mamba_mode=self.mode, newer=None)
-        if not IS_0_20:
-            settings.newer = Layout.draw(rng, settings.step)
-        return settings
+            connector=some() < 0.2, mamba_mode=self.mode)
 
     def workers(self, p, texts, places):
         """One worker, or the stages of a pipeline, sometimes twice; memory around what is needed."""

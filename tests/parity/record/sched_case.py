@@ -113,10 +113,6 @@ class SchedCase:
                 first, last = given["num_cached_blocks"], given["num_full_blocks"]
                 self.stored.append((given["request"].request_id, first, last - first))
 
-        def watched_emit_cached(request, num_blocks, *given):
-            emit_cached(request, num_blocks, *given)
-            self.stored.append((request.request_id, 0, num_blocks))
-
         def watched_get_new(num_blocks):
             if num_blocks < 0:
                 raise Stop("negative-count")
@@ -148,8 +144,6 @@ class SchedCase:
         if not IS_0_20:
             cache_partial = self.pool.cache_partial_block
             self.pool.cache_partial_block = watched_cache_partial
-            emit_cached = self.pool.emit_cached_block_events
-            self.pool.emit_cached_block_events = watched_emit_cached
         self.pool.get_new_blocks = watched_get_new
         self.manager.allocate_slots = watched_allocate
 
@@ -346,14 +340,7 @@ class SchedCase:
                 f"|preempted={numbers(output.preempted_req_ids)}"
                 f"|freed={' '.join(output.free_encoder_mm_hashes)}"
                 f"|zero={ids(zero or ())}|grammar={int(flags[0])}{int(flags[1])}|"
-                f"{'' if IS_0_20 else f'spec={output.num_spec_tokens_to_schedule}|'}"
-                + self.copies_text(output))
-
-    def copies_text(self, output):
-        if not self.setup.has_parts:
-            return ""
-        copies = output.kv_cache_block_copies or ()
-        return f"copies={' '.join(f'{c.src_block_id}>{c.dst_block_id}' for c in copies)}|"
+                f"{'' if IS_0_20 else f'spec={output.num_spec_tokens_to_schedule}|'}")
 
     def update(self, output, sampled, pooled, invalid, transfers):
         """What the engine computed; all lists are in the order of the step."""
