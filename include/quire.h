@@ -92,7 +92,6 @@
  * This header includes the headers of libquire. Each of them is the specification of its part:
  *
  *      quire/sched.h     the scheduler: which requests compute how many tokens in the next step
- *      quire/request.h   a request: what the caller gives, and what can be asked of it
  *      quire/step.h      what schedule returns: requests, tokens, blocks, copies
  *      quire/output.h    what update reads and returns: sampled tokens, finished requests, stats
  *      quire/connector.h callbacks of the engine: KV connectors, encoder connectors, grammars
@@ -142,7 +141,6 @@
 #include "quire/output.h"
 #include "quire/plan.h"
 #include "quire/pool.h"
-#include "quire/request.h"
 #include "quire/residency.h"
 #include "quire/sched.h"
 #include "quire/step.h"

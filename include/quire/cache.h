@@ -31,9 +31,8 @@
  *
  * The decisions are the decisions of vLLM 0.20.0's KVCacheManager, block id for block id: with
  * QUIRE_PROFILE_VLLM_0_20 including the bugs that show in decisions (quire/config.h lists them),
- * with QUIRE_PROFILE_DEFAULT without them. With QUIRE_PROFILE_VLLM_0_32 they are the decisions of
- * vLLM 0.32.0: TQ_FULL, SINK_FULL and Mamba groups of mode ALL are refused there. Groups of kinds RSWA,
- * CIRCULAR_BUFFER and HIDDEN_STATE are refused in the other profiles.
+ * with QUIRE_PROFILE_DEFAULT without them. With QUIRE_PROFILE_VLLM_0_32 they are those of vLLM
+ * 0.32.0; Mamba groups of modes ALL and ALIGN, TQ_FULL and SINK_FULL groups are refused there.
  *
  * Cost: allocate_slots is O(blocks that change), free O(blocks), get_computed_blocks O(blocks up to
  * the first miss). Nothing is allocated after creation.
@@ -94,7 +93,7 @@ typedef struct quire_cache_config {
     uint32_t max_encoder_tokens; /* of one request; required with CROSS groups */
     uint32_t max_requests;       /* the most requests that have blocks at a time; 0 = 256 */
     /* Tokens under one hash; 0 = the block size of the groups, or their greatest common divisor if
-     * block sizes differ. Beside others, CIRCULAR_BUFFER groups do not count. */
+     * block sizes differ. */
     uint32_t hash_block_size;
     uint32_t digest_bytes;       /* of one hash; 0 = as the scheduler's hasher, or 32 */
     quire_switch enable_caching; /* default on */
@@ -104,7 +103,7 @@ typedef struct quire_cache_config {
     quire_switch log_stats; /* default off: no quire_prefix_stats */
     /* For take_new_block_ids. Default on if there is a Mamba group, because its pages must be
      * zeroed before use. Lists the blocks of FULL and TQ_FULL groups, in QUIRE_PROFILE_VLLM_0_32
-     * the blocks of all groups but Mamba and CIRCULAR_BUFFER groups. */
+     * those of all groups but Mamba groups. */
     quire_switch track_new_blocks;
     /* Decode context parallelism; 0 = 1. Above 1: one group of a full kind. In
      * QUIRE_PROFILE_VLLM_0_32 groups of full kinds and Mamba groups; blocks of the latter do not
@@ -122,8 +121,7 @@ typedef struct quire_cache_config {
     double admit_below;   /* quire_cache_get_pressure: 0 = 0.80 */
     double preempt_above; /* 0 = 0.95 */
     /* The most pending copies on write; 0: no fork. QUIRE_E_CONFIG in a scheduler with
-     * QUIRE_PROFILE_VLLM_0_20. Copies of blocks that a hit ends in (quire_cache_take_copies) need
-     * none. */
+     * QUIRE_PROFILE_VLLM_0_20. */
     uint32_t max_copies;
     uint32_t event_log_bytes; /* bytes of the log for quire_cache_take_events; 0: no log */
 
@@ -140,21 +138,18 @@ typedef struct quire_cache_config {
     uint32_t num_host_blocks;
 
     /* QUIRE_PROFILE_VLLM_0_32: which blocks of window and Mamba groups get keys, so that a later
-     * request can use them. 0: the blocks at the end of the prompt, and where a prefix is known to
-     * be shared (shared_prefix_boundary). A multiple of all block sizes: also the blocks at each
+     * request can use them. 0: those at the end of the prompt, and where a prefix is known to be
+     * shared (shared_prefix_boundary). A multiple of all block sizes: besides, those at each
      * multiple of it. QUIRE_RETAIN_ALL: all that a hit can use. Other profiles give all blocks
      * their keys: 0. */
     uint32_t prefix_cache_retention_interval;
-    /* QUIRE_PROFILE_VLLM_0_32, multi-module MTP: tokens that the draft modules look ahead while
-     * they compute a prompt, with EAGLE at most the block size. The last of them but one are
-     * computed again, so that their blocks get keys later. 0 in other profiles. */
+    /* QUIRE_PROFILE_VLLM_0_32, multi-module MTP: tokens that the draft modules look ahead while they
+     * compute a prompt, with EAGLE at most the block size. The last of them but one are computed
+     * again, so that their blocks get keys later. 0 in other profiles. */
     uint32_t num_prefill_lookahead;
     /* The most tokens of all steps that are scheduled and not yet updated: what a window's blocks
      * must hold besides the window. 0 = max_num_batched_tokens. */
     uint32_t max_in_flight_tokens;
-    /* QUIRE_PROFILE_VLLM_0_32, Mamba groups in mode ALIGN with EAGLE: the state at
-     * shared_prefix_boundary is kept too if that is inside a block. Default off. */
-    quire_switch mamba_shared_prefix_checkpoint;
 } quire_cache_config;
 
 /* For prefix_cache_retention_interval: vLLM's None. */
@@ -164,10 +159,10 @@ typedef struct quire_cache_config {
 
 /* Create a cache: see quire/memory.h. Memory: the memory of the pool, and for each request and
  * group 4 bytes for each block of max_model_len. QUIRE_E_CONFIG also for configs that vLLM refuses:
- * caching with a CROSS group, or with several groups that are all circular buffers; chunked local
- * layers with EAGLE, or with groups of another block size; a hash block size that does not divide
- * the block sizes; several equal groups with caching on; more sink blocks than the pool has.
- * QUIRE_E_RANDOM if the random hook fails. _destroy frees what _create took; NULL: does nothing. */
+ * caching with a CROSS group; chunked local layers with EAGLE, or with groups of another block
+ * size; a hash block size that does not divide the block sizes; several equal groups with caching
+ * on; more sink blocks than the pool has. QUIRE_E_RANDOM if the random hook fails. _destroy frees
+ * what _create took; NULL: does nothing. */
 QUIRE_API int quire_cache_create(const quire_cache_config *config, const quire_allocator *allocator,
                                  quire_cache **cache);
 static inline size_t quire_cache_bytes(const quire_cache_config *config)
@@ -213,8 +208,8 @@ QUIRE_API int quire_cache_get_computed_blocks(quire_cache *cache,
                                               const quire_cache_request *request,
                                               quire_block_span *blocks, uint32_t *num_tokens);
 
-/* Tokens of the longest hit that one group had in the last get_computed_blocks, if it is longer
- * than the hit of all groups together; otherwise 0. Blocks there are worth a key: say so in
+/* Tokens of the longest hit that one group had in the last get_computed_blocks, if it is longer than
+ * the hit of all groups together; otherwise 0. Blocks there are worth a key: say so in
  * quire_allocate_params.shared_prefix_boundary. Profiles other than QUIRE_PROFILE_VLLM_0_32: 0. */
 QUIRE_API uint32_t quire_cache_get_shared_prefix_boundary(const quire_cache *cache);
 
@@ -246,8 +241,7 @@ typedef struct quire_allocate_params {
      * listed to be zeroed. NULL: none. */
     const uint32_t *skip_zeroing_group_ids;
     uint32_t num_skip_zeroing_group_ids;
-    /* QUIRE_PROFILE_VLLM_0_32, for the keys of blocks; 0: as the request's last call said. RSWA
-     * groups keep the blocks of the prompt. */
+    /* QUIRE_PROFILE_VLLM_0_32, for the keys of blocks; 0: as the request's last call said. */
     uint32_t num_prompt_tokens;      /* at first: all tokens */
     uint32_t shared_prefix_boundary; /* at first: none, see above */
 } quire_allocate_params;
@@ -332,8 +326,7 @@ QUIRE_API int quire_cache_get_blocks(const quire_cache *cache, quire_seq seq,
  *      QUIRE_MISS           the entry is the null block: the token is outside the window
  *      QUIRE_E_UNKNOWN_SEQ  the request has no blocks, or was moved out
  *      QUIRE_E_RANGE        the group does not exist, or no block holds this token
- *      QUIRE_E_ARGUMENT     a Mamba group: a state does not belong to one token; a CIRCULAR_BUFFER
- *                           group: its block holds the newest tokens, wherever they begin */
+ *      QUIRE_E_ARGUMENT     a Mamba group: a state does not belong to one token */
 typedef struct quire_token_place { /* final */
     quire_block block;
     uint32_t index;
@@ -445,8 +438,8 @@ QUIRE_API int quire_cache_check(const quire_cache *cache);
  *      QUIRE_FULL           max_requests requests have blocks
  *      QUIRE_E_UNKNOWN_SEQ  the parent has no blocks
  *      QUIRE_E_DISABLED     max_copies is 0
- *      QUIRE_E_ARGUMENT     a Mamba group in mode ALIGN or with speculative blocks, a
- *                           CIRCULAR_BUFFER group, or the child already has blocks */
+ *      QUIRE_E_ARGUMENT     a Mamba group in mode ALIGN or with speculative blocks, or the child
+ *                           already has blocks */
 QUIRE_API int quire_cache_fork(quire_cache *cache, const quire_cache_request *parent,
                                quire_cache_request *child);
 
@@ -467,15 +460,9 @@ typedef struct quire_block_copy { /* final */
 
 /* The pending copies, in any order: no block is both source and target. Until this call source and
  * target are not reused; this call ends that. So make the copies before the next forward pass. If
- * the only request that has the target of a copy is freed, the copy is dropped.
- *
- * QUIRE_PROFILE_VLLM_0_32 has copies without forks: if a Mamba group in mode ALIGN has several hashes
- * in a block, a hit may end inside a block, and the request gets a copy of it; and where the state of
- * a prompt's end is kept, the copy is the one that later requests find. These copies are made group
- * by group, in the order of the list, after new blocks were zeroed, and none is dropped.
- *
- * The list is valid until the next allocate_slots, copy_on_write or fork. A scheduler takes the
- * copies of its cache itself: see quire_step.copies. */
+ * the only request that has the target of a copy is freed, the copy is dropped. The list is valid
+ * until the next allocate_slots, copy_on_write or fork. A scheduler takes the copies of its cache
+ * itself: see quire_step.copies. */
 QUIRE_API int quire_cache_take_copies(quire_cache *cache, const quire_block_copy **copies,
                                       uint32_t *num_copies);
 

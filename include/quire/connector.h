@@ -43,8 +43,7 @@ typedef struct quire_connector {
      * quire_step.connector_meta. */
     void *(*build_meta)(void *user, const struct quire_step *step);
     /* The request ends. Returns 1 if its blocks are still being sent: the scheduler then frees the
-     * blocks when finished_sending lists the request. Returns 0 otherwise. blocks has the blocks of
-     * computed tokens, in QUIRE_PROFILE_VLLM_0_20 all blocks of the request. */
+     * blocks when finished_sending lists the request. Returns 0 otherwise. */
     int (*request_finished)(void *user, quire_req req, const quire_block_span *blocks);
     int (*reset_cache)(void *user); /* returns 0 on success */
     /* Called in update, before the scheduler frees blocks that were sent and records loads that
@@ -67,16 +66,11 @@ typedef struct quire_connector {
      * count once the request is preempted. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
     int requires_kv_delivery;
     /* 1: the connector loads. With several steps in flight the blocks of a request that ends or is
-     * preempted become free when these steps were updated. Used in QUIRE_PROFILE_VLLM_0_32
-     * alone. */
+     * preempted become free when these steps were updated. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
     int is_kv_consumer;
     /* 1: blocks will become free without a preemption; asked when a running request finds no room,
      * which then waits. NULL: never. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
     int (*has_pending_block_frees)(void *user);
-    /* 1: a load also brings the Mamba states at its end. With full and Mamba groups num_local is
-     * then the hit of the full groups, even if a Mamba group has less; if the connector has no
-     * tokens behind it, the hit of all groups counts. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
-    int supports_divergent_local_hybrid_hits;
 } quire_connector;
 
 #define QUIRE_CONNECTOR_INIT QUIRE_SIZED_INIT(quire_connector)
@@ -97,21 +91,6 @@ typedef struct quire_encoder_connector {
     /* Called at the end of schedule, after build_meta of the quire_connector:
      * quire_step.encoder_connector_meta. */
     void *(*build_meta)(void *user, const struct quire_step *step);
-    /* The request ends; its encoder outputs are still in the encoder cache. Returns 1 if the
-     * request's blocks must be kept: the scheduler then frees them when finished_sending lists the
-     * request. Returns 0 otherwise. Called after request_finished of the quire_connector. */
-    int (*request_finished)(void *user, quire_req req);
-    /* Returns 0 if an encoder output that the request needs after its first num_computed tokens is
-     * still on its way: the step skips the request. Called for requests with mm_inputs: for a
-     * running request before its tokens are counted, for a waiting request once its cached tokens
-     * are known. */
-    int (*ensure_cache_available)(void *user, quire_req req, uint32_t num_computed);
-    /* The request has computed all tokens of this input and no longer uses its place in the encoder
-     * cache. Not called when the request ends or is preempted. */
-    void (*update_state_after_free)(void *user, quire_req req, uint32_t input);
-    /* Writes at most `capacity` requests whose encoder outputs will never come, and returns their
-     * number: they end with an error. Called in each update, after the outputs of the step. */
-    uint32_t (*take_unavailable)(void *user, quire_req *reqs, uint32_t capacity);
 } quire_encoder_connector;
 
 #define QUIRE_ENCODER_CONNECTOR_INIT QUIRE_SIZED_INIT(quire_encoder_connector)
@@ -122,8 +101,8 @@ typedef struct quire_encoder_connector {
 typedef struct quire_grammar {
     size_t size;
     void *user;
-    /* 1: compiled, may be scheduled; 0: not yet; negative: it cannot be compiled, and the next
-     * update ends the request with an error. */
+    /* 1: compiled, may be scheduled; 0: not yet; negative: it cannot be compiled, and the next update
+     * ends the request with an error. */
     int (*is_ready)(void *user, quire_req req);
     int (*should_advance)(void *user, quire_req req); /* 1: past the reasoning */
     int (*accept_tokens)(void *user, quire_req req, const quire_token *tokens, uint32_t n);

@@ -145,15 +145,10 @@ typedef struct quire_layer_spec { /* final */
     quire_mamba_type mamba_type;
     quire_mamba_mode mamba_mode;
     uint32_t num_speculative_blocks;
-    /* ALIGN, in QUIRE_PROFILE_VLLM_0_32: the layers can write the state of a token inside a chunk to
-     * a block of its own, 0 or 1; and the tokens that this token is a multiple of, counted from the
-     * chunk's start. 0: they cannot. */
-    uint32_t num_prefill_checkpoint_blocks;
-    uint32_t prefill_checkpoint_alignment;
 
     uint32_t rswa_window; /* tokens; required by RSWA */
 
-    uint32_t reserved[5]; /* 0; reserved for new fields */
+    uint32_t reserved[7]; /* 0; reserved for new fields */
 } quire_layer_spec;
 
 /* The bytes of one element. 0 if the value is not a dtype. */

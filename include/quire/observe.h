@@ -128,8 +128,7 @@ typedef enum quire_reason {
     QUIRE_REASON_PRESSURE = 11,
     QUIRE_REASON_ASKED = 12,     /* the caller called quire_sched_preempt or _offload */
     QUIRE_REASON_OFFLOADED = 13, /* it waits for quire_sched_resume */
-    QUIRE_REASON_STALE = 14,     /* steps from before its preemption are in flight (VLLM_0_32) */
-    QUIRE_REASON_THROTTLED = 15  /* quire_sched_set_throttle: its prompt waits */
+    QUIRE_REASON_STALE = 14 /* steps from before its preemption are still in flight (VLLM_0_32) */
 } quire_reason;
 
 typedef struct quire_decision { /* lent */

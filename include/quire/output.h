@@ -47,8 +47,8 @@ typedef struct quire_model_output {
     /* Blocks whose load failed: loads of this step, and asynchronous loads. */
     const quire_block *invalid_blocks;
     uint32_t num_invalid_blocks;
-    /* Requests whose loads failed as a whole, in any group. They compute what was to be loaded, or
-     * end with an error (fail_on_load_error), once finished_recving lists them. */
+    /* Requests whose loads failed as a whole, in any group. They compute what was to be loaded, or end
+     * with an error (fail_on_load_error), once finished_recving lists them. */
     const quire_req *failed_recving;
     uint32_t num_failed_recving;
 } quire_model_output;
@@ -91,7 +91,6 @@ typedef struct quire_sched_stats { /* lent */
     quire_prefix_stats prefix;
     quire_prefix_stats connector_prefix;
     quire_spec_stats spec;
-    const uint64_t *drafts_per_pos; /* num_spec_tokens elements: drafts in the k-th place */
 } quire_sched_stats;
 
 /* What an update returns. Valid until the next update. */
@@ -103,9 +102,6 @@ typedef struct quire_outputs { /* lent */
     const quire_req *finished;
     const uint32_t *finished_clients;
     const quire_sched_stats *stats; /* NULL without log_stats */
-    /* One element for each output, set where has_prefill_stats is 1: prompt tokens that the request
-     * computed and that the prefix cache can find now. NULL except in QUIRE_PROFILE_VLLM_0_32. */
-    const uint32_t *num_cache_creation_tokens;
 } quire_outputs;
 
 #ifdef __cplusplus

@@ -54,10 +54,7 @@ typedef struct quire_pool quire_pool;
 typedef enum quire_event_kind {
     QUIRE_EVENT_STORED = 1,  /* blocks got keys: one event for each cache_full_blocks call */
     QUIRE_EVENT_REMOVED = 2, /* one block lost its key: one event for each block */
-    QUIRE_EVENT_CLEARED = 3, /* all blocks lost their keys */
-    /* A request found blocks that have their keys already: nothing changed. One event for each
-     * group and lookup of a request with kv_cache_report_full (quire/sched.h). */
-    QUIRE_EVENT_REPORTED = 4
+    QUIRE_EVENT_CLEARED = 3  /* all blocks lost their keys */
 } quire_event_kind;
 
 /* A change of the prefix cache. The pool calls the hook after the change. Pointers are valid during
@@ -71,16 +68,15 @@ typedef struct quire_event {
     /* STORED: blocks [first_block, first_block + num_blocks) of the request. Null blocks among them
      * did not get keys. hashes has one hash of hash_bytes bytes for each block, null blocks
      * included. parent is the hash of the block before the first; it is absent if first_block is 0.
-     * REMOVED: one block and one hash. REPORTED: as STORED, from the first block on; the hashes of
-     * null blocks count too. */
+     * REMOVED: one block and one hash. */
     const quire_block *blocks;
     uint32_t num_blocks;
     uint32_t first_block;
     const void *hashes;
     uint32_t hash_bytes;
     quire_bytes parent;
-    uint32_t block_size;   /* STORED, REPORTED: tokens in a block, from the caller's params */
-    void *request;         /* STORED, REPORTED: from the caller's params */
+    uint32_t block_size;   /* STORED: tokens in a block, from the caller's params */
+    void *request;         /* STORED: from the caller's params */
     uint32_t still_cached; /* REMOVED: 1 if another block has the same key, 0 otherwise */
 } quire_event;
 

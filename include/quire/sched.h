@@ -73,7 +73,6 @@
 #include "monitor.h"
 #include "observe.h"
 #include "output.h"
-#include "request.h"
 #include "step.h"
 
 #ifdef __cplusplus
@@ -81,6 +80,21 @@ extern "C" {
 #endif
 
 typedef struct quire_sched quire_sched;
+typedef enum quire_req_status {
+    QUIRE_REQ_WAITING = 1,
+    QUIRE_REQ_WAITING_FOR_GRAMMAR = 2,
+    QUIRE_REQ_WAITING_FOR_REMOTE_KVS = 3,
+    QUIRE_REQ_WAITING_FOR_STREAMING = 4,
+    QUIRE_REQ_RUNNING = 5,
+    QUIRE_REQ_PREEMPTED = 6,
+    QUIRE_REQ_FINISHED_STOPPED = 7, /* finished, from here on */
+    QUIRE_REQ_FINISHED_LENGTH = 8,
+    QUIRE_REQ_FINISHED_ABORTED = 9,
+    QUIRE_REQ_FINISHED_IGNORED = 10,
+    QUIRE_REQ_FINISHED_ERROR = 11,
+    QUIRE_REQ_FINISHED_REPETITION = 12
+} quire_req_status;
+
 typedef enum quire_policy { QUIRE_POLICY_FCFS = 0, QUIRE_POLICY_PRIORITY = 1 } quire_policy;
 
 /* Which running request is preempted when other requests need blocks. */
@@ -96,8 +110,7 @@ typedef enum quire_preempt_mode {
     QUIRE_PREEMPT_CHEAPER = 0,
     QUIRE_PREEMPT_SWAP = 1,      /* keep its KV in host slots */
     QUIRE_PREEMPT_RECOMPUTE = 2, /* compute its KV again */
-    QUIRE_PREEMPT_OFFLOAD = 3,   /* SWAP, and no admission before quire_sched_resume */
-    QUIRE_PREEMPT_RESUME = 4     /* no preemption: ends OFFLOAD, as quire_sched_resume does */
+    QUIRE_PREEMPT_OFFLOAD = 3    /* SWAP, and no admission before quire_sched_resume */
 } quire_preempt_mode;
 
 typedef enum quire_pause {
@@ -115,12 +128,10 @@ typedef struct quire_sched_config {
      * keeps the pointer and uses the hasher alone: destroy the hasher after the scheduler. */
     quire_hasher *hasher;
     quire_policy policy;
-    uint32_t max_num_seqs;             /* the most running requests; 0 = 128 */
-    uint32_t max_num_batched_tokens;   /* 0 = 2,048 */
-    uint32_t max_num_scheduled_tokens; /* of one step; 0 = max_num_batched_tokens */
-    /* The most tokens of one request in a step; 0: no limit. A request that is alone in the scheduler
-     * has no limit, except in QUIRE_PROFILE_VLLM_0_20. */
-    uint32_t long_prefill_token_threshold;
+    uint32_t max_num_seqs;                 /* the most running requests; 0 = 128 */
+    uint32_t max_num_batched_tokens;       /* 0 = 2,048 */
+    uint32_t max_num_scheduled_tokens;     /* of one step; 0 = max_num_batched_tokens */
+    uint32_t long_prefill_token_threshold; /* of one request and step; 0: no limit */
     /* Default on. If off, max_num_batched_tokens and max_num_scheduled_tokens must be at least
      * cache.max_model_len, otherwise QUIRE_E_CONFIG. */
     quire_switch enable_chunked_prefill;
@@ -128,10 +139,8 @@ typedef struct quire_sched_config {
     quire_switch async_scheduling;      /* default off */
     uint32_t max_batches;     /* the most steps in flight (scheduled, not yet updated); 0 = 2 */
     uint32_t num_spec_tokens; /* the most drafts of a request in a step */
-    /* More slots after the drafts (EAGLE, draft models), from admission on; in
-     * QUIRE_PROFILE_VLLM_0_20 from the second step on. */
-    uint32_t num_lookahead_tokens;
-    uint32_t max_loras; /* the most different adapters in a step; 0: no LoRA */
+    uint32_t num_lookahead_tokens; /* more slots after the drafts (EAGLE, draft models) */
+    uint32_t max_loras;            /* the most different adapters in a step; 0: no LoRA */
     quire_switch is_encoder_decoder;
     quire_switch disable_chunked_mm_input;
     uint32_t encoder_compute_budget; /* embeddings that one step encodes */
@@ -239,7 +248,7 @@ typedef struct quire_sched_config {
 
     uint64_t swap_setup_ns; /* to start the copies of one request in one direction */
 
-    /* ---- options of vLLM 0.32; QUIRE_E_CONFIG in QUIRE_PROFILE_VLLM_0_20 unless 0 ---- */
+    /* ---- options of vLLM 0.32; QUIRE_E_CONFIG in QUIRE_PROFILE_VLLM_0_20 unless they are 0 ---- */
 
     /* Requests that may run, with sessions that wait for their next input: at most max_num_seqs.
      * 0: max_num_seqs. */
@@ -252,17 +261,6 @@ typedef struct quire_sched_config {
     /* Tokens behind a chunk of a prompt that the draft model reads. 0: 1 with EAGLE, else none. */
     uint32_t num_prefill_lookahead_tokens;
     quire_switch is_pooling_model; /* on: no token is sampled, a prompt may have max_model_len */
-
-    /* ---- QUIRE_E_CONFIG in profiles other than QUIRE_PROFILE_VLLM_0_32 unless 0 ---- */
-
-    /* With async_scheduling: a request that decodes in step n decodes again in step n +
-     * decode_interval at the earliest. vLLM: the stages of the pipeline. 0 = 1. */
-    uint32_t decode_interval;
-    /* Copied. Element n - 1 is the number of drafts that each request gets after a step of n
-     * requests, at most num_spec_tokens; the last element counts for larger steps too. NULL:
-     * num_spec_tokens. */
-    const uint32_t *num_spec_tokens_by_batch;
-    uint32_t num_batch_sizes;
 } quire_sched_config;
 
 #define QUIRE_SCHED_CONFIG_INIT QUIRE_SIZED_INIT(quire_sched_config)
@@ -281,6 +279,59 @@ static inline size_t quire_sched_bytes(const quire_sched_config *config)
 QUIRE_API void quire_sched_destroy(quire_sched *sched);
 
 /* ---- requests ----------------------------------------------------------- */
+
+/* An image, sound or video: its placeholder tokens, and the embeddings that the encoder makes of
+ * it. With is_encoder_decoder it is not in the prompt: its offset is 0, and it may be longer. */
+typedef struct quire_mm_input { /* final */
+    quire_mm_feature feature;
+    uint32_t num_embeds; /* 0 = one for each placeholder token */
+    /* One flag for each placeholder: not 0 where an embedding goes; copied. NULL: all placeholders,
+     * required with is_encoder_decoder. */
+    const uint8_t *is_embed;
+} quire_mm_input;
+
+typedef struct quire_request_params {
+    size_t size;
+    quire_bytes id;            /* 1 to 256 bytes, unique; PRIORITY breaks ties by it */
+    const quire_token *prompt; /* copied */
+    uint32_t num_prompt_tokens;
+    uint32_t max_tokens; /* output tokens; 0 = as many as fit in max_model_len */
+    uint32_t min_tokens;
+    uint32_t has_eos;
+    quire_token eos_token_id;
+    const quire_token *stop_token_ids;
+    uint32_t num_stop_token_ids;
+    uint32_t repetition_max_pattern; /* 0: no repetition rule */
+    uint32_t repetition_min_pattern;
+    uint32_t repetition_min_count;
+    int32_t priority;    /* the smallest runs first */
+    double arrival_time; /* finite */
+    uint32_t client_index;
+    quire_bytes lora_name;
+    uint32_t lora_id; /* 0: no adapter */
+    quire_bytes cache_salt;
+    const quire_mm_input *mm_inputs;
+    uint32_t num_mm_inputs;
+    uint32_t use_grammar;
+    uint32_t is_pooling;   /* ends with its first output; max_tokens is 1 */
+    uint32_t is_resumable; /* 1: a session: more inputs follow, see quire_sched_continue */
+    uint32_t skip_reading_prefix;
+    void *user; /* returned by quire_sched_get_user, in outputs and in events */
+
+    /* Hashes of the prompt's first num_hashes blocks of hash_block_size tokens, one after the
+     * other, made with the scheduler's hasher. The scheduler does not check them; it computes the
+     * missing hashes. Not read without prefix caching. */
+    const unsigned char *hashes;
+    uint32_t num_hashes;
+    /* A prompt of embeddings: num_prompt_tokens rows of prompt_embed_bytes bytes, read during the
+     * call to hash the blocks after num_hashes and the block that output will fill. prompt may be
+     * NULL: its tokens are then zeros. Not for sessions. */
+    const void *prompt_embeds;
+    size_t prompt_embed_bytes;
+    quire_bytes lora_path; /* of the adapter; hashed in QUIRE_PROFILE_VLLM_0_32 alone */
+} quire_request_params;
+
+#define QUIRE_REQUEST_PARAMS_INIT QUIRE_SIZED_INIT(quire_request_params)
 
 /* Adds a request; *req names it. The scheduler copies params.
  *
@@ -369,8 +420,7 @@ QUIRE_API int quire_sched_continue(quire_sched *sched, quire_req req,
  * get_num_new_matched_tokens, for the request that it is asked about: a connector that computes a
  * prompt for another engine may leave the last token to that engine. QUIRE_E_RANGE if
  * num_prompt_tokens is 0 or above the prompt's, or if the cut goes through an mm_input.
- * QUIRE_E_ARGUMENT if the request has begun or its output is on its way
- * (QUIRE_PROFILE_VLLM_0_32), if it is a session that waits for input, or, with
+ * QUIRE_E_ARGUMENT if the request has begun, if it is a session that waits for input, or, with
  * prefix caching, if it has a prompt of embeddings, whose rows are not kept. */
 QUIRE_API int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_prompt_tokens,
                                      uint32_t max_tokens);
@@ -392,6 +442,31 @@ QUIRE_API int quire_sched_finish(quire_sched *sched, const quire_req *reqs, uint
 
 /* The request with this id, or 0 if it does not exist. */
 QUIRE_API quire_req quire_sched_find(const quire_sched *sched, quire_bytes id);
+
+typedef struct quire_req_info {
+    size_t size;
+    quire_req_status status;
+    uint32_t num_tokens;
+    uint32_t num_prompt_tokens;
+    uint32_t num_computed_tokens;
+    uint32_t num_output_placeholders;
+    uint32_t num_spec_tokens;
+    uint32_t num_preemptions;
+    uint32_t client_index;
+    uint32_t lora_id;
+    int32_t priority;
+    double arrival_time;
+    quire_bytes id;
+    quire_seq seq;
+    /* Tokens whose KV is kept in host slots while the request waits, or was saved by the connector
+     * at the preemption. What the connector has evicted since is computed again. */
+    uint32_t num_swapped_tokens;
+    quire_location location;
+    uint32_t is_offloaded; /* 1: it waits for quire_sched_resume */
+    void *user;            /* of its params */
+} quire_req_info;
+
+#define QUIRE_REQ_INFO_INIT QUIRE_SIZED_INIT(quire_req_info)
 
 QUIRE_API int quire_sched_get_req_info(const quire_sched *sched, quire_req req,
                                        quire_req_info *info);
@@ -466,6 +541,10 @@ QUIRE_API int quire_sched_update_drafts(quire_sched *sched, const quire_req *req
  *      QUIRE_E_DISABLED  mode SWAP: num_swap_blocks is 0, and no connector saves */
 QUIRE_API int quire_sched_preempt(quire_sched *sched, quire_req req, quire_preempt_mode mode);
 
+/* Allows the admission of an offloaded request: its KV is then loaded from host memory. QUIRE_MISS
+ * if the request is not offloaded. */
+QUIRE_API int quire_sched_resume(quire_sched *sched, quire_req req);
+
 /* ---- the rest ----------------------------------------------------------- */
 
 /* Sets swap_block_ns and recompute_token_ns of the config to new measurements (0 = 1 for the
@@ -483,38 +562,23 @@ typedef enum quire_cost_kind { QUIRE_COST_SWAP = 1, QUIRE_COST_COMPUTE = 2 } qui
 QUIRE_API int quire_sched_learn(quire_sched *sched, quire_cost_kind kind, uint32_t amount,
                                 uint64_t ns);
 
-/* What counts from the next schedule on: see quire_sched_set_pause and quire_sched_set_throttle.
- * QUIRE_E_ARGUMENT if `what` or value is invalid. */
-typedef enum quire_sched_setting {
-    QUIRE_SET_PAUSE = 1,   /* a quire_pause */
-    QUIRE_SET_THROTTLE = 2 /* 0 or 1 */
-} quire_sched_setting;
+/* Pauses the scheduler from the next schedule on. QUIRE_E_ARGUMENT if pause is invalid. */
+QUIRE_API int quire_sched_set_pause(quire_sched *sched, quire_pause pause);
 
-QUIRE_API int quire_sched_set(quire_sched *sched, quire_sched_setting what, uint32_t value);
-
-/* The stats since the last update or the last call of this function, without drafts; as
- * quire_outputs.stats, which they replace. QUIRE_E_DISABLED without log_stats. */
-QUIRE_API int quire_sched_take_stats(quire_sched *sched, const quire_sched_stats **stats);
-
-/* Empties a cache: what is a sum of flags. Without QUIRE_RESET_ENCODER the prefix cache, like
- * quire_cache_reset_prefix_cache: ends pins, lookahead and state in host slots. With
- * QUIRE_RESET_RUNNING, preempts all running requests; with QUIRE_RESET_CONNECTOR, resets the
- * connector's cache too.
+/* Like quire_cache_reset_prefix_cache. Ends pins, lookahead and state in host slots. With
+ * reset_running, preempts all running requests; with reset_connector, resets the connector's cache
+ * too.
  *
  *      QUIRE_BUSY        a block would still be in use: by a request that runs (unless
- *                        QUIRE_RESET_RUNNING), loads, is being sent or is a session that waits for input,
+ *                        reset_running), loads, is being sent or is a session that waits for input,
  *                        or by a hold that is not a pin; or the connector's reset_cache failed
- *      QUIRE_E_ARGUMENT  QUIRE_RESET_CONNECTOR without a connector, or other flags
+ *      QUIRE_E_ARGUMENT  reset_connector without a connector
  *
  * Both change nothing, except in the vLLM profile: each part that
  * can be reset is reset, and the call returns QUIRE_BUSY if one part could not. */
-enum {
-    QUIRE_RESET_RUNNING = 1,
-    QUIRE_RESET_CONNECTOR = 2,
-    QUIRE_RESET_ENCODER = 4 /* alone: the encoder cache, and not the prefix cache */
-};
-
-QUIRE_API int quire_sched_reset(quire_sched *sched, uint32_t what);
+QUIRE_API int quire_sched_reset_prefix_cache(quire_sched *sched, uint32_t reset_running,
+                                             uint32_t reset_connector);
+QUIRE_API int quire_sched_reset_encoder_cache(quire_sched *sched);
 
 typedef struct quire_sched_counts { /* final */
     uint32_t num_running;
@@ -527,9 +591,7 @@ typedef struct quire_sched_counts { /* final */
 /* All 0 if sched is NULL. */
 QUIRE_API quire_sched_counts quire_sched_get_counts(const quire_sched *sched);
 /* Writes the requests of a queue, at most capacity, in the order in which they will be served.
- * Returns the number of requests in the queue. which: 0 running, 1 waiting, 2 skipped; 3: of
- * both waiting queues, the requests that a step has skipped, as the stats count them
- * (QUIRE_PROFILE_VLLM_0_32). */
+ * Returns the number of requests in the queue. which: 0 running, 1 waiting, 2 skipped. */
 QUIRE_API uint32_t quire_sched_get_queue(const quire_sched *sched, uint32_t which, quire_req *reqs,
                                          uint32_t capacity);
 

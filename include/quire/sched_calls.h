@@ -50,40 +50,6 @@ static inline int quire_sched_offload(quire_sched *sched, quire_req req)
     return quire_sched_preempt(sched, req, QUIRE_PREEMPT_OFFLOAD);
 }
 
-/* Allows the admission of an offloaded request: its KV is then loaded from host memory. QUIRE_MISS
- * if the request is not offloaded. */
-static inline int quire_sched_resume(quire_sched *sched, quire_req req)
-{
-    return quire_sched_preempt(sched, req, QUIRE_PREEMPT_RESUME);
-}
-
-/* Pauses the scheduler from the next schedule on. QUIRE_E_ARGUMENT if pause is invalid. */
-static inline int quire_sched_set_pause(quire_sched *sched, quire_pause pause)
-{
-    return quire_sched_set(sched, QUIRE_SET_PAUSE, (uint32_t)pause);
-}
-
-/* From the next schedule on: if throttle_prefills is not 0 and a request decodes, steps compute no
- * prompts, unless the last step that did left requests waiting. For engines that compute prompts in
- * the same steps. QUIRE_E_DISABLED except in QUIRE_PROFILE_VLLM_0_32. */
-static inline int quire_sched_set_throttle(quire_sched *sched, uint32_t throttle_prefills)
-{
-    return quire_sched_set(sched, QUIRE_SET_THROTTLE, throttle_prefills != 0);
-}
-
-static inline int quire_sched_reset_prefix_cache(quire_sched *sched, uint32_t reset_running,
-                                                 uint32_t reset_connector)
-{
-    return quire_sched_reset(sched,
-                             (reset_running != 0 ? (uint32_t)QUIRE_RESET_RUNNING : 0) |
-                                 (reset_connector != 0 ? (uint32_t)QUIRE_RESET_CONNECTOR : 0));
-}
-
-static inline int quire_sched_reset_encoder_cache(quire_sched *sched)
-{
-    return quire_sched_reset(sched, QUIRE_RESET_ENCODER);
-}
-
 #ifdef __cplusplus
 }
 #endif

@@ -89,8 +89,6 @@ typedef struct quire_step { /* lent */
      * the end. */
     uint32_t num_copies;
     const quire_step_copy *copies;
-
-    uint32_t num_spec_tokens; /* drafts that the workers make for each request of this step */
 } quire_step;
 
 #ifdef __cplusplus

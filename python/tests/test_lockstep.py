@@ -5,23 +5,17 @@ every field of every output compared.
 
 --platform names a module to import first, where there is no GPU.
 """
-import collections
 import copy
+import dataclasses
 import importlib
 import os
 import random
-import traceback
 from types import SimpleNamespace
 
-import lockstep_0_32
-import lockstep_compare
 import vllm_kit
-from lockstep_compare import (compare_notes, compare_outputs, compare_pools, compare_requests,
-                              compare_steps, images_of, same)
-from lockstep_partners import (Grammar, Grammars, Logprobs, OrderedSet, Published, drawn_stats,
-                               make_connector, make_encoder_connector)
-from lockstep_parts import (ALPHABET, BLOCK_SIZE, MAX_MODEL_LEN, drawn_config, drawn_groups,
-                            is_0_32)
+from lockstep_parts import (ALPHABET, BLOCK_SIZE, Grammar, Grammars, MAX_MODEL_LEN, OrderedSet,
+                            Published, add_0_32, drawn_config, drawn_groups, is_0_32,
+                            make_connector, make_encoder_connector)
 
 
 HOLDERS = ("skipped_waiting", "kv_holding_waiting")  # the second queue of 0.20 and of 0.32
@@ -29,13 +23,6 @@ HOLDERS = ("skipped_waiting", "kv_holding_waiting")  # the second queue of 0.20 
 
 class Ended(Exception):
     """vLLM cannot go on."""
-
-    def reason(self) -> str:
-        """Where vLLM raised."""
-        if self.__cause__ is None:
-            return "a session is in two queues, or in none"
-        place = traceback.extract_tb(self.__cause__.__traceback__)[-1]
-        return f"{type(self.__cause__).__name__} in {place.name}: {place.line}"
 
 
 class Pair:
@@ -77,12 +64,10 @@ class Pair:
             self.num_spec = self.config.speculative_config.num_speculative_tokens
         self.has_images, self.has_grammars = rng.random() < 0.3, rng.random() < 0.3
         self.has_images |= self.is_encoder_decoder
-        if self.has_images and rng.random() < 0.4:
+        if self.has_images and rng.random() < 0.4 and not (is_0_32() and self.is_encoder_decoder):
             self.set_encoder_connector(seed)
         self.set_budget()
         self.retained, self.block_size = None, BLOCK_SIZE
-        self.pools = self.throttles = False
-        self.hash_block_size = BLOCK_SIZE
         if is_0_32():
             groups = self.set_0_32(groups)
         self.both = [self.make(kind, groups, KVCacheConfig) for kind in kinds]
@@ -90,8 +75,8 @@ class Pair:
             scheduler.kv_event_publisher = Published()
         self.hashers = [None, None]
         if self.config.cache_config.enable_prefix_caching:
-            self.hashers = [make(self.hash_block_size, function) for make in
-                            (kv_cache_utils.get_request_block_hasher, get_request_block_hasher)]
+            self.hashers = [kv_cache_utils.get_request_block_hasher(BLOCK_SIZE, function),
+                            get_request_block_hasher(BLOCK_SIZE, function)]
         self.pairs, self.prompts, self.flight, self.num_added = {}, [], [], 0
 
     def set_connector(self, seed: int):
@@ -104,7 +89,8 @@ class Pair:
         from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
 
         self.config.ec_transfer_config = SimpleNamespace()
-        ECConnectorFactory.create_connector = lambda **_given: make_encoder_connector(seed)
+        ECConnectorFactory.create_connector = lambda **_given: make_encoder_connector(
+            seed, sees_ends=self.config.kv_transfer_config is not None)
 
     def set_encoder_decoder(self) -> list:
         """As vLLM sets such models up: whole prompts, no prefix caching, no embeddings."""
@@ -134,17 +120,48 @@ class Pair:
             module.MultiModalBudget = lambda _config, _registry: budget
 
     def set_0_32(self, groups: list) -> list:
+        """Settings of 0.32, drawn after all others."""
         from quire.vllm import scheduler as ours
         from vllm.v1.core.sched import scheduler as theirs
 
         ours.as_set = theirs.set = OrderedSet
-        return lockstep_0_32.settle(self, groups)
+        rng, config = self.rng, self.config
+        depth = 2 if self.is_async or config.parallel_config.pipeline_parallel_size > 1 else 1
+        add_0_32(config, rng, depth, self.has_images)
+        has_window = any("Window" in type(group.kv_cache_spec).__name__ for group in groups)
+        self.retained = rng.choice([0, 0, None] + [8 * BLOCK_SIZE] * has_window)
+        if config.kv_transfer_config is not None:
+            config.kv_transfer_config.is_kv_consumer = depth == 1
+            config.kv_transfer_config.is_kv_producer = True
+            # What ends by a load and what ends by a grammar: the library's order is another.
+            policies = ["recompute"] if self.has_grammars else ["recompute", "fail"]
+            config.kv_transfer_config.kv_load_failure_policy = rng.choice(policies)
+        if config.num_prefill_lookahead_tokens > 1:  # as vLLM's plan has it
+            for group in groups:
+                if hasattr(group.kv_cache_spec, "extra_retained_tokens"):
+                    group.kv_cache_spec = dataclasses.replace(
+                        group.kv_cache_spec,
+                        extra_retained_tokens=config.num_prefill_lookahead_tokens - 1)
+        if len(groups) == 2 and not self.is_encoder_decoder:
+            self.set_unlike(groups)
+        return groups
+
+    def set_unlike(self, groups: list):
+        """Two groups with blocks of two sizes, or with numbers of two precisions: new blocks are
+        zeroed then."""
+        import torch
+
+        for name, value in (("block_size", 2 * BLOCK_SIZE), ("dtype", torch.float32)):
+            if self.rng.random() < 0.4:
+                group = self.rng.choice(groups)
+                group.kv_cache_spec = dataclasses.replace(group.kv_cache_spec, **{name: value})
+        self.block_size = max(group.kv_cache_spec.block_size for group in groups)
 
     def make(self, kind, groups, config_class):
         num_blocks = self.config.cache_config.num_gpu_blocks
         more = {"prefix_cache_retention_interval": self.retained} if is_0_32() else {}
         return kind(self.config, config_class(num_blocks, [], groups, **more),
-                    Grammars(), self.block_size, self.hash_block_size,
+                    Grammars(), self.block_size, BLOCK_SIZE,
                     SimpleNamespace(supports_multimodal_inputs=lambda _config: self.has_images),
                     include_finished_set=self.with_finished, log_stats=self.log_stats)
 
@@ -155,7 +172,7 @@ class Pair:
         from vllm.sampling_params import RepetitionDetectionParams, SamplingParams
 
         rng = self.rng
-        if self.pools or rng.random() < 0.05:
+        if rng.random() < 0.05:
             return None, PoolingParams()
         params = SamplingParams(max_tokens=rng.randint(1, 30), temperature=0.0)
         if rng.random() < 0.3:
@@ -166,14 +183,6 @@ class Pair:
             params.min_tokens = rng.randint(0, params.max_tokens)
         if rng.random() < 0.1:
             params.repetition_detection = RepetitionDetectionParams(3, 1, 2)
-        if rng.random() < 0.1:
-            params.skip_reading_prefix_cache = True
-        if rng.random() < 0.2:
-            params.logprobs = rng.randint(0, 2)
-        if self.config.kv_transfer_config is not None and rng.random() < 0.2:
-            params.extra_args = {"kv_transfer_params": {"do_remote_prefill": rng.random() < 0.7}}
-        if is_0_32() and rng.random() < 0.1:
-            params.extra_args = {**(params.extra_args or {}), "kv_cache_report_mode": "full"}
         return params, None
 
     def drawn_features(self, length: int) -> list:
@@ -345,39 +354,29 @@ class Pair:
         sent = [name for name in sorted(sending) if rng.random() < 0.3]
         for scheduler in self.both:
             scheduler.connector.sending -= set(sent)
-        if is_0_32():
-            more = lockstep_0_32.drawn_report(self, self.loading(), received)
-            more["kv_connector_stats"] = drawn_stats(rng)
-        else:
-            more = {"invalid_block_ids": set(self.failed_blocks())}
-        return KVConnectorOutput(set(sent), set(received), **more)
-
-    def failed_blocks(self) -> list[int]:
-        holders = self.loading() + list(self.both[0].running)
-        if not holders or self.rng.random() >= 0.1:
-            return []
-        manager = self.both[0].kv_cache_manager
-        (blocks,) = manager.get_block_ids(self.rng.choice(holders).request_id)
-        return [b for b in blocks if b != 0][:1]
+        holders = self.loading() + list(theirs.running)
+        invalid = []
+        if holders and rng.random() < 0.1:
+            (blocks,) = theirs.kv_cache_manager.get_block_ids(rng.choice(holders).request_id)
+            invalid = [b for b in blocks if b != 0][:1]
+        return KVConnectorOutput(set(sent), set(received), invalid_block_ids=set(invalid))
 
     # -- steps
 
     def schedule(self):
         for scheduler in self.both:
             scheduler.structured_output_manager.num_steps += 1
-        throttle = [self.rng.random() < 0.5] if self.throttles else []
         try:
-            made = [self.both[0].schedule(*throttle)]
+            made = [self.both[0].schedule()]
         except (ValueError, AssertionError) as error:  # bugs of vLLM's: it predicted too few blocks,
             raise Ended from error                     # or a session has nothing to compute
-        made.append(self.both[1].schedule(*throttle))
+        made.append(self.both[1].schedule())
         compare_steps(*made)
         samples = {}
         if self.is_async and self.num_spec and self.rng.random() < 0.5:
             self.fill_in_drafts(made)
         for name in made[0].num_scheduled_tokens:
             samples[name] = not self.both[0].requests[name].is_prefill_chunk
-        same(*(scheduler.get_grammar_bitmask(step) for scheduler, step in zip(self.both, made)))
         self.flight.append((made, samples))
 
     def update(self):
@@ -398,18 +397,11 @@ class Pair:
         report = self.report()
         if is_0_32():  # where loads may end requests
             self.tell_loading()
-        nans = {name: self.rng.randrange(3) for name in names if self.rng.random() < 0.05} or None
-        if report is not None and report.invalid_block_ids:  # whose requests take nothing
-            nans = None
-        prompts = {name: f"prompt {name}" for name, tokens in zip(names, sampled)
-                   if tokens and self.rng.random() < 0.05}
         outputs = []
         for scheduler, step in zip(self.both, made):
             given = ModelRunnerOutput(
-                list(names), dict(index), [list(tokens) for tokens in sampled], Logprobs(),
-                dict(prompts), pooler_output=pooled if any(is_pooling) else None,
-                kv_connector_output=copy.copy(report), num_nans_in_logits=nans,
-                **({"sampling_masks": Logprobs()} if is_0_32() else {}))
+                list(names), dict(index), [list(tokens) for tokens in sampled],
+                pooler_output=pooled if any(is_pooling) else None, kv_connector_output=report)
             try:
                 outputs.append(scheduler.update_from_output(step, given))
             except AssertionError as error:  # 0.32 counts on the order of the steps
@@ -508,11 +500,6 @@ class Pair:
                 self.finish()
             if self.rng.random() < 0.03:
                 self.reset()
-            if self.rng.random() < 0.02:
-                for scheduler in self.both:
-                    scheduler.reset_encoder_cache()
-            if self.rng.random() < 0.03:
-                lockstep_compare.compare_stats(*(s.make_stats() for s in self.both))
             if self.rng.random() < 0.05:
                 pause = self.rng.choice([PauseState.UNPAUSED] * 2 + list(PauseState))
                 for scheduler in self.both:
@@ -524,23 +511,122 @@ class Pair:
             self.compare_state()
 
 
+# ---- comparing -----------------------------------------------------------------------------------
+
+
+def same(theirs, ours):
+    assert ours == theirs, f"vLLM: {theirs}\nQuire: {ours}"
+
+
+def compare_notes(theirs: list, ours: list):
+    for a, b in zip(theirs, ours):
+        same(a, b)
+    same(len(theirs), len(ours))
+    theirs.clear()
+    ours.clear()
+
+
+def fields_of(item) -> dict:
+    return {name: value for name, value in vars(item).items() if name != "_quire_step"}
+
+
+def compare_pools(theirs, ours):
+    """The free queue in its order; users and hash of every block."""
+    same(theirs.get_num_free_blocks(), ours.get_num_free_blocks())
+    same(*([block.block_id for block in pool.free_block_queue.get_all_free_blocks()]
+           for pool in (theirs, ours)))
+    same(*([(block.block_id, block.ref_cnt, block.block_hash) for block in pool.blocks
+            if not block.is_null] for pool in (theirs, ours)))
+
+
+def images_of(scheduler):
+    """The encoder cache of a core, where tests/vllm/shim is there to look into it."""
+    try:
+        from quire_shim.images import Images
+    except ImportError:
+        return None
+    return Images(scheduler)
+
+
+def compare_steps(theirs, ours):
+    mine = fields_of(ours)
+    for name, value in fields_of(theirs).items():
+        other = mine.pop(name)
+        if name == "scheduled_new_reqs":
+            same([vars(data) for data in value], [vars(data) for data in other])
+        elif name == "scheduled_cached_reqs":
+            same(vars(value), vars(other))
+        elif name == "num_scheduled_tokens":
+            same(list(value.items()), list(other.items()))
+        else:
+            assert other == value, f"{name}: vLLM {value}, Quire {other}"
+    assert not mine
+
+
+num_lives = 0  # compared, of blocks of all seeds
+
+
+def compare_lives(theirs, ours):
+    """The lives of blocks: as many, with as many gaps, in the same order; each life is as long as
+    its parts say. Their times differ, and are taken out."""
+    global num_lives
+    if theirs is None or ours is None:
+        return
+    lives = ours.kv_cache_eviction_events
+    same([len(life.reuse_gaps_seconds) for life in theirs.kv_cache_eviction_events],
+         [len(life.reuse_gaps_seconds) for life in lives])
+    for a, b in zip(theirs.kv_cache_eviction_events, lives):
+        assert 0 <= b.idle_seconds <= b.lifetime_seconds and min(b.reuse_gaps_seconds, default=0) >= 0
+        assert sum(b.reuse_gaps_seconds) + b.idle_seconds <= b.lifetime_seconds + 1e-6
+        assert (a.idle_seconds == a.lifetime_seconds) <= (b.idle_seconds == b.lifetime_seconds)
+    num_lives += len(lives)
+    theirs.kv_cache_eviction_events, ours.kv_cache_eviction_events = [], []
+
+
+def compare_outputs(theirs, ours):
+    same(list(theirs), list(ours))
+    for client, outputs in theirs.items():
+        mine = ours[client]
+        same(outputs.finished_requests, mine.finished_requests)
+        compare_lives(outputs.scheduler_stats, mine.scheduler_stats)
+        same(outputs.scheduler_stats, mine.scheduler_stats)
+        same(len(outputs.outputs), len(mine.outputs))
+        for a, b in zip(outputs.outputs, mine.outputs):
+            for name in a.__struct_fields__:
+                x, y = getattr(a, name), getattr(b, name)
+                if name == "events" and x is not None:  # times differ
+                    x, y = [e.type for e in x], [e.type for e in y]
+                assert x == y, f"{a.request_id}.{name}: vLLM {x}, Quire {y}"
+
+
+COUNTERS = ("num_in_flight_tokens", "num_stale_output_tokens", "drop_stale_output")
+
+
+def compare_requests(theirs, ours):
+    for name in ("status", "num_computed_tokens", "num_output_placeholders", "num_preemptions",
+                 "is_prefill_chunk", "num_tokens", "num_tokens_with_spec", "num_output_tokens",
+                 "block_hashes", "spec_token_ids", "stop_reason", "prompt_token_ids",
+                 "num_prompt_tokens", "arrival_time", "mm_features", "max_tokens",
+                 *(COUNTERS if is_0_32() else ())):
+        x, y = getattr(theirs, name), getattr(ours, name)
+        assert x == y, f"{theirs.request_id}.{name}: vLLM {x}, Quire {y}"
+    same(list(theirs.all_token_ids), list(ours.all_token_ids))
+
+
 def test_lockstep(request):
     vllm_kit.need_vllm(request.config)
     first, count = (request.config.getoption(name) for name in ("--seed", "--count"))
-    num_steps, reasons = 0, collections.Counter()
+    num_steps = num_ended = 0
     for seed in range(first, first + count):
         try:
             pair = Pair(seed)
             pair.run(60)
-        except Ended as ended:
-            reasons[ended.reason()] += 1
+        except Ended:
+            num_ended += 1
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error
         num_steps += pair.num_steps
-    assert lockstep_compare.num_lives > 0 or count < 20
+    assert num_lives > 0 or count < 20
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print(f"\nlock step: {count:,} seeds from {first}, {num_steps:,} steps, 0 differences; "
-              f"{lockstep_compare.num_lives:,} lives of blocks; {reasons.total()} ended early, where "
-              "vLLM is lost")
-        for reason, number in reasons.most_common():
-            print(f"    {number:4} {reason}")
+              f"{num_lives:,} lives of blocks; {num_ended} ended early, where vLLM is lost")

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 import vllm_kit
-from lockstep_compare import compare_outputs, compare_pools, compare_requests, compare_steps, same
 from lockstep_parts import is_0_32
+from test_lockstep import compare_outputs, compare_pools, compare_requests, compare_steps, same
 
 NUM_BLOCKS, NUM_CPU_BLOCKS, BLOCK_BYTES = 40, 50, 64
 

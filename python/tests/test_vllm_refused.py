@@ -4,8 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import vllm_kit
-from lockstep_0_32 import add_0_32
-from lockstep_parts import BLOCK_SIZE, drawn_config, is_0_32
+from lockstep_parts import BLOCK_SIZE, add_0_32, drawn_config, is_0_32
 
 
 @pytest.fixture(autouse=True)
@@ -43,12 +42,34 @@ def put(path: str, value):
     return change
 
 
+def stagger(given) -> None:
+    given.parallel_config.pipeline_parallel_size = 2
+    given.scheduler_config.async_scheduling = given.use_v2_model_runner = True
+
+
+def connect(given) -> None:
+    given.kv_transfer_config = SimpleNamespace(is_kv_consumer=True)
+    given.max_concurrent_batches = 2
+
+
+def encode(given) -> None:
+    given.ec_transfer_config = SimpleNamespace()
+    given.model_config.is_encoder_decoder = True
+
+
 REFUSED = {
     "auxiliary outputs": put("aux_output_config.enabled", True),
     "diffusion": put("model_config.is_diffusion", True),
     "encoder-only": put("is_mm_encoder_only", True),
     "HiSparse": put("attention_config.hisparse_config", object()),
-    "custom encoder cache": put("ec_manager_config.get_encoder_cache_manager_obj", lambda: object)}
+    "custom encoder cache": put("ec_manager_config.get_encoder_cache_manager_obj", lambda: object),
+    "return_sampling_mask": put("model_config.return_sampling_mask", True),
+    "per_request_spec_decode": put("observability_config.per_request_spec_decode_metrics", "basic"),
+    "num_speculative_tokens_per_batch_size":
+        put("speculative_config.num_speculative_tokens_per_batch_size", [(1, 2)]),
+    "prefill_schedule_interval": put("scheduler_config.prefill_schedule_interval", 4),
+    "V2 model runner": stagger, "a KV connector that loads": connect,
+    "encoder connectors with encoder-decoder": encode}
 
 
 def test_the_usual_settings_are_served():
@@ -64,39 +85,15 @@ def test_settings(what):
         refuse(given)
 
 
-def states(**fields):
-    """A model with one group of Mamba layers in align mode."""
-    import torch
-    from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec, MambaSpec
-
-    spec = MambaSpec(block_size=2 * BLOCK_SIZE, shapes=((2,),), dtypes=(torch.float32,),
-                     mamba_cache_mode="align", **fields)
-    return KVCacheConfig(30, [], [KVCacheGroupSpec(["states"], spec)])
-
-
-def refuse_groups(given, groups, hash_block_size=2 * BLOCK_SIZE) -> None:
-    from quire.vllm.version import part
-
-    part("config").refuse_groups(given, groups, hash_block_size)
-
-
-def test_states():
+def test_a_connector_that_loads_is_served_one_step_at_a_time():
     given = config()
-    refuse_groups(given, states())
-    with pytest.raises(NotImplementedError, match="prefill checkpoints"):
-        refuse_groups(given, states(num_prefill_checkpoint_blocks=1, prefill_checkpoint_alignment=1))
-    with pytest.raises(NotImplementedError, match="prefix-match-unit"):
-        refuse_groups(given, states(), BLOCK_SIZE)
-    given.kv_transfer_config = SimpleNamespace()
-    with pytest.raises(NotImplementedError, match="KV connectors with Mamba"):
-        refuse_groups(given, states())
-    given.kv_transfer_config, given.parallel_config.decode_context_parallel_size = None, 2
-    with pytest.raises(NotImplementedError, match="context parallelism with Mamba"):
-        refuse_groups(given, states())
+    connect(given)
+    given.max_concurrent_batches = 1
+    refuse(given)
 
 
-@pytest.mark.parametrize("kind", ["SinkFullAttentionSpec", "HiSparseHotSpec", "HiSparseResidentSpec",
-                                  "UniformTypeKVCacheSpecs"])
+@pytest.mark.parametrize("kind", ["SinkFullAttentionSpec", "RSWASpec", "HiddenStateCacheSpec",
+                                  "CircularBufferSpec", "MambaSpec"])
 def test_layers(kind):
     from quire.vllm.layers import kind_of
     from vllm.v1 import kv_cache_interface as specs
@@ -120,43 +117,18 @@ def test_layers_of_another_package():
         kind_of(Own(**shape))
 
 
-def test_bounded_replay():
-    import torch
-    from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec, SlidingWindowMLASpec
-
-    def cache(**given):
-        spec = SlidingWindowMLASpec(block_size=BLOCK_SIZE, num_kv_heads=1, head_size=2,
-                                    dtype=torch.bfloat16, sliding_window=8, **given)
-        return KVCacheConfig(9, [], [KVCacheGroupSpec(["layer"], spec)])
-
-    refuse_groups(config(), cache())
-    refuse_groups(config(), cache(tokens_per_state=4))
-    with pytest.raises(NotImplementedError, match="bounded replay"):
-        refuse_groups(config(), cache(bounded_replay=True))
-
-
-def test_groups_with_different_specs_are_told_apart():
-    import torch
-    from quire.vllm._v032.config import tell_apart
-    from vllm.v1.kv_cache_interface import MLAAttentionSpec
-
-    shape = {"block_size": BLOCK_SIZE, "num_kv_heads": 1, "head_size": 2, "dtype": torch.bfloat16}
-    specs = [MLAAttentionSpec(**shape), MLAAttentionSpec(**shape, tokens_per_state=4),
-             MLAAttentionSpec(**shape)]
-    groups = [{"num_kv_heads": 1} for _ in specs] + [{"mamba_mode": 0}]
-    tell_apart(groups, specs + [None])
-    assert [group.get("num_kv_heads") for group in groups] == [1, 2, 1, None]
-
-
-def test_failed_blocks_of_several_groups():
-    """Their numbers do not say which request has failed: vLLM raises, too."""
+def test_reports_by_request():
     from vllm.v1.outputs import KVConnectorOutput
 
     scheduler = vllm_kit.make(connector=vllm_kit.connector_class()(), num_blocks=60)
-    scheduler.kv_cache_config.kv_cache_groups.append(vllm_kit.full_group())
     scheduler.add_request(vllm_kit.request("r", range(9), vllm_kit.hasher(), 2))
     step = scheduler.schedule()
-    told = KVConnectorOutput(invalid_block_ids={1})
-    with pytest.raises(RuntimeError, match="several KV cache groups"):
+    told = KVConnectorOutput(failed_recving={"r"})
+    with pytest.raises(NotImplementedError, match="failed_recving"):
         scheduler.update_from_output(step, vllm_kit.computed(step, connector_output=told))
     scheduler.update_from_output(step, vllm_kit.computed(step))  # nothing was done
+
+
+def test_throttled_steps():
+    with pytest.raises(NotImplementedError, match="prefill_schedule_interval"):
+        vllm_kit.make().schedule(throttle_prefills=True)

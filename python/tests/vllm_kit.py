@@ -130,8 +130,7 @@ def full_group():
 def make(is_async=False, connector=None, events=False, num_blocks=200, log_stats=True, drafts=0,
          max_num_seqs=16, grammars=None, module="quire.vllm"):
     """A scheduler on one group of full attention. module: where its class comes from."""
-    from lockstep_0_32 import add_0_32
-    from lockstep_parts import drawn_config, is_0_32
+    from lockstep_parts import add_0_32, drawn_config, is_0_32
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
     from vllm.utils.hashing import get_hash_fn_by_name
     from vllm.v1.core import kv_cache_utils

@@ -13,7 +13,7 @@ static uint32_t most_first_hash(const quire_cache *cache, const quire_cache_requ
 {
     if (QR_LIKELY(request->first_hash == 0) || !cache->enable_caching)
         return request->first_hash;
-    uint32_t joined = cache->block_multiple / cache->hash_block_size;
+    uint32_t joined = cache->lookup_alignment / cache->hash_block_size;
     if (request->first_hash % joined != 0)
         return 0;
     if (request->seq == 0 && hits != NULL)

@@ -121,7 +121,6 @@ typedef struct qr_field_limits {
     REAL(watermark, 0, 1)                                                                          \
     REAL(admit_below, 0, 1)                                                                        \
     REAL(preempt_above, 0, 1)                                                                      \
-    NUMBER(mamba_shared_prefix_checkpoint, QUIRE_DEFAULT, QUIRE_OFF)                               \
     NUMBER(max_copies, 0, UINT32_MAX)                                                              \
     NUMBER(event_log_bytes, 0, UINT32_MAX)                                                         \
     ANY(on_event)                                                                                  \
@@ -218,10 +217,7 @@ typedef struct qr_field_limits {
     NUMBER(long_prefill_token_threshold_adaptive, QUIRE_DEFAULT, QUIRE_OFF)                        \
     NUMBER(num_draft_slots, 0, 1024)                                                               \
     NUMBER(num_prefill_lookahead_tokens, 0, 1024)                                                  \
-    NUMBER(is_pooling_model, QUIRE_DEFAULT, QUIRE_OFF)                                             \
-    NUMBER(decode_interval, 0, 1024)                                                               \
-    ANY(num_spec_tokens_by_batch)                                                                  \
-    NUMBER(num_batch_sizes, 0, 1u << 24)
+    NUMBER(is_pooling_model, QUIRE_DEFAULT, QUIRE_OFF)
 
 #define QR_FIELDS_quire_mm_input(NUMBER, REAL, FLAG, ANY)                                          \
     ANY(feature)                                                                                   \
@@ -259,8 +255,7 @@ typedef struct qr_field_limits {
     NUMBER(num_hashes, 0, limits->max_hashes)                                                      \
     ANY(prompt_embeds)                                                                             \
     NUMBER(prompt_embed_bytes, 0, UINT32_MAX)                                                      \
-    NUMBER(lora_path.len, 0, 1u << 20)                                                             \
-    FLAG(kv_cache_report_full)
+    NUMBER(lora_path.len, 0, 1u << 20)
 
 /* What each element of its arrays may be depends on the step: sched/step/update.c. */
 #define QR_FIELDS_quire_model_output(NUMBER, REAL, FLAG, ANY)                                      \

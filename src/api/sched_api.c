@@ -1,7 +1,9 @@
-/* api/sched_api.c - quire/sched.h: argument checks, then one call inward. */
+/* api/sched_api.c - quire/sched.h, image.h: argument checks, then one call inward. */
 #include "api/fields.h"
+#include "sched/image/image.h"
 #include "sched/requests/fork.h"
-#include "sched/sched.h"
+
+#include <quire/image.h>
 
 static bool sched_ok(const quire_sched *sched)
 {
@@ -231,10 +233,7 @@ int quire_sched_get_req_info(const quire_sched *sched, quire_req req, quire_req_
                           .num_swapped_tokens = r->num_saved + r->num_hosted,
                           .location = location_of(r),
                           .is_offloaded = r->is_offloaded,
-                          .user = r->kv.user,
-                          .num_in_flight_tokens = r->num_in_flight,
-                          .num_stale_tokens = r->num_stale,
-                          .drops_stale = r->drops_stale};
+                          .user = r->kv.user};
     return qr_struct_out(info, &own, sizeof own);
 }
 
@@ -279,7 +278,6 @@ int quire_sched_get_params(const quire_sched *sched, quire_req req, quire_reques
                                 .is_pooling = r->is_pooling,
                                 .is_resumable = r->is_resumable,
                                 .skip_reading_prefix = r->kv.skip_reading_prefix,
-                                .kv_cache_report_full = r->reports_hits,
                                 .user = r->kv.user};
     return qr_struct_out(params, &own, sizeof own);
 }
@@ -361,8 +359,7 @@ int quire_sched_update(quire_sched *sched, uint64_t step, const quire_model_outp
     if (output == NULL || outputs == NULL ||
         (output->finished_sending == NULL && output->num_finished_sending > 0) ||
         (output->finished_recving == NULL && output->num_finished_recving > 0) ||
-        (output->invalid_blocks == NULL && output->num_invalid_blocks > 0) ||
-        (output->failed_recving == NULL && output->num_failed_recving > 0) || !enter_call(sched))
+        (output->invalid_blocks == NULL && output->num_invalid_blocks > 0) || !enter_call(sched))
         return QUIRE_E_ARGUMENT;
     return leave_call(sched, qr_sched_update(sched, step, output, outputs));
 }
@@ -401,16 +398,21 @@ static uint32_t enter_with(quire_sched *sched, quire_req req, int *err)
 int quire_sched_preempt(quire_sched *sched, quire_req req, quire_preempt_mode mode)
 {
     int err = QUIRE_E_ARGUMENT;
-    if ((unsigned)mode > QUIRE_PREEMPT_RESUME)
+    if ((unsigned)mode > QUIRE_PREEMPT_OFFLOAD)
         return err;
     uint32_t index = enter_with(sched, req, &err);
     if (index == QR_NIL)
         return err;
-    if (mode == QUIRE_PREEMPT_RESUME)
-        return leave_call(sched, qr_sched_resume(sched, index));
     return leave_call(sched, mode == QUIRE_PREEMPT_OFFLOAD
                                  ? qr_sched_offload(sched, index)
                                  : qr_sched_preempt_asked(sched, index, mode));
+}
+
+int quire_sched_resume(quire_sched *sched, quire_req req)
+{
+    int err;
+    uint32_t index = enter_with(sched, req, &err);
+    return index == QR_NIL ? err : leave_call(sched, qr_sched_resume(sched, index));
 }
 
 /* ---- the rest -------------------------------------------------------------- */
@@ -440,42 +442,30 @@ int quire_sched_learn(quire_sched *sched, quire_cost_kind kind, uint32_t amount,
     return QUIRE_OK;
 }
 
-int quire_sched_set(quire_sched *sched, quire_sched_setting what, uint32_t value)
+int quire_sched_set_pause(quire_sched *sched, quire_pause pause)
 {
-    uint32_t most = what == QUIRE_SET_PAUSE ? QUIRE_PAUSED_ALL : 1;
-    bool is_known = what == QUIRE_SET_PAUSE || what == QUIRE_SET_THROTTLE;
-    if (!sched_ok(sched) || sched->partners.is_inside || !is_known || value > most)
+    if (!sched_ok(sched) || sched->partners.is_inside || pause < QUIRE_UNPAUSED ||
+        pause > QUIRE_PAUSED_ALL)
         return QUIRE_E_ARGUMENT;
-    if (what == QUIRE_SET_THROTTLE && !sched->settings.rules.throttles_prefills)
-        return QUIRE_E_DISABLED;
-    if (what == QUIRE_SET_PAUSE)
-        sched->pause = (quire_pause)value;
-    else
-        sched->pace.is_throttled = value != 0;
+    sched->pause = pause;
     return QUIRE_OK;
 }
 
-int quire_sched_take_stats(quire_sched *sched, const quire_sched_stats **stats)
+int quire_sched_reset_prefix_cache(quire_sched *sched, uint32_t reset_running,
+                                   uint32_t reset_connector)
 {
-    if (!sched_ok(sched) || sched->partners.is_inside || stats == NULL)
+    if (!enter_call(sched))
         return QUIRE_E_ARGUMENT;
-    if (!sched->settings.log_stats)
-        return QUIRE_E_DISABLED;
-    *stats = qr_sched_take_stats(sched);
-    return QUIRE_OK;
+    return leave_call(sched,
+                      qr_sched_reset_prefix_cache(sched, reset_running != 0, reset_connector != 0));
 }
 
-int quire_sched_reset(quire_sched *sched, uint32_t what)
+int quire_sched_reset_encoder_cache(quire_sched *sched)
 {
-    if (what > QUIRE_RESET_ENCODER || !enter_call(sched))
+    if (!sched_ok(sched) || sched->partners.is_inside)
         return QUIRE_E_ARGUMENT;
-    if (what == QUIRE_RESET_ENCODER) {
-        qr_encoder_reset(&sched->encoder);
-        return leave_call(sched, QUIRE_OK);
-    }
-    int err = qr_sched_reset_prefix_cache(sched, (what & QUIRE_RESET_RUNNING) != 0,
-                                          (what & QUIRE_RESET_CONNECTOR) != 0);
-    return leave_call(sched, err);
+    qr_encoder_reset(&sched->encoder);
+    return QUIRE_OK;
 }
 
 /* Requests that steps will go on with. */
@@ -510,33 +500,18 @@ quire_sched_counts quire_sched_get_counts(const quire_sched *sched)
                                 .pause = sched->pause};
 }
 
-/* Into room.order, holders first; only counts them where no list is asked for. */
-static uint32_t list_deferred(const quire_sched *sched, uint32_t capacity)
-{
-    uint32_t *order = sched->room.order;
-    if (capacity == 0)
-        return sched->queues.num_deferred;
-    uint32_t count = qr_waiting_list(&sched->queues.skipped, order);
-    count += qr_waiting_list(&sched->queues.waiting, order + count);
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (sched->table.waiters[order[i]].is_deferred)
-            order[kept++] = order[i];
-    return kept;
-}
-
 uint32_t quire_sched_get_queue(const quire_sched *sched, uint32_t which, quire_req *reqs,
                                uint32_t capacity)
 {
-    if (!sched_ok(sched) || which > 3 || (reqs == NULL && capacity > 0))
+    if (!sched_ok(sched) || which > 2 || (reqs == NULL && capacity > 0))
         return 0;
     uint32_t count = sched->queues.num_running;
-    const uint32_t *from = which == 0 ? sched->queues.running : sched->room.order;
-    if (which == 1 || which == 2)
-        count = qr_waiting_list(which == 1 ? &sched->queues.waiting : &sched->queues.skipped,
-                                sched->room.order);
-    else if (which == 3)
-        count = list_deferred(sched, capacity);
+    const uint32_t *from = sched->queues.running;
+    if (which > 0) {
+        const qr_waiting *queue = which == 1 ? &sched->queues.waiting : &sched->queues.skipped;
+        count = qr_waiting_list(queue, sched->room.order);
+        from = sched->room.order;
+    }
     for (uint32_t i = 0; i < count && i < capacity; i++)
         reqs[i] = qr_sched_req_of(sched, from[i]);
     return count;
@@ -557,4 +532,47 @@ int quire_sched_check(const quire_sched *sched)
     if (!sched_ok(sched))
         return QUIRE_E_ARGUMENT;
     return qr_sched_is_valid(sched) ? QUIRE_OK : QUIRE_E_CORRUPT;
+}
+
+/* ---- images ---------------------------------------------------------------- */
+
+int quire_sched_save(const quire_sched *sched, void *image, size_t bytes, size_t *written)
+{
+    if (!sched_ok(sched) || written == NULL || (image == NULL && bytes > 0))
+        return QUIRE_E_ARGUMENT;
+    if (image == NULL) {
+        *written = qr_sched_image_bytes(sched);
+        return QUIRE_E_TOO_SMALL;
+    }
+    return sched->partners.is_inside ? QUIRE_E_ARGUMENT
+                                     : qr_sched_save(sched, image, bytes, written);
+}
+
+/* A scheduler that was just made gets its state, or goes. */
+static int load_or_destroy(quire_sched *made, const void *image, size_t image_bytes,
+                           quire_sched **sched)
+{
+    int err = qr_sched_load(made, image, image_bytes);
+    if (err != QUIRE_OK) {
+        quire_sched_destroy(made);
+        return err;
+    }
+    qr_sched_tell_levels(made);
+    if (made->watch.monitor != NULL)
+        made->watch.monitor->info.has_content =
+            quire_pool_get_counts(made->cache->pool).num_keys > 0;
+    *sched = made;
+    return QUIRE_OK;
+}
+
+int quire_sched_restore(const quire_sched_config *config, const quire_allocator *allocator,
+                        const void *image, size_t image_bytes, quire_sched **sched)
+{
+    if (image == NULL || sched == NULL)
+        return QUIRE_E_ARGUMENT;
+    quire_sched *made;
+    int err = qr_image_check_frame(image, image_bytes);
+    if (err == QUIRE_OK)
+        err = quire_sched_create(config, allocator, &made);
+    return err == QUIRE_OK ? load_or_destroy(made, image, image_bytes, sched) : err;
 }

@@ -2,10 +2,7 @@
 #include "base/rules.h"
 
 static const qr_rules RULES[] = {
-    /* docs/decisions/017: what is better, rule by rule. */
-    [QUIRE_PROFILE_DEFAULT] = {.threshold_for_many = true,
-                               .lookahead_at_admission = true,
-                               .cuts_sent_blocks = true},
+    [QUIRE_PROFILE_DEFAULT] = {0},
     [QUIRE_PROFILE_VLLM_0_20] = {0},
     [QUIRE_PROFILE_VLLM_0_32] = {.reuses_empty_first = true,
                                  .holders_first = true,
@@ -24,8 +21,6 @@ static const qr_rules RULES[] = {
                                  .aligns_to_stops = true,
                                  .fences_blocks = true,
                                  .cuts_sent_blocks = true,
-                                 .counts_created = true,
-                                 .throttles_prefills = true,
                                  .grammar_decides = true,
                                  .tags_extra_keys = true,
                                  .hashes_default_seed = true,
@@ -34,9 +29,7 @@ static const qr_rules RULES[] = {
                                  .keys_prompt_tails = true,
                                  .caches_to_alignment = true,
                                  .retains_boundaries = true,
-                                 .takes_parts = true,
                                  .probes_last_block = true,
-                                 .diverges_for_connector = true,
                                  .takes_equal_groups = true,
                                  .checks_whole_sequence = true,
                                  .watermark_by_caller = true,

@@ -37,8 +37,8 @@ typedef struct qr_rules {
     bool lists_reset;
     /* A load leaves the blocks that requests in the middle of their prompts need (vLLM #44560). */
     bool reserves_for_prefills;
-    /* A request uses an item of the encoder cache through each feature that names it, until the
-     * last of these is computed; one size for each identifier (vLLM #45347, #57696, #59942). */
+    /* A request uses an item of the encoder cache through each feature that names it, until the last
+     * of these is computed; one size for each identifier (vLLM #45347, #57696, #59942). */
     bool counts_inputs;
     /* After a load that failed in others' blocks the last token is computed again too. */
     bool recomputes_last;
@@ -50,10 +50,6 @@ typedef struct qr_rules {
     bool fences_blocks;
     /* A connector gets the blocks of computed tokens alone (vLLM #46694). */
     bool cuts_sent_blocks;
-    /* The first output of a request says how many of its tokens got keys (vLLM #48535). */
-    bool counts_created;
-    /* Steps may leave prompts out while requests decode (vLLM #44558). */
-    bool throttles_prefills;
     /* The grammar decides by itself whether tokens are its own. */
     bool grammar_decides;
     /* Extra keys are tuples that begin with a tag; LoRA's has the path (vLLM #51899, #59335). */
@@ -69,8 +65,7 @@ typedef struct qr_rules {
 
     /* The key of a block of several hashes is the last of them, not all joined (#45939). */
     bool keys_by_last_hash;
-    /* A full group's block gets one more key where the prompt's last hash ends inside it
-     * (#46384). */
+    /* A full group's block gets one more key where the prompt's last hash ends inside it (#46384). */
     bool keys_prompt_tails;
     /* Several groups: blocks get keys up to a multiple of all block sizes, since no hit ends
      * elsewhere (#42258). */
@@ -81,14 +76,8 @@ typedef struct qr_rules {
 
     /* ---- lookups ---- */
 
-    /* Mamba in align mode with blocks of several hashes: hits may end at any hash, inside a block,
-     * which is then copied; the state where a prompt ends gets a key (#46384). */
-    bool takes_parts;
-
     /* EAGLE, several groups: the block that is looked up and dropped may be the prompt's last. */
     bool probes_last_block;
-    /* A connector that says so is told the hit of the full groups alone (#44243). */
-    bool diverges_for_connector;
     /* Several groups may all be equal. */
     bool takes_equal_groups;
 
@@ -99,7 +88,8 @@ typedef struct qr_rules {
     /* The watermark is for a request that waits while others are scheduled: the caller says so
      * (#44594). Else for every request without blocks, while others have some. */
     bool watermark_by_caller;
-    /* Which hits are behind the window follows from all computed tokens; else from certain ones. */
+    /* Which hits are behind the window follows from all computed tokens; else from the certain ones.
+     */
     bool skips_by_computed;
     /* A load may bring no tokens, if there is a hit. */
     bool takes_bare_hits;
@@ -127,7 +117,7 @@ typedef struct qr_rules {
     /* Planning places all layers in one allocation, by a layout; groups, pages and checks of memory
      * follow from it (#51718, #45207, #48776, #47272, #41069). */
     bool plans_by_layout;
-    /* Layers of kinds TQ_FULL and SINK_FULL, Mamba mode ALL: gone, or unable to start (0.26 on). */
+    /* Layers of kinds TQ_FULL and SINK_FULL, Mamba mode ALL: gone, or not able to start (0.26 on). */
     bool has_no_old_kinds;
     /* Layers of kinds RSWA, CIRCULAR_BUFFER and HIDDEN_STATE. */
     bool has_new_kinds;

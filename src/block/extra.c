@@ -57,34 +57,6 @@ void qr_extras_drop_first(qr_extras *extras, uint32_t block)
     extras->first_free = extra;
 }
 
-/* Puts the extra behind all others of its key. */
-static void move_to_end(qr_map *map, uint32_t extra)
-{
-    unsigned char hash[QR_MAX_HASH_BYTES];
-    qr_key key = qr_map_key_of(map, extra);
-    if (map->blocks[extra].dup_next == extra)
-        return;
-    memcpy(hash, key.hash, key.len);
-    key.hash = hash;
-    qr_map_remove(map, extra);
-    qr_map_insert(map, key, extra);
-}
-
-void qr_extras_move(qr_extras *extras, qr_map *map, uint32_t from, uint32_t to)
-{
-    qr_key key = qr_map_key_of(map, from);
-    if (key.len == 0)
-        return;
-    qr_map_remove(map, from); /* the bytes of its key stay in place */
-    qr_map_insert(map, key, to);
-    extras->heads[to] = extras->heads[from];
-    extras->heads[from] = (qr_extra_head){0};
-    for (uint32_t at = extras->heads[to].first; at != 0; at = qr_extras_next(extras, at)) {
-        move_to_end(map, at);
-        extras->owners[at - extras->base] = to;
-    }
-}
-
 /* The extras of one list, each once; says how many, or UINT32_MAX where something is wrong. */
 static uint32_t count_list(const qr_extras *extras, const qr_map *map, uint32_t first,
                            uint32_t owner)

@@ -55,9 +55,6 @@ bool qr_extras_has_key(const qr_extras *extras, const qr_map *map, uint32_t bloc
 bool qr_extras_add(qr_extras *extras, qr_map *map, uint32_t block, qr_key key);
 /* Takes the block's first extra key off its list; the caller takes it out of the index. */
 void qr_extras_drop_first(qr_extras *extras, uint32_t block);
-/* All keys of a block go to another one that has none; among blocks of the same key it is the last.
- */
-void qr_extras_move(qr_extras *extras, qr_map *map, uint32_t from, uint32_t to);
 
 bool qr_extras_is_valid(const qr_extras *extras, const qr_map *map);
 

@@ -342,14 +342,9 @@ int qr_pool_let_go(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool to
     return QUIRE_OK;
 }
 
-static inline qr_pool_freeing free_begin(const quire_pool *pool)
-{
-    return (qr_pool_freeing){.joining = qr_queue_join_begin(&pool->queue)};
-}
-
 qr_pool_freeing qr_pool_free_begin(const quire_pool *pool)
 {
-    return free_begin(pool);
+    return (qr_pool_freeing){.joining = qr_queue_join_begin(&pool->queue)};
 }
 
 static inline void free_part(quire_pool *pool, qr_pool_freeing *freeing, const uint32_t *blocks,
@@ -375,7 +370,7 @@ void qr_pool_free_part(quire_pool *pool, qr_pool_freeing *freeing, const uint32_
     free_part(pool, freeing, blocks, n);
 }
 
-static inline void free_end(quire_pool *pool, const qr_pool_freeing *freeing)
+void qr_pool_free_end(quire_pool *pool, const qr_pool_freeing *freeing)
 {
     qr_queue_join_end(&pool->queue, &freeing->joining);
     pool->num_cached += freeing->num_cached;
@@ -383,16 +378,11 @@ static inline void free_end(quire_pool *pool, const qr_pool_freeing *freeing)
     qr_assert_expensive(qr_pool_is_valid(pool));
 }
 
-void qr_pool_free_end(quire_pool *pool, const qr_pool_freeing *freeing)
-{
-    free_end(pool, freeing);
-}
-
 void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
-    qr_pool_freeing freeing = free_begin(pool);
+    qr_pool_freeing freeing = qr_pool_free_begin(pool);
     free_part(pool, &freeing, blocks, n);
-    free_end(pool, &freeing);
+    qr_pool_free_end(pool, &freeing);
 }
 
 static qr_key full_block_key(const quire_cache_full_params *p, uint32_t i)
@@ -502,14 +492,9 @@ static void tell_partial(const quire_pool *pool, const qr_partial_key *p)
 void qr_pool_cache_partial(quire_pool *pool, const qr_partial_key *p)
 {
     const qr_block *b = &pool->queue.blocks[p->block];
-    bool has_extras = pool->extras.heads != NULL;
-    qr_extra_head none = {0};
-    qr_extra_head *head = has_extras ? &pool->extras.heads[p->block] : &none;
-    qr_assert(is_usable(pool, p->block) && b->ref_cnt > 0 && (has_extras || p->is_whole));
-    if (p->replaces && qr_block_has_key(b))
-        forget_key(pool, p->block);
-    bool has_key = qr_block_has_key(b);
-    if (has_key && (!has_extras || qr_extras_has_key(&pool->extras, &pool->map, p->block, p->key)))
+    qr_extra_head *head = &pool->extras.heads[p->block];
+    qr_assert(is_usable(pool, p->block) && b->ref_cnt > 0);
+    if (qr_block_has_key(b) && qr_extras_has_key(&pool->extras, &pool->map, p->block, p->key))
         return;
     if (head->num_tokens > 0 && head->num_tokens < p->num_tokens)
         forget_key(pool, p->block);
@@ -518,24 +503,10 @@ void qr_pool_cache_partial(quire_pool *pool, const qr_partial_key *p)
             return;
     } else {
         qr_map_insert(&pool->map, p->key, p->block);
-        head->num_tokens = p->is_whole ? 0 : p->num_tokens;
+        head->num_tokens = p->num_tokens;
     }
     if (pool->on_event != NULL)
         tell_partial(pool, p);
-    qr_assert_expensive(qr_pool_is_valid(pool));
-}
-
-void qr_pool_forget_keys(quire_pool *pool, uint32_t block)
-{
-    qr_assert(pool->queue.blocks[block].ref_cnt > 0);
-    forget_key(pool, block);
-}
-
-void qr_pool_move_keys(quire_pool *pool, uint32_t from, uint32_t to)
-{
-    qr_assert(pool->queue.blocks[from].ref_cnt > 0 && pool->queue.blocks[to].ref_cnt > 0);
-    qr_assert(!qr_block_has_key(&pool->queue.blocks[to]));
-    qr_extras_move(&pool->extras, &pool->map, from, to);
     qr_assert_expensive(qr_pool_is_valid(pool));
 }
 

@@ -93,24 +93,17 @@ typedef struct qr_partial_key {
     quire_bytes parent; /* hash before it, if there is one */
     uint32_t num_tokens;
     uint32_t hash_block_size;
-    bool is_whole; /* they end where a block does: the key is that of a full block */
-    bool replaces; /* all keys that the block has are forgotten */
     void *request;
 } qr_partial_key;
 
 /* One more key for the block, unless it has it; where its own key is one for fewer tokens, all of
- * its keys are forgotten before. A pool without extra keys gives whole ones alone. */
+ * its keys are forgotten before. The pool has extra keys. */
 void qr_pool_cache_partial(quire_pool *pool, const qr_partial_key *p);
-/* All keys of a block go to another that has none, both in use. Nothing is told: what the keys name
- * is in the cache as before. The pool has extra keys. */
-void qr_pool_move_keys(quire_pool *pool, uint32_t from, uint32_t to);
 /* Whether the block's own key is a partial one. */
 static inline bool qr_pool_is_partial(const quire_pool *pool, uint32_t block)
 {
     return pool->extras.heads[block].num_tokens > 0;
 }
-/* Takes the keys from a block that is in use and has some: it gets the key of a longer text. */
-void qr_pool_forget_keys(quire_pool *pool, uint32_t block);
 int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n);
 /* Of n cached blocks at most, from the head of the queue on; returns how many. */
 uint32_t qr_pool_evict_cached(quire_pool *pool, uint32_t n);

@@ -60,7 +60,6 @@ static void fill_defaults(quire_cache_config *c)
     qr_default_switch(&c->enable_caching, c->num_groups > 0);
     qr_default_switch(&c->use_eagle, false);
     qr_default_switch(&c->log_stats, false);
-    qr_default_switch(&c->mamba_shared_prefix_checkpoint, false);
     qr_default_switch(&c->track_new_blocks, has_kind(c, QUIRE_LAYER_MAMBA));
 }
 
@@ -83,13 +82,6 @@ static int check_kind(const quire_cache_config *c, const quire_layer_spec *spec)
     if (qr_spec_is_new(spec) && !rules->has_new_kinds)
         return qr_refuse("invalid kind %d (layers of this kind need QUIRE_PROFILE_VLLM_0_32)",
                          (int)spec->kind);
-    uint32_t num_checkpoints = spec->num_prefill_checkpoint_blocks;
-    bool has_checkpoints =
-        spec->mamba_mode == QUIRE_MAMBA_MODE_ALIGN && rules->takes_parts && num_checkpoints == 1;
-    if (num_checkpoints > 0 && !has_checkpoints)
-        return qr_refuse("invalid num_prefill_checkpoint_blocks %u (expected 0, or 1 in mode ALIGN "
-                         "of QUIRE_PROFILE_VLLM_0_32)",
-                         num_checkpoints);
     if (!rules->has_no_old_kinds)
         return QUIRE_OK;
     if (spec->kind == QUIRE_LAYER_TQ_FULL || spec->kind == QUIRE_LAYER_SINK_FULL)
@@ -100,6 +92,12 @@ static int check_kind(const quire_cache_config *c, const quire_layer_spec *spec)
     if (is_mamba && spec->mamba_mode == QUIRE_MAMBA_MODE_ALL)
         return qr_refuse("invalid mamba_mode %d (vLLM 0.32 has no mode ALL)",
                          (int)spec->mamba_mode);
+    bool has_partial_hits = is_mamba && spec->mamba_mode == QUIRE_MAMBA_MODE_ALIGN &&
+                            c->hash_block_size > 0 && spec->block_size > c->hash_block_size;
+    if (has_partial_hits)
+        return qr_refuse("hash_block_size is %u, but hits inside a block of %u tokens of Mamba in "
+                         "align mode are not supported in QUIRE_PROFILE_VLLM_0_32",
+                         c->hash_block_size, spec->block_size);
     return QUIRE_OK;
 }
 
@@ -191,10 +189,8 @@ static bool caching_ok(const quire_cache_config *c)
         all_alike = all_alike && qr_spec_equal(&c->groups[g].spec, &c->groups[0].spec);
         if (c->groups[g].spec.kind != QUIRE_LAYER_CHUNKED_LOCAL)
             continue;
-        bool is_one = qr_cache_takes_parts(c); /* then its hits end at every block */
         for (uint32_t other = 0; other < c->num_groups; other++)
-            if (is_eagle_group(c, g) ||
-                (!is_one && block_size_of(c, g) % block_size_of(c, other) != 0))
+            if (is_eagle_group(c, g) || block_size_of(c, g) % block_size_of(c, other) != 0)
                 return false;
     }
     return any_cacheable && (!all_alike || qr_rules_of(c->profile)->takes_equal_groups);
@@ -273,9 +269,6 @@ int qr_cache_config_read(quire_cache_config *c, const quire_cache_config *caller
                          "cross attention; several equal groups, several circular buffers alone, "
                          "and chunked attention with EAGLE or with other block sizes, are not "
                          "possible");
-    if (c->max_copies > 0 && qr_cache_copies_parts(c))
-        return qr_refuse("max_copies is %u, but there are no forks with Mamba in align mode",
-                         c->max_copies);
     err = check_retention(c);
     return err == QUIRE_OK ? check_hashing(c) : err;
 }
@@ -333,10 +326,8 @@ static quire_pool_config pool_config_of(const quire_cache_config *c, quire_cache
 
 static bool has_tails(const quire_cache_config *c, uint32_t g)
 {
-    const quire_layer_spec *spec = &c->groups[g].spec;
-    bool is_aligned = spec->kind == QUIRE_LAYER_MAMBA && spec->mamba_mode == QUIRE_MAMBA_MODE_ALIGN;
     return qr_rules_of(c->profile)->keys_prompt_tails && c->enable_caching == QUIRE_ON &&
-           (is_aligned || (qr_spec_is_full(spec) && hashes_joined_of(c, g) > 1));
+           qr_spec_is_full(&c->groups[g].spec) && hashes_joined_of(c, g) > 1;
 }
 
 /* Records for extra keys. A block cannot have more of them than hashes that end inside it. Few have
@@ -370,7 +361,7 @@ static void carve_key_rows(quire_cache *parts, qr_arena *arena, const quire_cach
     bool retains = c->enable_caching == QUIRE_ON && rules->retains_boundaries;
     if (retains)
         parts->masked = qr_arena_take(arena, longest, sizeof *parts->masked);
-    if (retains || has_kind(c, QUIRE_LAYER_RSWA) || qr_cache_has_checkpoints(c))
+    if (retains || has_kind(c, QUIRE_LAYER_RSWA))
         parts->prompts = qr_arena_take(arena, c->max_requests, sizeof *parts->prompts);
     if (c->enable_caching == QUIRE_ON && rules->keys_by_last_hash && gathers)
         parts->keys = qr_arena_take(arena, longest, c->digest_bytes);
@@ -387,9 +378,8 @@ quire_cache *qr_cache_carve(qr_arena *arena, const quire_cache_config *c)
     parts.hits = qr_arena_take(arena, n, sizeof *parts.hits);
     parts.row_states = qr_arena_take(arena, c->max_requests, sizeof *parts.row_states);
     parts.free_rows = qr_arena_take(arena, c->max_requests, sizeof *parts.free_rows);
-    parts.copy_room = qr_cache_copies_parts(c) ? c->num_blocks : c->max_copies;
-    parts.copies = qr_arena_take(arena, parts.copy_room, sizeof *parts.copies);
-    parts.copy_places = qr_arena_take(arena, parts.copy_room, sizeof *parts.copy_places);
+    parts.copies = qr_arena_take(arena, c->max_copies, sizeof *parts.copies);
+    parts.copy_places = qr_arena_take(arena, c->max_copies, sizeof *parts.copy_places);
     qr_host_carve(&parts.host, arena, c);
     if (c->enable_caching == QUIRE_ON && has_kind(c, QUIRE_LAYER_MAMBA))
         parts.stamps = qr_arena_take(arena, c->num_blocks, sizeof *parts.stamps);
@@ -397,19 +387,16 @@ quire_cache *qr_cache_carve(qr_arena *arena, const quire_cache_config *c)
         qr_fresh_carve(&parts.fresh, arena, c->num_blocks);
     qr_event_log_carve(&parts.events, arena, c->event_log_bytes);
     carve_key_rows(&parts, arena, c);
-    bool has_parts = qr_cache_copies_parts(c) || qr_cache_has_checkpoints(c);
     for (uint32_t g = 0; g < n; g++) {
         uint32_t max_row = max_row_of(c, g);
         qr_row *rows = qr_arena_take(arena, c->max_requests, sizeof *rows);
         uint32_t *blocks = qr_arena_take(arena, c->max_requests, (size_t)max_row * sizeof *blocks);
         uint32_t *hits = qr_arena_take(arena, max_row, sizeof *hits);
-        qr_part *of_rows = qr_arena_take(arena, has_parts ? c->max_requests : 0, sizeof *of_rows);
         uint32_t num_sinks = num_sinks_of(c, g);
         uint32_t *sinks = qr_arena_take(arena, num_sinks, sizeof *sinks);
         if (cache == NULL)
             continue;
         parts.groups[g] = (qr_group){.rows = rows,
-                                     .parts = has_parts ? of_rows : NULL,
                                      .blocks = blocks,
                                      .max_row = max_row,
                                      .sinks = sinks,
@@ -435,7 +422,6 @@ static void init_group(quire_cache *cache, const quire_cache_config *c, uint32_t
     group->id = g;
     group->block_size = block_size_of(c, g);
     group->hashes_joined = hashes_joined_of(c, g);
-    group->hash_size = c->hash_block_size;
     group->key_stride = group->hashes_joined * c->digest_bytes;
     group->hash_len = cache->rules.keys_by_last_hash ? c->digest_bytes : group->key_stride;
     group->first_key = group->key_stride - group->hash_len;
@@ -444,12 +430,6 @@ static void init_group(quire_cache *cache, const quire_cache_config *c, uint32_t
     group->enable_caching = cache->enable_caching && qr_spec_is_cacheable(spec);
     group->is_eagle = is_eagle_group(c, g);
     group->alignment = cache->lookup_alignment;
-    group->multiple = cache->block_multiple;
-    group->takes_parts =
-        cache->takes_parts && group->block_size > c->hash_block_size && qr_spec_is_cacheable(spec);
-    group->drops_state = c->use_eagle == QUIRE_ON;
-    group->has_junctions = c->mamba_shared_prefix_checkpoint == QUIRE_ON && cache->takes_parts &&
-                           cache->num_recomputed == 0;
     group->retention = c->prefix_cache_retention_interval;
     bool is_window = qr_spec_is_window(spec);
     bool is_mamba = spec->kind == QUIRE_LAYER_MAMBA;
@@ -489,8 +469,8 @@ static void take_sinks(quire_cache *cache)
         cache->pool->num_reserved = taken;
 }
 
-/* Groups with equal specs form a set; sets of full kinds come first, else in order of groups. A
- * group whose blocks get no keys is in no set. */
+/* Groups with equal specs form a set; sets of full kinds come first, else in order of groups. Groups
+ * whose blocks get no keys are in none. */
 static void make_sets(quire_cache *cache)
 {
     uint32_t used = 0;
@@ -526,10 +506,8 @@ static void tell_groups(quire_cache *cache)
         any_eagle = any_eagle || cache->groups[g].is_eagle;
         cache->has_tails = cache->has_tails || cache->groups[g].has_tails;
     }
-    for (uint32_t g = 0; g < cache->num_groups; g++) {
+    for (uint32_t g = 0; g < cache->num_groups; g++)
         cache->groups[g].cache_eagles = any_eagle;
-        cache->groups[g].has_junctions = cache->groups[g].has_junctions && any_eagle;
-    }
 }
 
 static void init_numbers(quire_cache *cache, const quire_cache_config *c)
@@ -542,11 +520,7 @@ static void init_numbers(quire_cache *cache, const quire_cache_config *c)
     cache->max_encoder_tokens = c->max_encoder_tokens;
     cache->quirks = qr_quirks(c->profile);
     cache->rules = *qr_rules_of(c->profile);
-    cache->block_multiple = common_multiple(c);
-    cache->takes_parts = qr_cache_takes_parts(c);
-    cache->copies_parts = qr_cache_copies_parts(c);
-    cache->has_checkpoints = qr_cache_has_checkpoints(c);
-    cache->lookup_alignment = cache->takes_parts ? c->hash_block_size : cache->block_multiple;
+    cache->lookup_alignment = common_multiple(c);
     cache->num_recomputed = c->num_prefill_lookahead > 0 ? c->num_prefill_lookahead - 1 : 0;
     cache->caches_all_tokens = cache->num_recomputed == 0 &&
                                !has_kind(c, QUIRE_LAYER_CIRCULAR_BUFFER) &&
@@ -581,7 +555,6 @@ int qr_cache_init(quire_cache *cache, const quire_cache_config *c)
                          c->max_copies == 0 && cache->caches_all_tokens;
     make_sets(cache);
     tell_groups(cache);
-    cache->caches_all_tokens = cache->caches_all_tokens && !cache->has_tails;
     take_sinks(cache);
     cache->magic = QR_CACHE_MAGIC;
     qr_assert_expensive(qr_cache_is_valid(cache));

@@ -3,8 +3,7 @@
  *      cache.c     making it                     lookup.c   the longest hit: one group, or several
  *      slots.c     allocate_slots, free          fork.c     sharing a request's blocks, copies
  *      cache_check.c   the walker                event_log.c   events until they are taken
- *      host.c      requests in host memory       diverge.c  hits for a connector
- *      report.c    events for hits               parts.c    hits that end inside a block
+ *      host.c      requests in host memory
  *
  *      seq = generation << 32 | (row + 1)        a row that is freed gets a new generation
  *
@@ -39,9 +38,7 @@ struct quire_cache {
     uint32_t max_requests;
     uint32_t hash_block_size;
     uint32_t lookup_alignment; /* tokens that a hit is a multiple of */
-    uint32_t block_multiple;   /* tokens that are whole blocks in every group */
     uint32_t shared_prefix; /* of the last lookup: the longest hit of a group, where it is longer */
-    bool reports_hits;      /* of the next lookup: the blocks that it finds are told */
     uint32_t num_recomputed; /* computed tokens whose keys and values may still be written again */
     uint32_t num_sets;
     uint32_t num_seqs;
@@ -50,9 +47,6 @@ struct quire_cache {
     uint64_t quirks;
     qr_rules rules;
     bool has_tails;         /* of a group */
-    bool takes_parts;       /* hits may end inside a block */
-    bool has_checkpoints;   /* states inside a chunk may be kept, see group/checkpoint.h */
-    bool copies_parts;      /* blocks that a prefix ends inside of are copied, see parts.c */
     bool caches_all_tokens; /* blocks get keys as soon as they are full */
     bool enable_caching;
     bool log_stats;
@@ -76,9 +70,7 @@ struct quire_cache {
     quire_block_copy *copies;
     qr_copy_place *copy_places; /* the same number */
     uint32_t num_copies;
-    uint32_t num_told;   /* of them, the first ones: they are being made */
-    uint32_t max_copies; /* 0: no forks */
-    uint32_t copy_room;
+    uint32_t max_copies;
 
     quire_prefix_stats stats;
     qr_event_log events;
@@ -195,16 +187,6 @@ uint32_t qr_cache_first_hash_after(const quire_cache *cache, const quire_block_s
 int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *request,
                                  quire_block_span *blocks, uint32_t *num_tokens);
 
-/* Tells of the hits of each group. */
-void qr_cache_report_hits(const quire_cache *cache, const quire_cache_request *request,
-                          const quire_block_span *blocks);
-/* For a connector that brings the states of Mamba groups: the hit of the full groups, and for each
- * group the blocks that it has of it. *has_diverged: a group has fewer. Without both kinds, and where
- * another group has more than the full ones: as above. */
-int qr_cache_get_diverged_blocks(quire_cache *cache, const quire_cache_request *request,
-                                 quire_block_span *blocks, uint32_t *num_tokens,
-                                 bool *has_diverged);
-
 /* allocate_slots, without the way of qr_cache_allocates_nothing. */
 int qr_cache_allocate_more(quire_cache *cache, quire_cache_request *request,
                            const quire_allocate_params *p, quire_block_span *new_blocks);
@@ -243,8 +225,6 @@ void qr_cache_free(quire_cache *cache, uint32_t row);
 void qr_cache_get_blocks(const quire_cache *cache, quire_seq seq, quire_block_span *blocks);
 /* For each group: how many leading blocks of the row all sequences share. */
 void qr_cache_count_common(const quire_cache *cache, uint32_t row, uint32_t *num_blocks);
-/* Tokens of the sequence up to the end of its last key, in the group that has the fewest. */
-uint32_t qr_cache_count_keyed(const quire_cache *cache, quire_seq seq);
 /* Frees the blocks of a request, in the pool or in host memory. False if its seq is unknown. */
 bool qr_cache_drop(quire_cache *cache, quire_cache_request *request);
 /* Frees the sequence's blocks, those of all groups at once, from the last to the first. */
@@ -282,26 +262,6 @@ uint32_t qr_cache_content_of(const quire_cache *cache, uint32_t block);
 /* After a row was freed: forgets the copies whose targets no row lists. */
 void qr_cache_drop_copies(quire_cache *cache);
 uint32_t qr_cache_take_copies(quire_cache *cache);
-
-/* ---- parts.c --------------------------------------------------------------- */
-
-/* Whether hits may end inside a block; and whether there are blocks to be copied, for this or for the
- * ends of prompts. */
-bool qr_cache_takes_parts(const quire_cache_config *config);
-bool qr_cache_copies_parts(const quire_cache_config *config);
-/* Whether Mamba layers can write states of tokens inside a chunk. */
-bool qr_cache_has_checkpoints(const quire_cache_config *config);
-/* As a group's allocate, with the copy of a block that the row shares. Such a block is new to the
- * request, unless it keeps the block and others get the copy. */
-uint32_t qr_cache_allocate_parts(quire_cache *cache, uint32_t group, const qr_want *want);
-/* Which states inside the chunk are kept: from the row as it is before its hits; */
-void qr_cache_plan_checkpoints(quire_cache *cache, const qr_want *want);
-/* the row, which there is by now, gets to know it. */
-void qr_cache_note_checkpoints(quire_cache *cache, const qr_want *want);
-/* Of the copies, those that were not told before: the last ones; returns how many. */
-uint32_t qr_cache_tell_copies(quire_cache *cache);
-/* The first n copies, which were told, have been made. */
-void qr_cache_end_copies(quire_cache *cache, uint32_t n);
 
 bool qr_cache_is_valid(const quire_cache *cache);
 

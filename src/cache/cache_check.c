@@ -23,16 +23,12 @@ static bool rows_are_valid(const quire_cache *cache)
 static bool row_is_valid(const qr_group *group, uint32_t row, bool in_use, qr_tally *users)
 {
     const qr_row *r = &group->rows[row];
-    qr_part part = qr_group_part(group, row);
     if (!in_use)
         return r->num_blocks == 0 && r->num_cached == 0 && r->last_state == QR_NIL &&
-               part.partial == QR_NIL && part.checkpoint == QR_NIL && r->num_retired == 0 &&
-               !r->is_settled && !r->has_state;
+               r->num_retired == 0 && !r->is_settled && !r->has_state;
     if (r->num_blocks > group->max_row || r->num_cached > r->num_blocks)
         return false;
     if (r->last_state != QR_NIL && r->last_state >= r->num_blocks)
-        return false;
-    if (part.partial != QR_NIL && part.partial >= r->num_blocks)
         return false;
     const uint32_t *blocks = qr_group_row_blocks(group, row);
     for (uint32_t i = 0; i < r->num_blocks; i++) {
@@ -52,7 +48,7 @@ static bool row_is_valid(const qr_group *group, uint32_t row, bool in_use, qr_ta
 static bool copies_are_valid(const quire_cache *cache, qr_tally *users)
 {
     const qr_block *records = cache->pool->queue.blocks;
-    if (cache->num_copies > cache->copy_room || cache->num_told > cache->num_copies)
+    if (cache->num_copies > cache->max_copies)
         return false;
     for (uint32_t i = 0; i < cache->num_copies; i++) {
         quire_block_copy copy = cache->copies[i];
@@ -61,8 +57,7 @@ static bool copies_are_valid(const quire_cache *cache, qr_tally *users)
             records[copy.from].ref_cnt == 0 || records[copy.to].ref_cnt == 0)
             return false;
         for (uint32_t j = 0; j < cache->num_copies; j++)
-            if ((copy.from == cache->copies[j].to && !cache->copies_parts) ||
-                (i != j && copy.to == cache->copies[j].to))
+            if (copy.from == cache->copies[j].to || (i != j && copy.to == cache->copies[j].to))
                 return false;
         qr_tally_add(users, copy.from, 1);
         qr_tally_add(users, copy.to, 1);

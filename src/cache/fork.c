@@ -183,20 +183,8 @@ void qr_cache_drop_copies(quire_cache *cache)
     cache->num_copies = kept;
 }
 
-/* In a cache of parts.c the list keeps its place until a copy is added. */
-static uint32_t take_parts(quire_cache *cache)
-{
-    if (cache->num_told > 0) /* a scheduler takes them */
-        return 0;
-    uint32_t n = qr_cache_tell_copies(cache);
-    qr_cache_end_copies(cache, n);
-    return n;
-}
-
 uint32_t qr_cache_take_copies(quire_cache *cache)
 {
-    if (cache->copies_parts)
-        return take_parts(cache);
     uint32_t n = cache->num_copies;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t both[2] = {cache->copies[i].to, cache->copies[i].from};

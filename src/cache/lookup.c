@@ -41,8 +41,7 @@ static void ask_set(qr_candidate *c, qr_group_set *set)
     const qr_group *group = &c->cache->groups[set->ids[0]];
     uint32_t block_size = group->block_size;
     if (set->is_full && !c->is_first_round) {
-        if (!c->cache->takes_parts) /* else any length up to its own hit suits it */
-            c->tokens = c->tokens / block_size * block_size;
+        c->tokens = c->tokens / block_size * block_size;
         return;
     }
     /* A Mamba group drops nothing; in 0.32 it is taken for one that did. */
@@ -55,19 +54,12 @@ static void ask_set(qr_candidate *c, qr_group_set *set)
         uint64_t most = c->max_tokens;
         if (rules->probes_last_block)
             most = (uint64_t)c->lookup.num_hashes * c->cache->hash_block_size;
-        uint32_t dropped = group->takes_parts ? c->cache->hash_block_size : block_size;
-        max_tokens = most < (uint64_t)c->tokens + dropped ? (uint32_t)most : c->tokens + dropped;
+        max_tokens =
+            most < (uint64_t)c->tokens + block_size ? (uint32_t)most : c->tokens + block_size;
     }
-    uint32_t num_blocks;
-    uint32_t tokens;
-    if (QR_UNLIKELY(group->takes_parts)) {
-        tokens = group->ops->find_parts(set, &c->lookup, max_tokens, eagle);
-        num_blocks = qr_ceil_div(tokens, block_size);
-    } else {
-        num_blocks =
-            group->ops->find(set, &c->lookup, max_tokens, eagle, c->cache->lookup_alignment);
-        tokens = num_blocks * block_size;
-    }
+    uint32_t num_blocks =
+        group->ops->find(set, &c->lookup, max_tokens, eagle, c->cache->lookup_alignment);
+    uint32_t tokens = num_blocks * block_size;
     if (eagle)
         set->eagle_done = true;
     else if (tokens < c->tokens) /* each drop is made once for a candidate */
@@ -95,9 +87,7 @@ static uint32_t find_fixed_point(qr_candidate *c)
     }
     bool cuts_all = (cache->quirks & QR_QUIRK(HYBRID_SECOND_FULL)) == 0;
     for (uint32_t i = 0; i < cache->num_sets && cache->sets[i].is_full; i++) {
-        uint32_t block_size = cache->groups[cache->sets[i].ids[0]].block_size;
-        uint32_t num_blocks =
-            cache->takes_parts ? qr_ceil_div(agreed, block_size) : agreed / block_size;
+        uint32_t num_blocks = agreed / cache->groups[cache->sets[i].ids[0]].block_size;
         if ((i == 0 || cuts_all) && num_blocks < c->blocks[cache->sets[i].ids[0]].count)
             set_hits(c, &cache->sets[i], num_blocks);
     }
@@ -156,7 +146,5 @@ int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *
     }
     if (cache->log_stats && (cache->quirks & QR_QUIRK(STATS_EVERY_LOOKUP)) != 0)
         qr_cache_count_lookup(cache, request, *num_tokens);
-    if (QR_UNLIKELY(cache->reports_hits) && *num_tokens > 0)
-        qr_cache_report_hits(cache, request, blocks);
     return QUIRE_OK;
 }

@@ -30,35 +30,6 @@ void qr_cache_count_common(const quire_cache *cache, uint32_t row, uint32_t *num
     }
 }
 
-/* A key may name fewer tokens than its block has. */
-static uint32_t keyed_in_group(const qr_group *group, uint32_t row)
-{
-    const quire_pool *pool = group->pool;
-    const uint32_t *blocks = qr_group_row_blocks(group, row);
-    for (uint32_t i = group->rows[row].num_blocks; i-- > 0;) {
-        if (!qr_block_has_key(&pool->queue.blocks[blocks[i]]))
-            continue;
-        uint32_t partial =
-            pool->extras.heads == NULL ? 0 : pool->extras.heads[blocks[i]].num_tokens;
-        return partial > 0 ? partial : (i + 1) * group->block_size;
-    }
-    return 0;
-}
-
-uint32_t qr_cache_count_keyed(const quire_cache *cache, quire_seq seq)
-{
-    uint32_t row = qr_cache_row_of(cache, seq);
-    uint32_t least = UINT32_MAX;
-    for (uint32_t g = 0; row != QR_NIL && g < cache->num_groups; g++) {
-        quire_layer_kind kind = cache->groups[g].spec.kind;
-        if (kind == QUIRE_LAYER_CROSS || kind == QUIRE_LAYER_CIRCULAR_BUFFER) /* without keys */
-            continue;
-        uint32_t keyed = keyed_in_group(&cache->groups[g], row);
-        least = keyed < least ? keyed : least;
-    }
-    return least == UINT32_MAX ? 0 : least;
-}
-
 bool qr_cache_drop(quire_cache *cache, quire_cache_request *request)
 {
     if (request->seq == 0)

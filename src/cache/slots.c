@@ -31,19 +31,6 @@ static int check_hits(const quire_cache *cache, const quire_block_span *hits, bo
     return QUIRE_OK;
 }
 
-/* Where the request's prompt ends, and what it had computed before a preemption. If all boundaries
- * have states, each chunk may end the prompt of another request. */
-static uint32_t prefill_end_of(const quire_cache *cache, const quire_cache_request *request,
-                               const quire_allocate_params *p, uint32_t row)
-{
-    uint32_t num_prompt = p->num_prompt_tokens;
-    if (cache->groups[0].retention != 0)
-        return 0;
-    if (num_prompt == 0)
-        num_prompt = row == QR_NIL ? request->num_tokens : cache->prompts[row].num_tokens;
-    return num_prompt > request->num_tokens - 1 ? num_prompt : request->num_tokens - 1;
-}
-
 /* The parts of a want that allocate_slots and can_fit share. */
 static int read_want(const quire_cache *cache, const quire_cache_request *request,
                      const quire_allocate_params *p, qr_want *want)
@@ -63,9 +50,6 @@ static int read_want(const quire_cache *cache, const quire_cache_request *reques
         p->num_uncertain_tokens < total ? (uint32_t)total - p->num_uncertain_tokens : 0;
     want->num_kept = cache->rules.skips_by_computed ? want->total_computed : want->num_certain;
     want->num_external = p->num_external_computed_tokens;
-    want->num_local = cache->takes_parts ? (uint32_t)total - want->num_external : 0;
-    if (QR_UNLIKELY(cache->has_checkpoints))
-        want->prefill_end = prefill_end_of(cache, request, p, want->row);
     want->num_encoder_tokens = p->num_encoder_tokens;
     want->num_prompt = p->num_prompt_tokens;
     if (want->num_prompt == 0 && want->row != QR_NIL && cache->prompts != NULL)
@@ -192,7 +176,7 @@ static uint64_t blocks_alone(const qr_group *group, uint32_t num_tokens, uint32_
         return blocks < group->admission_cap ? blocks : group->admission_cap;
     if (group->spec.mamba_mode == QUIRE_MAMBA_MODE_ALIGN)
         blocks = blocks < 2 ? blocks : 2; /* the state, and the one before it */
-    return blocks + group->spec.num_speculative_blocks + group->spec.num_prefill_checkpoint_blocks;
+    return blocks + group->spec.num_speculative_blocks;
 }
 
 uint64_t qr_cache_blocks_alone(const quire_cache *cache, uint32_t num_tokens,
@@ -235,8 +219,8 @@ bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num
 /* Of a request whose first num_tokens tokens have their keys in every group. */
 static uint32_t first_hash_behind(const quire_cache *cache, uint64_t num_tokens)
 {
-    uint32_t step = cache->block_multiple; /* all groups' keys begin at its multiples */
-    if (num_tokens < 2 * (uint64_t)step || num_tokens == UINT64_MAX)
+    uint32_t step = cache->lookup_alignment; /* all groups' keys begin at its multiples */
+    if (cache->has_tails || num_tokens < 2 * (uint64_t)step || num_tokens == UINT64_MAX)
         return 0;
     return (uint32_t)(num_tokens / step - 1) * (step / cache->hash_block_size);
 }
@@ -249,14 +233,7 @@ uint32_t qr_cache_first_hash_after(const quire_cache *cache, const quire_block_s
         bool is_less = cached < first && cache->groups[g].ops != &qr_ring_ops;
         first = is_less ? cached : first;
     }
-    return cache->has_tails ? 0 : first_hash_behind(cache, first);
-}
-
-/* Tokens of the prompt behind which keys of its end may lie: those of its last three hashes. */
-static uint64_t tokens_before_tail(const quire_cache *cache, uint32_t row)
-{
-    uint32_t num_hashes = (cache->prompts[row].num_tokens - 1) / cache->hash_block_size;
-    return num_hashes > 2 ? (uint64_t)(num_hashes - 2) * cache->hash_block_size : 0;
+    return first_hash_behind(cache, first);
 }
 
 uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq)
@@ -272,16 +249,12 @@ uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq)
         uint64_t cached = (uint64_t)group->rows[row].num_cached * group->block_size;
         first = cached < first && group->ops != &qr_ring_ops ? cached : first;
     }
-    if (cache->has_tails && row != QR_NIL) {
-        uint64_t before = tokens_before_tail(cache, row);
-        first = before < first ? before : first;
-    }
     return first_hash_behind(cache, first);
 }
 
-/* Of so many certain tokens, those whose blocks get keys in this group: the last ones may be
- * computed again, and with several groups no hit ends between two multiples of the alignment. With
- * EAGLE it needs one block more, which is dropped. */
+/* Of so many certain tokens, those whose blocks get keys in this group: the last ones may be computed
+ * again, and with several groups no hit ends between two multiples of the alignment. With EAGLE it
+ * needs one block more, which is dropped. */
 static uint32_t tokens_for_keys(const quire_cache *cache, const qr_group *group,
                                 uint32_t num_tokens)
 {
@@ -289,7 +262,7 @@ static uint32_t tokens_for_keys(const quire_cache *cache, const qr_group *group,
         return num_tokens;
     uint32_t again = cache->num_recomputed;
     uint32_t final = num_tokens > again ? num_tokens - again : 0;
-    uint32_t step = cache->takes_parts ? 1 : cache->block_multiple;
+    uint32_t step = cache->lookup_alignment;
     if (cache->num_groups == 1)
         return final;
     uint32_t aligned = num_tokens / step * step;
@@ -309,7 +282,9 @@ static QR_NOINLINE void cache_some(quire_cache *cache, const quire_cache_request
         uint32_t n = tokens_for_keys(cache, group, num_tokens);
         qr_group_cache(group, row, request, n);
         if (group->has_tails)
-            group->ops->cache_tail(group, row, request, n);
+            qr_group_cache_tail(group, row, request, n);
+        if (QR_UNLIKELY(group->ops->reached != NULL))
+            group->ops->reached(group, row, n);
     }
 }
 
@@ -454,19 +429,12 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
         err = check_allocation(cache, request, p, &want);
     if (QR_UNLIKELY(err != QUIRE_OK)) {
         bool trims = err == QUIRE_NO_SPACE && (cache->quirks & QR_QUIRK(TRIM_ON_FAILURE)) != 0;
-        bool has_row = want.row != QR_NIL;
-        if (trims && has_row && cache->has_checkpoints)
-            qr_cache_plan_checkpoints(cache, &want);
-        if (trims && has_row)
+        if (trims && want.row != QR_NIL)
             qr_cache_remove_skipped(cache, want.row, want.num_certain, want.num_prompt);
-        if (trims && has_row && cache->has_checkpoints)
-            qr_cache_note_checkpoints(cache, &want);
         return err;
     }
 
     bool is_new = want.row == QR_NIL;
-    if (QR_UNLIKELY(cache->has_checkpoints))
-        qr_cache_plan_checkpoints(cache, &want);
     if (is_new) {
         begin_request(cache, request, &want, p);
     } else {
@@ -474,12 +442,9 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
         if (cache->max_copies > 0)
             qr_cache_copy_shared(cache, want.row, want.total_computed, want.num_tokens);
     }
-    if (QR_UNLIKELY(cache->has_checkpoints))
-        qr_cache_note_checkpoints(cache, &want);
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         qr_group *group = &cache->groups[g];
-        uint32_t n = QR_UNLIKELY(cache->copies_parts) ? qr_cache_allocate_parts(cache, g, &want)
-                                                      : group->ops->allocate(group, &want);
+        uint32_t n = group->ops->allocate(group, &want);
         const uint32_t *blocks = qr_group_row_blocks(group, want.row);
         if (new_blocks != NULL)
             new_blocks[g] = (quire_block_span){blocks + group->rows[want.row].num_blocks - n, n};
@@ -553,10 +518,7 @@ int qr_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         const qr_group *group = &cache->groups[g];
         uint32_t n = tokens_for_keys(cache, group, num_tokens);
-        uint32_t num_blocks = group->rows[row].num_blocks;
-        qr_part part = qr_group_part(group, row); /* of an allocation that found no room, perhaps */
-        bool has_room = n / group->block_size <= num_blocks || group->ops == &qr_ring_ops;
-        if (!has_room || (part.checkpoint != QR_NIL && part.checkpoint >= num_blocks))
+        if (n / group->block_size > group->rows[row].num_blocks && group->ops != &qr_ring_ops)
             return QUIRE_E_RANGE;
     }
     cache_full(cache, request, row, num_tokens);
@@ -585,7 +547,7 @@ void qr_cache_free(quire_cache *cache, uint32_t row)
     for (uint32_t g = 0; g < cache->num_groups; g++)
         qr_group_free(&cache->groups[g], row);
     qr_cache_close_row(cache, row);
-    if (cache->num_copies > 0 && !cache->copies_parts)
+    if (cache->num_copies > 0)
         qr_cache_drop_copies(cache);
     qr_assert_expensive(qr_cache_is_valid(cache));
 }

@@ -125,12 +125,6 @@ qr_need qr_group_need_for(const qr_group *group, const qr_want *want, uint32_t n
     need.taken = (int64_t)(required > kept_end ? required - kept_end : 0) + evictable;
     if (!is_capped)
         need.predicted = need.taken;
-    if (QR_UNLIKELY(qr_want_ends_inside(group, want))) { /* its copy */
-        need.predicted++;
-        need.taken += k.num_kept > 0;
-        if (need.status == QUIRE_OK)
-            need.status = qr_want_check_inside(group, want);
-    }
     return need;
 }
 
@@ -184,8 +178,6 @@ uint32_t qr_group_count_to(const qr_group *group, uint32_t row, uint32_t compute
 void qr_group_init_row(qr_group *group, uint32_t row)
 {
     group->rows[row] = (qr_row){.last_state = QR_NIL};
-    if (group->parts != NULL)
-        group->parts[row] = QR_NO_PART;
 }
 
 /* n blocks, of which the first num_loaded need not be zeroed. */
@@ -242,10 +234,6 @@ void qr_group_keep_hits(qr_group *group, const qr_want *want)
     row->num_blocks = end;
     row->num_cached = end;
     row->is_settled = true;
-    if (QR_UNLIKELY(k.num_kept > 0 && qr_want_ends_inside(group, want))) {
-        group->parts[want->row].partial = end - 1;
-        row->num_cached = end - 1; /* the copy gets its key when it is full */
-    }
 }
 
 void qr_group_add_external(qr_group *group, const qr_want *want)
@@ -305,7 +293,7 @@ static void forget_partial_keys(qr_group *group, const uint32_t *blocks, uint32_
 {
     for (uint32_t i = first; i < end; i++)
         if (qr_pool_is_partial(group->pool, blocks[i]))
-            qr_pool_forget_keys(group->pool, blocks[i]);
+            qr_pool_evict_blocks(group->pool, &blocks[i], 1);
 }
 
 /* Puts the keys of blocks from the one before `first` up to `end` one behind the other. */
@@ -328,7 +316,7 @@ static QR_NOINLINE void choose_keys(qr_group *group, uint32_t row,
                                     uint32_t end)
 {
     uint32_t first = group->rows[row].num_cached;
-    if (group->has_tails && group->hashes_joined > 1)
+    if (group->has_tails)
         forget_partial_keys(group, p->blocks, first, end);
     if (group->has_mask)
         p->blocks = qr_group_mask(group, row, first, end);
@@ -370,50 +358,39 @@ void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *re
     r->is_settled = true;
 }
 
-qr_partial_key qr_group_key_at(const qr_group *group, uint32_t block,
-                               const quire_cache_request *request, uint32_t num_tokens)
-{
-    uint32_t size = group->hash_size;
-    uint32_t at = num_tokens / size - 1;
-    qr_assert(at >= request->first_hash && at < request->num_hashes);
-    const unsigned char *hash = (const unsigned char *)request->hashes +
-                                (size_t)(at - request->first_hash) * group->hash_len;
-    qr_partial_key key = {.block = block,
-                          .key = {hash, group->hash_len, group->id},
-                          .num_tokens = num_tokens,
-                          .hash_block_size = size,
-                          .is_whole = num_tokens % group->block_size == 0,
-                          .request = request->user};
-    if (at > request->first_hash)
-        key.parent = (quire_bytes){hash - group->hash_len, group->hash_len};
-    return key;
-}
-
 void qr_group_cache_tail(qr_group *group, uint32_t row, const quire_cache_request *request,
                          uint32_t num_tokens)
 {
-    uint32_t size = group->hash_size;
+    uint32_t size = group->block_size / group->hashes_joined;
     /* A lookup of the same prompt leaves one token; with EAGLE it looks at all, and drops some. */
     uint32_t limit = group->prompts[row].num_tokens - !group->drops_eagle;
     uint32_t end = limit / size * size;
-    uint32_t index = end / group->block_size;
+    uint32_t block = end / group->block_size;
     if (end == 0 || end > num_tokens || end % group->block_size == 0 ||
-        index >= group->rows[row].num_blocks)
+        block >= group->rows[row].num_blocks)
         return;
-    uint32_t block = qr_group_row_blocks(group, row)[index];
-    if (block == QUIRE_NULL_BLOCK)
-        return;
-    qr_partial_key key = qr_group_key_at(group, block, request, end);
-    qr_pool_cache_partial(group->pool, &key);
+    uint32_t at = end / size - 1;
+    qr_assert(at >= request->first_hash && at < request->num_hashes);
+    const unsigned char *hash = (const unsigned char *)request->hashes +
+                                (size_t)(at - request->first_hash) * group->hash_len;
+    qr_partial_key partial = {.block = qr_group_row_blocks(group, row)[block],
+                              .key = {hash, group->hash_len, group->id},
+                              .num_tokens = end,
+                              .hash_block_size = size,
+                              .request = request->user};
+    if (at > request->first_hash)
+        partial.parent = (quire_bytes){hash - group->hash_len, group->hash_len};
+    if (partial.block != QUIRE_NULL_BLOCK)
+        qr_pool_cache_partial(group->pool, &partial);
 }
 
 /* ---- which blocks get keys -------------------------------------------------
  *
  *      window of 2 blocks, block size 4, boundaries at multiples of 16, the prompt ends at token 38
  *
- *      blocks    0   1   2   3 | 4   5   6   7 | 8   9        a later request resumes at a boundary
- *      interval 0                  .   .   x   x              the last one in the prompt alone
- *      interval 16       x   x         .   .   x   x          each multiple of 16 besides
+ *      blocks    0   1   2   3 | 4   5   6   7 | 8   9         a later request resumes at a boundary
+ *      interval 0                  .   .   x   x               the last one in the prompt alone
+ *      interval 16       x   x         .   .   x   x           each multiple of 16 besides
  *
  * With EAGLE the block behind a boundary is looked up and dropped: it is kept too. */
 
@@ -443,7 +420,7 @@ static void unmask_boundary(const qr_mask *m, const qr_group *group, uint32_t nu
  * leaves one token. With EAGLE it drops a block, and a longer prompt may use the last whole one. */
 static void unmask_prompt(const qr_mask *m, const qr_group *group, uint32_t num_prompt)
 {
-    uint32_t size = group->multiple;
+    uint32_t size = group->alignment;
     uint32_t ends[2] = {num_prompt - 1, num_prompt - 1};
     if (group->cache_eagles) {
         ends[0] = (num_prompt - 1) / size * size;
@@ -516,20 +493,6 @@ bool qr_set_find_block(const qr_group_set *set, const qr_lookup *lookup, uint32_
     return true;
 }
 
-bool qr_set_find_part(const qr_group_set *set, const qr_lookup *lookup, uint32_t hash)
-{
-    for (uint32_t s = 0; s < set->num_ids; s++) {
-        const qr_group *group = &lookup->groups[set->ids[s]];
-        qr_key key = {lookup->hashes + (size_t)hash * group->hash_len, group->hash_len, group->id};
-        uint32_t block = qr_map_get(&group->pool->map, key);
-        if (block == QUIRE_NULL_BLOCK)
-            return false;
-        lookup->out[group->id][hash / group->hashes_joined] =
-            qr_extras_owner(&group->pool->extras, block);
-    }
-    return true;
-}
-
 uint32_t qr_set_find_run(const qr_group_set *set, const qr_lookup *lookup, uint32_t first,
                          uint32_t end)
 {
@@ -562,4 +525,55 @@ uint32_t qr_align_blocks(uint32_t num_blocks, uint32_t block_size, uint32_t alig
     while ((uint64_t)num_blocks * block_size % alignment != 0)
         num_blocks--;
     return num_blocks;
+}
+
+/* ---- fresh blocks ---------------------------------------------------------- */
+
+void qr_fresh_carve(qr_fresh *fresh, qr_arena *arena, uint32_t num_blocks)
+{
+    uint32_t capacity = 2 * num_blocks;
+    *fresh = (qr_fresh){.capacity = capacity};
+    fresh->ids = qr_arena_take(arena, capacity, sizeof *fresh->ids);
+    fresh->groups = qr_arena_take(arena, capacity, sizeof *fresh->groups);
+    fresh->sorted = qr_arena_take(arena, capacity, sizeof *fresh->sorted);
+}
+
+/* Keeps the first mention of every block. */
+static void drop_second_mentions(qr_fresh *fresh, qr_block *blocks)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < fresh->count; i++) {
+        qr_block *b = &blocks[fresh->ids[i]];
+        if (b->mark)
+            continue;
+        b->mark = true;
+        fresh->ids[kept] = fresh->ids[i];
+        fresh->groups[kept++] = fresh->groups[i];
+    }
+    for (uint32_t i = 0; i < kept; i++)
+        blocks[fresh->ids[i]].mark = false;
+    fresh->count = kept;
+}
+
+void qr_fresh_add(qr_fresh *fresh, quire_pool *pool, uint32_t group, const uint32_t *ids,
+                  uint32_t n)
+{
+    if ((uint64_t)fresh->count + n > fresh->capacity)
+        drop_second_mentions(fresh, pool->queue.blocks);
+    qr_assert((uint64_t)fresh->count + n <= fresh->capacity);
+    memcpy(fresh->ids + fresh->count, ids, (size_t)n * sizeof *ids);
+    for (uint32_t i = 0; i < n; i++)
+        fresh->groups[fresh->count + i] = (uint16_t)group;
+    fresh->count += n;
+}
+
+uint32_t qr_fresh_take(qr_fresh *fresh, uint32_t num_groups)
+{
+    uint32_t taken = 0;
+    for (uint32_t group = 0; group < num_groups && taken < fresh->count; group++)
+        for (uint32_t i = 0; i < fresh->count; i++)
+            if (fresh->groups[i] == group)
+                fresh->sorted[taken++] = fresh->ids[i];
+    fresh->count = 0;
+    return taken;
 }

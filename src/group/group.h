@@ -19,7 +19,7 @@
  * Once `need` is not larger than what is free, the other steps cannot fail.
  *
  *      blocks[num_blocks..max_row) of a row mean nothing;  num_cached <= num_blocks
- *      a row that is not in use is all zero but for last_state, QR_NIL; its part is QR_NO_PART
+ *      a row that is not in use is all zero but for last_state, QR_NIL
  */
 #ifndef QR_GROUP_GROUP_H
 #define QR_GROUP_GROUP_H
@@ -27,31 +27,39 @@
 #include "base/quirks.h"
 #include "base/rules.h"
 #include "block/pool.h"
-#include "group/fresh.h"
 
 #include <quire/cache.h>
 
+/* Blocks that were taken since they were last asked for: their pages are to be zeroed.
+ *
+ *      ids     [ 12 ][ 40 ][ 41 ][ 12 ]        in the order taken; a block given back and taken
+ *      groups  [  0 ][  0 ][  2 ][  2 ]        again is there twice
+ *
+ * The list holds twice the pool. When nobody drains it, second mentions are dropped to make room;
+ * after that at least half of it is free, so this costs O(1) for each block.
+ */
+typedef struct qr_fresh {
+    uint32_t *ids;
+    uint16_t *groups;
+    uint32_t *sorted; /* where take puts them */
+    uint32_t count;
+    uint32_t capacity; /* 0: not tracked */
+} qr_fresh;
+
+void qr_fresh_carve(qr_fresh *fresh, qr_arena *arena, uint32_t num_blocks);
+void qr_fresh_add(qr_fresh *fresh, quire_pool *pool, uint32_t group, const uint32_t *ids,
+                  uint32_t n);
+/* All of them, group by group, into `sorted`; returns how many. */
+uint32_t qr_fresh_take(qr_fresh *fresh, uint32_t num_groups);
+
 typedef struct qr_row {
-    uint32_t num_blocks; /* null blocks included */
-    uint32_t num_cached; /* of them, from the start: those that have keys or need none */
-    uint32_t last_state; /* Mamba, align mode: place of the state before the newest, or QR_NIL */
-    uint32_t num_retired : 30; /* align mode: states before it were given back, by the rule */
-    uint32_t is_settled : 1;   /* had hits or keys: no further hits (vLLM: in num_cached_block) */
-    uint32_t has_state : 1;    /* Mamba, align mode: allocate has run */
+    uint32_t num_blocks;  /* null blocks included */
+    uint32_t num_cached;  /* of them, from the start: those that have keys or need none */
+    uint32_t last_state;  /* Mamba, align mode: place of the state before the newest, or QR_NIL */
+    uint32_t num_retired; /* Mamba, align mode: states before it were given back, by the rule */
+    bool is_settled; /* had hits or keys: further hits cannot come (vLLM: in num_cached_block) */
+    bool has_state;  /* Mamba, align mode: allocate has run */
 } qr_row;
-
-#define QR_MOST_RETIRED ((UINT32_C(1) << 30) - 1)
-_Static_assert(sizeof(qr_row) == 16, "decoding reads one of each request");
-
-/* Blocks of a row that hold a prefix which ends inside them, or elsewhere. */
-typedef struct qr_part {
-    uint32_t partial;    /* place of a block that others find, and that is copied before the next
-                                tokens are written to it (cache/parts.c); or QR_NIL */
-    uint32_t checkpoint; /* Mamba: place of the block for the state of a token inside the chunk */
-    uint32_t checkpoint_end; /* and the tokens up to there; QR_NIL and 0: there is none */
-} qr_part;
-
-#define QR_NO_PART ((qr_part){.partial = QR_NIL, .checkpoint = QR_NIL})
 
 /* What a request's own text says about the blocks that are worth a key. */
 typedef struct qr_prompt {
@@ -68,8 +76,6 @@ typedef struct qr_want {
     uint32_t num_certain;    /* of them, those that will not be taken back */
     uint32_t num_kept; /* of them, those whose hits are kept as far as the window needs them */
     uint32_t num_external;
-    uint32_t num_local;   /* the others of total_computed; 0 where no hit ends inside a block */
-    uint32_t prefill_end; /* Mamba: a chunk that reaches it may have a checkpoint; 0: each chunk */
     uint32_t num_encoder_tokens;
     uint32_t num_prompt;          /* tokens of the prompt; 0: not known */
     const quire_block_span *hits; /* of all groups, or NULL */
@@ -121,18 +127,13 @@ typedef struct qr_group_ops {
     /* Called with the row as it is, before and after: blocks [first, end) have just got keys; NULL:
      * not. */
     void (*cached)(qr_group *group, uint32_t row, uint32_t first, uint32_t end);
-    /* Called in a group that has_tails whenever blocks of num_tokens tokens may get keys, new ones
-     * or not: gives the block where the prompt ends its key. */
-    void (*cache_tail)(qr_group *group, uint32_t row, const quire_cache_request *request,
-                       uint32_t num_tokens);
+    /* Called whenever blocks of num_tokens tokens may get keys, new ones or not; NULL: not. */
+    void (*reached)(qr_group *group, uint32_t row, uint32_t num_tokens);
     /* The longest hit of the set's groups within max_tokens, in blocks; its length in tokens is a
      * multiple of `alignment`. With `eagle` the last block that matched is dropped. NULL: the kind
      * has no prefix caching. */
     uint32_t (*find)(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
                      bool eagle, uint32_t alignment);
-    /* The same in a group that takes_parts: in tokens, a multiple of those under one hash. */
-    uint32_t (*find_parts)(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
-                           bool eagle);
 } qr_group_ops;
 
 struct qr_group {
@@ -142,7 +143,6 @@ struct qr_group {
     uint32_t block_size;    /* tokens in a block, over all context-parallel ranks */
     uint32_t hash_len;      /* bytes of a block's key */
     uint32_t hashes_joined; /* of one block */
-    uint32_t hash_size;     /* tokens under one hash */
     /* The key of block i is at first_key + i * key_stride of a request's hashes: all hashes of the
      * block, joined, or the last of them alone. */
     uint32_t first_key;
@@ -152,26 +152,20 @@ struct qr_group {
     uint64_t quirks;
     bool enable_caching;
     bool is_eagle;
-    bool drops_eagle;   /* lookups drop the last block: it, or a group of its set, is_eagle */
-    bool drops_state;   /* Mamba: with EAGLE a prompt is resumed one hash before its last */
-    bool takes_parts;   /* a hit may end inside a block */
-    bool has_junctions; /* Mamba: a prefix that others have too ends inside a block with a key */
-    bool has_tails;     /* blocks where a prompt ends get an extra key */
-    bool has_mask;      /* not all full blocks get keys */
-    bool has_own_keys;  /* one of these, or keys that do not lie side by side */
+    bool drops_eagle;  /* lookups drop the last block: it, or a group of its set, is_eagle */
+    bool has_tails;    /* blocks where a prompt ends get an extra key */
+    bool has_mask;     /* not all full blocks get keys */
+    bool has_own_keys; /* one of these, or keys that do not lie side by side */
     bool tracks_new;
     qr_row *rows;
-    qr_part *parts; /* of each row; NULL: there are none */
     uint32_t *blocks;
-    qr_fresh *fresh;          /* blocks to be zeroed; shared by all groups */
-    uint32_t *stamps;         /* Mamba: for each block the step in which its key was given */
-    uint32_t step;            /* Mamba: the current one, from 1 on */
-    uint32_t next_checkpoint; /* Mamba: of the allocation that is being made; 0: none */
-    uint32_t *sinks;          /* SINK_FULL: the blocks that all requests share */
+    qr_fresh *fresh;  /* blocks to be zeroed; shared by all groups */
+    uint32_t *stamps; /* Mamba: for each block the step in which its key was given */
+    uint32_t step;    /* Mamba: the current one, from 1 on */
+    uint32_t *sinks;  /* SINK_FULL: the blocks that all requests share */
     uint32_t num_sinks;
     qr_rules rules;
     uint32_t alignment;    /* tokens that a hit is a multiple of */
-    uint32_t multiple;     /* tokens that are whole blocks in every group */
     uint32_t extra_tokens; /* kept before the window, for drafts that are computed again */
     uint32_t retention;    /* interval of the boundaries whose blocks get keys, as configured */
     bool cache_eagles;     /* some group is_eagle */
@@ -182,11 +176,6 @@ struct qr_group {
 };
 
 const qr_group_ops *qr_group_ops_of(quire_layer_kind kind);
-
-static inline qr_part qr_group_part(const qr_group *group, uint32_t row)
-{
-    return group->parts == NULL || row == QR_NIL ? QR_NO_PART : group->parts[row];
-}
 
 static inline uint32_t qr_ceil_div(uint32_t a, uint32_t b)
 {
@@ -216,21 +205,6 @@ static inline uint32_t qr_lookup_max_blocks(const qr_lookup *lookup, const qr_gr
     uint32_t by_tokens = max_tokens / group->block_size;
     uint32_t by_hashes = lookup->num_hashes / group->hashes_joined;
     return by_tokens < by_hashes ? by_tokens : by_hashes;
-}
-
-/* Whether the want's hit ends inside a block of this group, which is then copied. */
-static inline bool qr_want_ends_inside(const qr_group *group, const qr_want *want)
-{
-    return want->num_local != 0 && want->num_local % group->block_size != 0 && want->hits != NULL &&
-           want->hits[group->id].count > 0;
-}
-
-/* QUIRE_OK, or why the block that such a hit ends in cannot be copied. */
-static inline int qr_want_check_inside(const qr_group *group, const qr_want *want)
-{
-    quire_block_span hits = want->hits[group->id];
-    bool is_last = hits.count == want->num_local / group->block_size + 1;
-    return is_last && hits.ids[hits.count - 1] != QUIRE_NULL_BLOCK ? QUIRE_OK : QUIRE_E_ARGUMENT;
 }
 
 /* Blocks [first, end) of a row. */
@@ -268,8 +242,6 @@ uint32_t qr_group_allocate(qr_group *group, const qr_want *want);
 
 /* Block i of the request, in all groups of the set, into their `out`; false when one has it not. */
 bool qr_set_find_block(const qr_group_set *set, const qr_lookup *lookup, uint32_t i);
-/* The same for the block in which the request's hash of number `hash` ends, by that hash. */
-bool qr_set_find_part(const qr_group_set *set, const qr_lookup *lookup, uint32_t hash);
 /* Blocks [first, end), up to the first that one has not; returns how many. */
 uint32_t qr_set_find_run(const qr_group_set *set, const qr_lookup *lookup, uint32_t first,
                          uint32_t end);
@@ -301,11 +273,8 @@ void qr_group_add_external(qr_group *group, const qr_want *want);
 /* Gives full blocks their keys; the hashes are enough. */
 void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *request,
                     uint32_t num_tokens);
-/* The block's key at num_tokens tokens of the request, which end in it. */
-qr_partial_key qr_group_key_at(const qr_group *group, uint32_t block,
-                               const quire_cache_request *request, uint32_t num_tokens);
-/* Gives the block in which the prompt ends its extra key, in a full group that has_tails, once so
- * many tokens are cached. */
+/* Gives the block in which the prompt ends its extra key, in a group that has_tails, once so many
+ * tokens are cached. */
 void qr_group_cache_tail(qr_group *group, uint32_t row, const quire_cache_request *request,
                          uint32_t num_tokens);
 /* Which blocks of [first, end) of a row can be hits, in a group that has_mask: the row's blocks, or
@@ -325,14 +294,8 @@ extern const qr_group_ops qr_ring_ops;
 /* The lookup of full attention, for kinds that give blocks back but find them in the same way. */
 uint32_t qr_full_find(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
                       bool eagle, uint32_t alignment);
-uint32_t qr_full_find_parts(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
-                            bool eagle);
 /* States cached from here on count as of a new step. */
 void qr_mamba_new_step(qr_group *group);
-/* The tokens up to the state inside the want's chunk that is kept, or 0. */
-uint32_t qr_mamba_plan_checkpoint(const qr_group *group, const qr_want *want);
-/* The state that has the block's key is written in this step. */
-void qr_mamba_stamp(qr_group *group, uint32_t block);
 /* What remove_skipped and count_skipped are for other kinds: gives back, or counts, the blocks
  * between a prompt of num_prompt tokens, which is not 0, and the window. */
 void qr_rswa_remove_gap(qr_group *group, uint32_t row, uint32_t computed, uint32_t num_prompt);

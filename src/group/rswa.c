@@ -1,5 +1,5 @@
-/* group/rswa.c - reference sliding window attention: every token looks at the whole prompt, and at
- * the last rswa_window tokens.
+/* group/rswa.c - reference sliding window attention: every token looks at the whole prompt, and at the
+ * last rswa_window tokens.
  *
  *      prompt 5, window 4, block size 2, 13 tokens computed
  *
@@ -8,7 +8,7 @@
  *               `---- prompt ---'  gap
  *
  * The gap is the whole blocks between the prompt and the window; they are given back as the window
- * moves. A lookup is as for full attention: blocks of the gap keep their keys until they are taken.
+ * moves. A lookup is that of full attention: blocks of the gap keep their keys until they are taken.
  */
 #include "group/group.h"
 
@@ -65,7 +65,5 @@ const qr_group_ops qr_rswa_ops = {
     .quiet_tokens = rswa_quiet,
     .need = qr_group_need,
     .allocate = qr_group_allocate,
-    .cache_tail = qr_group_cache_tail,
     .find = qr_full_find,
-    .find_parts = qr_full_find_parts,
 };

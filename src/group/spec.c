@@ -256,8 +256,6 @@ static void resolve_states(quire_layer_spec *out, const quire_layer_spec *spec)
     out->mamba_type = spec->mamba_type;
     out->mamba_mode = spec->mamba_mode;
     out->num_speculative_blocks = spec->num_speculative_blocks;
-    out->num_prefill_checkpoint_blocks = spec->num_prefill_checkpoint_blocks;
-    out->prefill_checkpoint_alignment = spec->prefill_checkpoint_alignment;
 }
 
 static void resolve_heads(quire_layer_spec *out, const quire_layer_spec *spec)
@@ -307,9 +305,7 @@ static bool states_equal(const quire_layer_spec *a, const quire_layer_spec *b)
             return false;
     }
     return a->mamba_type == b->mamba_type && a->mamba_mode == b->mamba_mode &&
-           a->num_speculative_blocks == b->num_speculative_blocks &&
-           a->num_prefill_checkpoint_blocks == b->num_prefill_checkpoint_blocks &&
-           a->prefill_checkpoint_alignment == b->prefill_checkpoint_alignment;
+           a->num_speculative_blocks == b->num_speculative_blocks;
 }
 
 /* What all layers of one group share, of whatever full kinds. */

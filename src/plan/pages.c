@@ -158,8 +158,8 @@ static bool page_fields_equal(const quire_layer_spec *a, const quire_layer_spec 
            a->page_size_padded == b->page_size_padded;
 }
 
-/* A full layer takes R-SWA layers of its shape into its group, which then keeps all tokens; an R-SWA
- * layer takes its like alone. */
+/* A full layer takes R-SWA layers of its shape into its group, which then keeps all tokens; an
+ * R-SWA layer takes its like alone. */
 static bool merges_with_full(const quire_layer_spec *first, const quire_layer_spec *spec)
 {
     if (first->kind == QUIRE_LAYER_RSWA)
@@ -257,8 +257,6 @@ bool qr_page_joins_type(const quire_layer_spec *first, const quire_layer_spec *s
         return spec->attention_chunk_size == first->attention_chunk_size;
     case QUIRE_LAYER_MAMBA:
         return spec->num_speculative_blocks == first->num_speculative_blocks &&
-               spec->num_prefill_checkpoint_blocks == first->num_prefill_checkpoint_blocks &&
-               spec->prefill_checkpoint_alignment == first->prefill_checkpoint_alignment &&
                qr_page_bytes(spec) == qr_page_bytes(first);
     default:
         return true;
@@ -292,9 +290,8 @@ uint64_t qr_page_most(const quire_layer_spec *spec, const qr_page_limits *limits
         in_flight += spec->sliding_window - 1 + (uint64_t)limits->extra_retained_tokens;
         return qr_cdiv_u64(least_of(in_flight, all_tokens), spec->block_size) + 1;
     case QUIRE_LAYER_MAMBA:
-        if (spec->mamba_mode != QUIRE_MAMBA_MODE_ALIGN)
-            return UINT64_C(1) + spec->num_speculative_blocks;
-        return UINT64_C(2) + spec->num_speculative_blocks + spec->num_prefill_checkpoint_blocks;
+        return (spec->mamba_mode == QUIRE_MAMBA_MODE_ALIGN ? UINT64_C(2) : UINT64_C(1)) +
+               spec->num_speculative_blocks;
     case QUIRE_LAYER_CROSS:
         return qr_cdiv_u64(limits->max_encoder_tokens, spec->block_size);
     case QUIRE_LAYER_CIRCULAR_BUFFER:

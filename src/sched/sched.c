@@ -15,20 +15,6 @@ static uint32_t align_block_size(const quire_cache_config *c)
     return 0;
 }
 
-/* Where states inside a chunk can be kept: only if all Mamba layers can. */
-static uint32_t checkpoint_alignment(const quire_cache_config *c)
-{
-    uint32_t alignment = 0;
-    for (uint32_t g = c->num_groups; g-- > 0;) {
-        const quire_layer_spec *spec = &c->groups[g].spec;
-        if (spec->kind == QUIRE_LAYER_MAMBA && spec->num_prefill_checkpoint_blocks == 0)
-            return 0;
-        if (spec->kind == QUIRE_LAYER_MAMBA)
-            alignment = spec->prefill_checkpoint_alignment;
-    }
-    return alignment;
-}
-
 static uint32_t max_features_of(const quire_sched_config *c)
 {
     size_t each = sizeof(qr_feature) + sizeof(quire_mm_feature);
@@ -68,7 +54,6 @@ static int check_sched_numbers(const quire_sched_config *c)
     const qr_field fields[] = {
         QR_FIELD(c, max_num_seqs, 0, c->max_requests),
         QR_FIELD(c, max_loading, 0, c->max_requests),
-        QR_FIELD(c, max_num_active_seqs, 0, c->max_num_seqs),
         QR_FIELD(c, max_request_bytes, 64, 1u << 20),
     };
     int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
@@ -94,32 +79,6 @@ static int check_default_profile(const quire_sched_config *c)
                          "default profile",
                          (int)c->victim, c->choose_victim != NULL ? "given" : "NULL");
     return QUIRE_OK;
-}
-
-/* Options of vLLM 0.32's schedulers. */
-static int check_0_32(const quire_sched_config *c)
-{
-    bool is_0_32 = c->profile == QUIRE_PROFILE_VLLM_0_32;
-    bool is_0_20 = c->profile == QUIRE_PROFILE_VLLM_0_20;
-    const struct {
-        const char *name;
-        uint32_t value;
-        bool is_allowed;
-    } options[] = {
-        {"max_num_active_seqs", c->max_num_active_seqs, is_0_32},
-        {"long_prefill_token_threshold_adaptive",
-         c->long_prefill_token_threshold_adaptive == QUIRE_ON, is_0_32},
-        {"decode_interval", c->decode_interval, is_0_32},
-        {"num_batch_sizes", c->num_batch_sizes, is_0_32},
-        {"num_draft_slots", c->num_draft_slots, !is_0_20},
-        {"num_prefill_lookahead_tokens", c->num_prefill_lookahead_tokens, !is_0_20},
-        {"is_pooling_model", c->is_pooling_model == QUIRE_ON, !is_0_20},
-    };
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        if (options[i].value > 0 && !options[i].is_allowed)
-            return qr_refuse("%s is %u, but this profile does not have it", options[i].name,
-                             options[i].value);
-    return qr_pace_check(c);
 }
 
 /* Options that only the default profile has: refuses the first option that is on (not 0) where the
@@ -216,8 +175,6 @@ int qr_sched_config_read(quire_sched_config *c, quire_cache_config *cache,
     err = check_default_profile(c);
     if (err == QUIRE_OK)
         err = check_default_only(c);
-    if (err == QUIRE_OK)
-        err = check_0_32(c);
     if (err != QUIRE_OK)
         return err;
     quire_monitor_config monitor;
@@ -264,10 +221,8 @@ static void carve_builder(qr_step_builder *b, qr_arena *arena, const quire_sched
     TAKE(b->preempted, n);
     TAKE(b->finished, 2 * (size_t)c->max_requests);
     TAKE(b->lora_ids, c->max_loras);
-    uint32_t copy_room =
-        qr_cache_copies_parts(c->cache) ? c->cache->num_blocks : c->cache->max_copies;
-    TAKE(b->copies, copy_room);
-    TAKE(b->row_places, copy_room > 0 ? c->cache->max_requests : 0);
+    TAKE(b->copies, c->cache->max_copies);
+    TAKE(b->row_places, c->cache->max_copies > 0 ? c->cache->max_requests : 0);
 }
 
 static void carve_requests(quire_sched *s, qr_arena *arena, const quire_sched_config *c)
@@ -368,11 +323,8 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     carve_requests(s, arena, c);
     carve_text(s, arena, c);
     carve_builder(&s->builder, arena, c, max_features_of(c));
-    s->fences.max_rows = s->fences.max_seqs = qr_fences_most(c);
-    if (s->fences.max_rows > 0 && qr_cache_copies_parts(c->cache))
-        s->fences.max_rows += c->cache->num_blocks; /* each step's copies have different targets */
+    s->fences.max_rows = qr_fences_most(c);
     TAKE(s->fences.rows, s->fences.max_rows);
-    qr_pace_carve(&s->pace, arena, c);
     TAKE(s->flight.batches, c->max_batches);
     for (uint32_t i = 0; i < c->max_batches; i++) {
         qr_batch batch;
@@ -387,9 +339,6 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     TAKE(s->results.outputs, (size_t)c->max_num_seqs + c->max_batches + c->max_requests);
     TAKE(s->results.output_tokens, (size_t)c->max_num_seqs * (c->num_spec_tokens + 1));
     TAKE(s->results.accepted_per_pos, c->num_spec_tokens);
-    TAKE(s->results.drafts_per_pos, c->num_spec_tokens);
-    if (qr_rules_of(c->profile)->counts_created)
-        TAKE(s->results.num_created, (size_t)c->max_num_seqs + c->max_batches + c->max_requests);
     TAKE(s->room.failed_blocks, c->cache->num_blocks);
     TAKE(s->room.spans, c->cache->num_groups);
     TAKE(s->room.no_spans, c->cache->num_groups);
@@ -483,11 +432,6 @@ static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
     s->settings.is_encoder_decoder = c->is_encoder_decoder == QUIRE_ON;
     s->settings.disable_chunked_mm = c->disable_chunked_mm_input == QUIRE_ON;
     s->settings.use_eagle = c->cache->use_eagle == QUIRE_ON;
-    s->settings.checkpoint_alignment = checkpoint_alignment(c->cache);
-    for (uint32_t g = 0; g < s->cache->num_groups; g++)
-        s->settings.keeps_junctions |= s->cache->groups[g].has_junctions;
-    s->settings.keeps_tails =
-        s->cache->takes_parts && c->cache->hash_block_size < s->cache->block_multiple;
     s->settings.log_stats = c->log_stats == QUIRE_ON;
     s->settings.counts_stats = s->settings.log_stats || c->monitor != NULL;
     s->settings.lists_finished = c->include_finished_set == QUIRE_ON;
@@ -591,7 +535,6 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     init_sched_numbers(s, c);
     init_pressure(s, c);
     init_observer(&s->observer, c);
-    qr_pace_init(&s->pace, c);
     qr_swap_init(&s->swap, c);
     qr_pins_init(&s->pins, c);
     qr_lookahead_init(s, c);
@@ -599,7 +542,6 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     qr_text_init(&s->texts.store);
     qr_idmap_init(&s->table.ids, secret[0], secret[1]);
     qr_encoder_init(&s->encoder, secret[2], secret[3]);
-    qr_sched_watch_encoder(s);
     qr_flags_init(&s->flags);
     init_slots(s);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
@@ -607,7 +549,7 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         s->room.group_ids[g] = g;
     memset(s->room.failed_blocks, 0, c->cache->num_blocks);
-    for (uint32_t i = 0; s->cache->copy_room > 0 && i < c->cache->max_requests; i++)
+    for (uint32_t i = 0; c->cache->max_copies > 0 && i < c->cache->max_requests; i++)
         s->builder.row_places[i] = UINT32_MAX;
     memset(s->builder.zeros, 0, ((size_t)s->settings.max_num_seqs + 1) * sizeof *s->builder.zeros);
     s->magic = QR_SCHED_MAGIC;

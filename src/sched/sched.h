@@ -12,7 +12,6 @@
  *                 running.c  running requests          admit.c      waiting requests
  *                 preempt.*  victims, pressure         admissible.* requests that can never run
  *                 step.*     the step's arrays         flight.*     steps in flight
- *                 fence.*    blocks that wait for them pace.*       passed over on purpose
  *                 update.c   the model's outputs       stop.c       when a request ends by itself
  *                 loads.c    loads end or fail         reset.c      the prefix cache is emptied
  *      encoder/   encoder.*, encoder_step.*            flags.*      placeholders with an embedding
@@ -42,7 +41,6 @@
 #include "sched/settings.h"
 #include "sched/step/fence.h"
 #include "sched/step/flight.h"
-#include "sched/step/pace.h"
 #include "sched/step/preempt.h"
 #include "sched/step/step.h"
 #include "sched/watch/observer.h"
@@ -79,7 +77,6 @@ struct quire_sched {
     qr_ended ended;
     qr_flight flight;
     qr_fences fences;
-    qr_pace pace;
     qr_step_builder builder;
     qr_results results;
     qr_observer observer;
@@ -245,13 +242,6 @@ bool qr_sched_end_outgrown(quire_sched *sched, uint32_t index);
 uint32_t qr_sched_align_tokens(const quire_sched *sched, const qr_request *r, uint32_t computed,
                                uint32_t num_new);
 
-/* Looks the request up in the prefix cache. True: the hit is one for a load alone, since a group
- * lacks its end; if nothing is loaded, agree_on_hit finds the hit that all groups have. */
-bool qr_sched_find_hit(quire_sched *sched, qr_request *r, quire_block_span *hits,
-                       uint32_t *num_tokens);
-void qr_sched_agree_on_hit(quire_sched *sched, qr_request *r, quire_block_span *hits,
-                           uint32_t *num_tokens);
-
 /* Of num_new tokens from `computed` on, so many that a chunk of a prompt leaves either nothing or
  * enough for the draft model to read behind it. */
 uint32_t qr_sched_leave_lookahead(const quire_sched *sched, const qr_request *r, uint32_t computed,
@@ -349,8 +339,6 @@ static inline qr_batch *qr_flight_batch(const quire_sched *s, uint32_t place)
 
 int qr_sched_update(quire_sched *sched, uint64_t step, const quire_model_output *output,
                     const quire_outputs **outputs);
-/* What update gives beside outputs, since the last update; of no step. */
-const quire_sched_stats *qr_sched_take_stats(quire_sched *sched);
 int qr_sched_update_drafts(quire_sched *sched, const quire_req *reqs, uint32_t n,
                            const quire_token *drafts, uint32_t stride, const uint32_t *num_drafts);
 /* Whether the last token ends the request; sets its status. */
@@ -358,9 +346,6 @@ bool qr_sched_check_stop(const quire_sched *sched, qr_request *r, quire_token la
 
 /* ---- loads.c --------------------------------------------------------------- */
 
-/* Blocks that a load must leave: for requests in the middle of their prompts, and for the drafts of
- * its own first step. */
-uint32_t qr_sched_count_reserved(const quire_sched *sched);
 /* A request that waits for loads: true when it can be scheduled now. */
 bool qr_sched_promote_loaded(quire_sched *sched, uint32_t index);
 /* Requests whose loads failed: their output does not count. */

@@ -100,8 +100,8 @@ static bool blocks_are_right(const qr_request *r)
     return !qr_request_is_finished(r) || r->load == QR_LOAD_LEFT || r->awaits_sending;
 }
 
-/* A session may keep computed tokens past the end of its text: in vLLM 0.32 those of drafts that
- * were accepted behind the token that stopped it. */
+/* A session may keep computed tokens past the end of its text: in vLLM 0.32 those of drafts that were
+ * accepted behind the token that stopped it. */
 static bool may_be_ahead(const quire_sched *s)
 {
     return (s->settings.quirks & QR_QUIRK(SESSION_KEEPS_AHEAD)) != 0 ||
@@ -157,39 +157,6 @@ static bool hashes_are_right(const quire_sched *s, const qr_request *r)
     return r->kv.num_hashes == full || (may_be_stale && r->kv.num_hashes > full);
 }
 
-/* Only a request that waits can have been held up. */
-static bool deferral_is_right(const quire_sched *s, uint32_t index)
-{
-    const qr_request *r = &s->table.requests[index];
-    bool waits = r->status != QUIRE_REQ_RUNNING && !qr_request_is_finished(r);
-    return !s->table.waiters[index].is_deferred || (waits && s->settings.rules.holders_first);
-}
-
-/* Rows in order, the first of a step that has not ended. Copies of a step without tokens wait for
- * the next step, and blocks that come behind them may be those of the step before. */
-static bool fences_are_valid(const quire_sched *s)
-{
-    const qr_fences *f = &s->fences;
-    uint64_t before = f->processed + 1;
-    uint32_t num_seqs = 0;
-    uint64_t num_copies = 0;
-    if (f->num_rows > f->max_rows || f->processed > f->scheduled)
-        return false;
-    for (uint32_t i = 0; i < f->num_rows; i++) {
-        const qr_fenced_row *row = &f->rows[(f->first + i) % f->max_rows];
-        bool has_copies = row->num_copies > 0;
-        bool follows_copies = i > 0 && s->cache->copies_parts;
-        if (row->fence + follows_copies < before || row->fence > f->scheduled + has_copies ||
-            (row->seq != 0) == has_copies ||
-            (!has_copies && qr_cache_row_of(s->cache, row->seq) == QR_NIL))
-            return false;
-        before = row->fence > before ? row->fence : before;
-        num_seqs += !has_copies;
-        num_copies += row->num_copies;
-    }
-    return num_seqs == f->num_seqs && num_seqs <= f->max_seqs && num_copies == s->cache->num_told;
-}
-
 static bool request_is_valid(const quire_sched *s, uint32_t index)
 {
     const qr_request *r = &s->table.requests[index];
@@ -213,8 +180,7 @@ static bool request_is_valid(const quire_sched *s, uint32_t index)
         return false;
     return is_queue_right(s, index) && pages_are_right(s, r) && blocks_are_right(r) &&
            load_is_right(r) && tokens_are_right(s, r) && session_is_right(s, r) &&
-           hashes_are_right(s, r) && deferral_is_right(s, index) &&
-           r->last_fence <= s->fences.scheduled && r->first_valid_step <= s->flight.step + 1;
+           hashes_are_right(s, r) && r->first_valid_step <= s->flight.step + 1;
 }
 
 bool qr_sched_is_valid(const quire_sched *s)
@@ -228,7 +194,6 @@ bool qr_sched_is_valid(const quire_sched *s)
     uint32_t promised = 0;
     uint32_t waiting_pages = 0;
     uint32_t streaming = 0;
-    uint32_t deferred = 0;
     /* vLLM counts a session again that stops once more by a stale output */
     bool counts_twice = (s->settings.quirks & QR_QUIRK(STALE_OUTPUTS)) != 0;
     uint32_t chunks = 0;
@@ -241,7 +206,6 @@ bool qr_sched_is_valid(const quire_sched *s)
         pages += r->text.num_pages + s->sessions.inputs[i].text.num_pages;
         with_blocks += r->kv.seq != 0;
         streaming += r->is_in_use && r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
-        deferred += r->is_in_use && s->table.waiters[i].is_deferred;
         promised += r->num_promised_pages;
         waiting_pages += s->sessions.inputs[i].text.num_pages;
         waiting_pages += r->has_promise ? 0 : r->text.num_pages;
@@ -259,13 +223,10 @@ bool qr_sched_is_valid(const quire_sched *s)
            s->queues.num_running + s->ended.num_asked <= s->settings.max_num_seqs &&
            pages + s->texts.store.num_free == s->texts.store.num_pages &&
            promised == s->texts.num_promised_pages && promised <= s->texts.store.num_free &&
-           waiting_pages == s->texts.num_waiting_pages &&
-           with_blocks + s->fences.num_seqs <= s->cache->num_seqs &&
-           deferred == s->queues.num_deferred && fences_are_valid(s) &&
+           waiting_pages == s->texts.num_waiting_pages && with_blocks <= s->cache->num_seqs &&
            qr_waiting_is_valid(&s->queues.waiting) && qr_waiting_is_valid(&s->queues.skipped) &&
-           s->queues.step_skipped.count == 0 && s->queues.step_waiting.count == 0 &&
-           qr_deadlock_is_valid(s) && chunks + s->flags.num_free == s->flags.num_chunks &&
-           qr_flags_are_valid(&s->flags) && qr_encoder_is_valid(&s->encoder) &&
-           qr_swap_is_valid(s) && qr_pins_are_valid(s) && qr_lookahead_is_valid(s) &&
-           qr_prefix_is_valid(s) && qr_cache_is_valid(s->cache);
+           s->queues.step_skipped.count == 0 && qr_deadlock_is_valid(s) &&
+           chunks + s->flags.num_free == s->flags.num_chunks && qr_flags_are_valid(&s->flags) &&
+           qr_encoder_is_valid(&s->encoder) && qr_swap_is_valid(s) && qr_pins_are_valid(s) &&
+           qr_lookahead_is_valid(s) && qr_prefix_is_valid(s) && qr_cache_is_valid(s->cache);
 }

@@ -18,8 +18,7 @@ typedef struct qr_settings {
     uint32_t num_lookahead;
     uint32_t max_loras;
     uint32_t encoder_budget;
-    uint32_t mamba_block_size;     /* of align mode; 0: steps are not aligned */
-    uint32_t checkpoint_alignment; /* of states inside a chunk; 0: all layers write none */
+    uint32_t mamba_block_size; /* of align mode; 0: steps are not aligned */
     uint32_t hash_block_size;
     uint32_t max_requests;
     uint32_t max_request_bytes;
@@ -42,8 +41,6 @@ typedef struct qr_settings {
     bool is_encoder_decoder;
     bool disable_chunked_mm;
     bool use_eagle;
-    bool keeps_junctions; /* and the one at the end of what requests have in common */
-    bool keeps_tails; /* the Mamba state at the prompt's last hash is kept: hits may end there */
     bool zeroes_blocks;
     bool log_stats;
     bool counts_stats; /* log_stats is on, or there is a monitor */

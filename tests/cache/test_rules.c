@@ -1,5 +1,5 @@
-/* cache/test_rules.c - the rules of vLLM 0.32, one by one, with each field that belongs to them.
- * The recordings (tests/parity) have them all together. */
+/* cache/test_rules.c - the rules of vLLM 0.32, one by one, with each field that belongs to them. The
+ * recordings (tests/parity) have them all together. */
 #include "base/inner.h"
 #include "cache/cache_kit.h"
 
@@ -194,8 +194,8 @@ static void count_keys(void *user, const quire_event *event)
     }
 }
 
-/* Blocks of 8 and of 4 tokens, hashes of 4: a prompt of 14 tokens has its last hash in the middle
- * of the second block of 8. */
+/* Blocks of 8 and of 4 tokens, hashes of 4: a prompt of 14 tokens has its last hash in the middle of
+ * the second block of 8. */
 static void a_prompts_tail_is_a_key(void **state)
 {
     (void)state;
@@ -466,8 +466,10 @@ static void expect_refusal(const quire_cache_config *config, const char *field, 
 static void what_is_not_there_is_named(void **state)
 {
     (void)state;
-    quire_group_config groups[2] = {kit_full(4), kit_mamba(4, QUIRE_MAMBA_MODE_ALL, 0)};
+    quire_group_config groups[2] = {kit_full(4), kit_mamba(4, QUIRE_MAMBA_MODE_ALIGN, 0)};
     quire_cache_config config = config_0_32(groups, 2);
+    expect_refusal(&config, "mamba_mode", "2");
+    groups[1] = kit_mamba(4, QUIRE_MAMBA_MODE_ALL, 0);
     expect_refusal(&config, "mamba_mode", "1");
     groups[1] = kit_sink(4, 4);
     expect_refusal(&config, "kind", "4");

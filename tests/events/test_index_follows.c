@@ -388,7 +388,7 @@ int main(int argc, char **argv)
         sim_tally tally;
         world.seed = seed;
         world.has_failed = false;
-        bool is_good = sim_run(seed, false, (uint32_t)steps, UINT32_MAX, &tally);
+        bool is_good = sim_run(seed, (uint32_t)steps, UINT32_MAX, &tally);
         num_failed += !is_good || world.has_failed;
     }
     printf("%" PRIu64 " events; compared after %" PRIu64 " updates counting copies, %" PRIu64

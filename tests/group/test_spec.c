@@ -16,8 +16,6 @@ static quire_layer_spec attention(quire_layer_kind kind)
         spec.attention_chunk_size = 100;
     if (kind == QUIRE_LAYER_SINK_FULL)
         spec.sink_len = 16;
-    if (kind == QUIRE_LAYER_RSWA)
-        spec.rswa_window = 100;
     return spec;
 }
 
@@ -58,10 +56,10 @@ static void dtypes_have_bytes(void **state)
 static void pages_of_attention_kinds(void **state)
 {
     (void)state;
-    const quire_layer_kind kinds[] = {
-        QUIRE_LAYER_FULL,           QUIRE_LAYER_TQ_FULL,       QUIRE_LAYER_SINK_FULL,
-        QUIRE_LAYER_SLIDING_WINDOW, QUIRE_LAYER_CHUNKED_LOCAL, QUIRE_LAYER_CROSS,
-        QUIRE_LAYER_ENCODER_ONLY,   QUIRE_LAYER_RSWA,          QUIRE_LAYER_CIRCULAR_BUFFER};
+    const quire_layer_kind kinds[] = {QUIRE_LAYER_FULL,          QUIRE_LAYER_TQ_FULL,
+                                      QUIRE_LAYER_SINK_FULL,     QUIRE_LAYER_SLIDING_WINDOW,
+                                      QUIRE_LAYER_CHUNKED_LOCAL, QUIRE_LAYER_CROSS,
+                                      QUIRE_LAYER_ENCODER_ONLY};
     for (size_t i = 0; i < COUNT(kinds); i++) {
         quire_layer_spec spec = attention(kinds[i]);
         assert_pages(&spec, 65536, 65536);
@@ -176,10 +174,10 @@ static void missing_fields_are_refused(void **state)
 {
     (void)state;
     quire_layer_spec newer = attention(QUIRE_LAYER_FULL);
-    newer.reserved[6] = 1;
+    newer.reserved[7] = 1;
     assert_refused(newer);
     ASSERT_NEEDS(attention(QUIRE_LAYER_FULL), kind, (quire_layer_kind)0);
-    ASSERT_NEEDS(attention(QUIRE_LAYER_FULL), kind, (quire_layer_kind)14);
+    ASSERT_NEEDS(attention(QUIRE_LAYER_FULL), kind, (quire_layer_kind)11);
     ASSERT_NEEDS(attention(QUIRE_LAYER_FULL), block_size, 0);
     ASSERT_NEEDS(attention(QUIRE_LAYER_FULL), num_kv_heads, 0);
     ASSERT_NEEDS(attention(QUIRE_LAYER_FULL), head_size, 0);
@@ -190,8 +188,6 @@ static void missing_fields_are_refused(void **state)
     ASSERT_NEEDS(attention(QUIRE_LAYER_SLIDING_WINDOW_MLA), sliding_window, 0);
     ASSERT_NEEDS(attention(QUIRE_LAYER_CHUNKED_LOCAL), attention_chunk_size, 0);
     ASSERT_NEEDS(attention(QUIRE_LAYER_SINK_FULL), sink_len, 0);
-    ASSERT_NEEDS(attention(QUIRE_LAYER_RSWA), rswa_window, 0);
-    ASSERT_NEEDS(attention(QUIRE_LAYER_HIDDEN_STATE), mla_version, (quire_mla_version)2);
     ASSERT_NEEDS(latent(), mla_cache, (quire_mla_cache)4);
     ASSERT_NEEDS(latent(), mla_version, (quire_mla_version)2);
     ASSERT_NEEDS(mamba(), block_size, 0);
@@ -240,9 +236,6 @@ static void most_pages_of_each_kind(void **state)
     assert_int_equal(pages_of(attention(QUIRE_LAYER_CHUNKED_LOCAL), 33, 64, 1), 3);
     assert_int_equal(pages_of(attention(QUIRE_LAYER_CROSS), 1000, 64, 1), 94);
     assert_int_equal(pages_of(attention(QUIRE_LAYER_ENCODER_ONLY), 1000, 64, 1), 0);
-    assert_int_equal(pages_of(attention(QUIRE_LAYER_RSWA), 1000, 64, 1), 63);
-    assert_int_equal(pages_of(attention(QUIRE_LAYER_HIDDEN_STATE), 1000, 64, 4), 16);
-    assert_int_equal(pages_of(attention(QUIRE_LAYER_CIRCULAR_BUFFER), 1000, 64, 1), 1);
     quire_layer_spec spec = mamba();
     spec.num_speculative_blocks = 3;
     assert_int_equal(pages_of(spec, 1000, 64, 1), 4);
@@ -299,9 +292,6 @@ static void every_field_of_a_kind_counts(void **state)
     ASSERT_COUNTS(attention(QUIRE_LAYER_TQ_FULL), tq_slot_size, 100);
     ASSERT_COUNTS(attention(QUIRE_LAYER_SLIDING_WINDOW), sliding_window, 99);
     ASSERT_COUNTS(attention(QUIRE_LAYER_CHUNKED_LOCAL), attention_chunk_size, 99);
-    ASSERT_COUNTS(attention(QUIRE_LAYER_RSWA), rswa_window, 99);
-    ASSERT_COUNTS(attention(QUIRE_LAYER_CIRCULAR_BUFFER), head_size_v, 64);
-    ASSERT_COUNTS(attention(QUIRE_LAYER_HIDDEN_STATE), compress_ratio, 4);
     ASSERT_COUNTS(latent(), mla_cache, QUIRE_MLA_CACHE_AUTO);
     ASSERT_COUNTS(latent(), mla_version, QUIRE_MLA_VERSION_DEEPSEEK_V4);
     ASSERT_COUNTS(latent(), alignment, 1000);
@@ -403,27 +393,6 @@ static void full_kinds_merge_into_the_first(void **state)
     assert_int_equal(try_two(full, mamba()), QR_MERGE_DIFFER);
 }
 
-static void new_kinds_merge_with_their_like(void **state)
-{
-    (void)state;
-    quire_layer_spec merged;
-    quire_layer_spec rswa = attention(QUIRE_LAYER_RSWA);
-    quire_layer_spec other = rswa;
-    quire_layer_spec hidden = attention(QUIRE_LAYER_HIDDEN_STATE);
-    assert_int_equal(merge_two(rswa, other, &merged), QUIRE_OK);
-    assert_true(merged.kind == QUIRE_LAYER_RSWA && merged.rswa_window == 100);
-    other.rswa_window = 99;
-    assert_int_equal(try_two(rswa, other), QR_MERGE_DIFFER);
-    assert_int_equal(try_two(rswa, attention(QUIRE_LAYER_FULL)), QR_MERGE_DIFFER);
-    assert_int_equal(try_two(attention(QUIRE_LAYER_FULL), rswa), QR_MERGE_DIFFER);
-    assert_int_equal(try_two(hidden, hidden), QR_MERGED);
-    assert_int_equal(try_two(hidden, attention(QUIRE_LAYER_MLA)), QR_MERGE_DIFFER);
-    assert_int_equal(try_two(attention(QUIRE_LAYER_FULL), hidden), QR_MERGE_DIFFER);
-    hidden.compress_ratio =
-        4; /* a hidden state for 4 tokens: one vector of 2 bytes for each number */
-    assert_pages(&hidden, 16 / 4 * 8 * 128 * 2, 8192);
-}
-
 static void latent_layers_merge_by_their_format(void **state)
 {
     (void)state;
@@ -456,9 +425,9 @@ static void latent_layers_merge_by_their_format(void **state)
 static void other_kinds_merge_when_equal(void **state)
 {
     (void)state;
-    const quire_layer_spec specs[] = {
-        attention(QUIRE_LAYER_SLIDING_WINDOW), attention(QUIRE_LAYER_CHUNKED_LOCAL),
-        attention(QUIRE_LAYER_CROSS), attention(QUIRE_LAYER_CIRCULAR_BUFFER), mamba()};
+    const quire_layer_spec specs[] = {attention(QUIRE_LAYER_SLIDING_WINDOW),
+                                      attention(QUIRE_LAYER_CHUNKED_LOCAL),
+                                      attention(QUIRE_LAYER_CROSS), mamba()};
     for (size_t i = 0; i < COUNT(specs); i++)
         for (size_t j = 0; j < COUNT(specs); j++)
             assert_int_equal(try_two(specs[i], specs[j]), i == j ? QR_MERGED : QR_MERGE_DIFFER);
@@ -498,7 +467,6 @@ int main(void)
         cmocka_unit_test(defaults_and_unused_fields_do_not_count),
         cmocka_unit_test(full_layers_merge_with_and_without_a_window),
         cmocka_unit_test(full_kinds_merge_into_the_first),
-        cmocka_unit_test(new_kinds_merge_with_their_like),
         cmocka_unit_test(latent_layers_merge_by_their_format),
         cmocka_unit_test(other_kinds_merge_when_equal),
         cmocka_unit_test(alignment_follows_the_block_size),

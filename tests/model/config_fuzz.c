@@ -185,7 +185,6 @@ static const field cache_fields[] = {
     {CACHE(prefix_cache_retention_interval),
      {{GOOD, 0}, {ALONE, 1}, {ALONE, 64}, {ALONE, 1 << 30}, {ALONE, UINT32_MAX}}},
     {CACHE(num_prefill_lookahead), {{GOOD, 0}, {ALONE, 1}, {ALONE, 64}, {BAD, UINT32_MAX}}},
-    {CACHE(mamba_shared_prefix_checkpoint), SWITCH},
     {CACHE(max_in_flight_tokens), {{GOOD, 0}, {GOOD, 1}, {GOOD, 1 << 30}, {BAD, UINT32_MAX}}},
 };
 

@@ -159,21 +159,9 @@ static quire_layer_kind layer_kind(char letter)
         return QUIRE_LAYER_CHUNKED_LOCAL;
     case 'S':
         return QUIRE_LAYER_MAMBA;
-    case 'R':
-        return QUIRE_LAYER_RSWA;
-    case 'C':
-        return QUIRE_LAYER_CIRCULAR_BUFFER;
-    case 'H':
-        return QUIRE_LAYER_HIDDEN_STATE;
     default:
         return QUIRE_LAYER_CROSS;
     }
-}
-
-static void set_checkpoints(quire_layer_spec *spec, uint32_t alignment)
-{
-    spec->num_prefill_checkpoint_blocks = 1;
-    spec->prefill_checkpoint_alignment = alignment;
 }
 
 static void set_option(cache_model *m, quire_group_config *group, char letter, uint32_t value)
@@ -189,16 +177,10 @@ static void set_option(cache_model *m, quire_group_config *group, char letter, u
         spec->num_kv_heads = value;
     else if (letter == 'q')
         spec->tq_slot_size = value;
-    else if (letter == 'g')
-        spec->rswa_window = value;
     else if (letter == 'm')
         spec->mamba_mode = (quire_mamba_mode)value;
     else if (letter == 'n')
         spec->num_speculative_blocks = value;
-    else if (letter == 'a')
-        set_checkpoints(spec, value);
-    else if (letter == 'j')
-        m->has_junctions = true;
     else if (letter == 'e')
         group->is_eagle = value;
     else
@@ -257,7 +239,6 @@ static void read_config(cache_model *m)
     config.max_encoder_tokens = recording_u32(&m->r);
     if (cache_is_0_32(&m->r))
         read_rules(m, &config);
-    m->has_junctions = false;
     while (m->r.cursor != NULL) {
         recording_expect(&m->r, config.num_groups < CACHE_MAX_GROUPS, "groups fit");
         read_group(m, recording_word(&m->r), &m->groups[config.num_groups++]);
@@ -266,7 +247,6 @@ static void read_config(cache_model *m)
         &m->r, config.num_blocks <= CACHE_MAX_BLOCKS && config.digest_bytes <= CACHE_MAX_DIGEST,
         "cache fits");
     config.groups = config.num_groups > 0 ? m->groups : NULL;
-    config.mamba_shared_prefix_checkpoint = m->has_junctions ? QUIRE_ON : QUIRE_OFF;
     config.max_requests = CACHE_MAX_REQUESTS;
     config.track_new_blocks = QUIRE_ON;
     config.profile = m->profile;

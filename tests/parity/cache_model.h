@@ -46,10 +46,9 @@ typedef struct cache_model {
     quire_cache *cache;
     quire_cache_config config;
     quire_group_config groups[CACHE_MAX_GROUPS];
-    bool has_junctions; /* a group says it for the cache */
     char mix[32];
-    /* The profile of this replay refuses the cache, the recorded one does not. */
-    bool is_passed_over;
+    bool
+        is_passed_over; /* the profile of this replay refuses the cache, the recorded one does not */
     cache_request requests[CACHE_MAX_REQUESTS];
     cache_hit hit;
     text events;       /* of this call, as the hook told them */

@@ -48,11 +48,6 @@ static uint64_t total(const cache_tally *tally, uint32_t outcome)
     return sum;
 }
 
-bool cache_tally_has(const cache_tally *tally, enum cache_outcome outcome)
-{
-    return total(tally, outcome) > 0;
-}
-
 void cache_tally_print(const cache_tally *tally)
 {
     uint64_t workloads = 0;

@@ -11,8 +11,7 @@
 
 /* X(name, must a large recording of 0.20 have it, one of 0.32). `predict` is vLLM's error when it
  * predicted too few blocks. `shared` are lookups with a prefix that one group has for longer, `partial`
- * keys inside a block, `keyless` stored events in which no block got a key, `inside` hits that end
- * inside a block. */
+ * keys inside a block, `keyless` stored events in which no block got a key. */
 #define CACHE_OUTCOMES(X)                                                                          \
     X(calls, true, true)                                                                           \
     X(hit, true, true)                                                                             \
@@ -43,8 +42,6 @@
     X(shared, false, true)                                                                         \
     X(partial, false, true)                                                                        \
     X(keyless, false, true)                                                                        \
-    X(inside, false, false)                                                                        \
-    X(copies, false, false)                                                                        \
     X(stop, false, false)
 
 enum cache_outcome {
@@ -54,7 +51,7 @@ enum cache_outcome {
         CACHE_NUM_OUTCOMES
 };
 
-enum { CACHE_MAX_MIXES = 96 };
+enum { CACHE_MAX_MIXES = 64 };
 
 typedef struct cache_tally {
     char mixes[CACHE_MAX_MIXES][32];
@@ -68,7 +65,6 @@ typedef struct cache_tally {
 void cache_tally_start(cache_tally *tally, const char *mix);
 void cache_tally_add(cache_tally *tally, enum cache_outcome outcome, uint64_t count);
 void cache_tally_print(const cache_tally *tally);
-bool cache_tally_has(const cache_tally *tally, enum cache_outcome outcome);
 /* False, having said which, when an outcome that must occur never did. */
 bool cache_tally_is_complete(const cache_tally *tally, bool is_0_32);
 

@@ -5,8 +5,8 @@
  *      cache full+window 40 96 16 1 0 1 1 1 4 32 0 F4 W4w12      a case: its mix, blocks, longest
  *          request, tokens of a step, caching, EAGLE, stats, dcp, pcp, hash block size (0: not
  *          said), digest bytes, encoder tokens, groups (cache_mixes.py has their letters)
- *          0.32: then the retention interval (or "all"), hundredths of blocks that the watermark
- *          is, modules of multi-module MTP
+ *          0.32: then the retention interval (or "all"), hundredths of blocks that the watermark is,
+ *          modules of multi-module MTP
  *      refused ...          the same, of a cache that vLLM cannot make or use
  *      r3 45 0 0-6,9-10     request 3: 45 tokens, may read the cache, hashes
  *      t3 49 11             it has 49 tokens now, and one more hash
@@ -14,14 +14,13 @@
  *      c3 0 h x8 e4         can_fit_full_sequence; computed tokens; then options
  *      a3 0 16 h l2 x8 d1   allocate_slots; computed and new tokens; h: with the last lookup's hit,
  *                           l lookahead, x external, e encoder tokens, d delayed caching
- *                           0.32: f1 the whole sequence must fit, w1 the watermark applies, i
- *                           tokens in flight, r reserved blocks, z0,2 groups that need not be
- *                           zeroed; its g has a 1 where the request is admitted with what was found
+ *                           0.32: f1 the whole sequence must fit, w1 the watermark applies, i tokens
+ *                           in flight, r reserved blocks, z0,2 groups that need not be zeroed; its g
+ *                           has a 1 where the request is admitted with what was found
  *      k3 24  cache_blocks  s3 24  remove_skipped_blocks   o3  get_num_common_prefix_blocks
  *      f3     free          p3     free, for preemption    e 5,9,2  evict_blocks
  *      z      reset         n      new_step_starts         b  take_new_block_ids
  *      m      stats         q      all blocks              u, v 5,9  touch, free in the pool
- *      y      copies, which are then made; t24 after h: the hit was cut to 24 tokens
  *      !P a3 ...            vLLM raises "Cannot get N free blocks", and the case ends
  *      !A a3 ...            vLLM raises anything else, and the case ends
  *      stop REASON          vLLM would do damage now, and the case ends before
@@ -41,7 +40,7 @@
 
 #include <cmocka.h>
 
-enum { STATE_EVERY = 4, LOG_EVERY = 3, SOME_SEEDS = 50, LARGE_RECORDING = 500 };
+enum { STATE_EVERY = 4, LOG_EVERY = 3, LARGE_RECORDING = 500 };
 
 static const char *path;
 
@@ -90,9 +89,6 @@ static int look_up(cache_run *c, cache_request *request)
     text_add(&c->m.r.answer, " ");
     cache_add_spans(&c->m.r.answer, &c->m, hit->spans);
     cache_tally_add(&c->tally, hit->num_tokens > 0 ? CACHE_hit : CACHE_miss, 1);
-    for (uint32_t g = 0; g < c->m.config.num_groups; g++)
-        cache_tally_add(&c->tally, CACHE_inside,
-                        hit->num_tokens % c->m.groups[g].spec.block_size != 0);
     return status;
 }
 
@@ -107,18 +103,6 @@ static uint32_t read_groups(cache_run *c, const char *list)
     return count;
 }
 
-/* To whole blocks. */
-static void cut_hit(cache_run *c, uint32_t num_tokens)
-{
-    for (uint32_t g = 0; g < c->m.config.num_groups; g++) {
-        const quire_layer_spec *spec = &c->m.groups[g].spec;
-        bool is_shared = spec->kind != QUIRE_LAYER_MAMBA;
-        uint32_t size = spec->block_size * (is_shared ? c->m.config.dcp_world_size : 1);
-        if (c->m.hit.spans[g].count > num_tokens / size)
-            c->m.hit.spans[g].count = num_tokens / size;
-    }
-}
-
 /* The options up to the fingerprint, which is the last word of a line with one. */
 static quire_allocate_params read_params(cache_run *c, bool has_fingerprint)
 {
@@ -131,9 +115,6 @@ static quire_allocate_params read_params(cache_run *c, bool has_fingerprint)
         if (word[0] == 'h') {
             params.num_new_computed_tokens = c->m.hit.num_tokens;
             params.new_computed_blocks = c->m.hit.spans;
-        } else if (word[0] == 't') {
-            cut_hit(c, value);
-            params.num_new_computed_tokens = value;
         } else if (word[0] == 'l') {
             params.num_lookahead_tokens = value;
         } else if (word[0] == 'x') {
@@ -267,19 +248,6 @@ static int take_new_ids(cache_run *c)
     return status;
 }
 
-static int take_copies(cache_run *c)
-{
-    const quire_block_copy *copies = NULL;
-    uint32_t count = 0;
-    int status = quire_cache_take_copies(c->m.cache, &copies, &count);
-    expect_status(c, status, QUIRE_OK);
-    for (uint32_t i = 0; i < count; i++)
-        text_add(&c->m.r.answer, "%s%" PRIu32 ">%" PRIu32, i == 0 ? "" : " ", copies[i].from,
-                 copies[i].to);
-    cache_tally_add(&c->tally, CACHE_copies, count);
-    return status;
-}
-
 static int reset(cache_run *c)
 {
     int status = quire_cache_reset_prefix_cache(c->m.cache);
@@ -316,8 +284,6 @@ static int cache_call(cache_run *c, char op)
         return take_stats(c);
     case 'b':
         return take_new_ids(c);
-    case 'y':
-        return take_copies(c);
     case 'z':
         return reset(c);
     case 'e':
@@ -442,8 +408,6 @@ static void end_case(cache_run *c)
     for (uint32_t i = 0; i < c->num_touched; i++)
         assert_int_equal(
             quire_pool_free_blocks(quire_cache_get_pool(c->m.cache), &c->touched[i], 1), QUIRE_OK);
-    assert_int_equal(take_copies(c), QUIRE_OK);
-    text_clear(&c->m.r.answer);
     recording_expect(&c->m.r, quire_cache_get_counts(c->m.cache).num_seqs == 0,
                      "no sequence is left");
     recording_expect(&c->m.r,
@@ -493,11 +457,9 @@ static void replay(bool compares)
         run_line(&c);
     bool is_large = c.m.r.runs >= LARGE_RECORDING;
     bool is_0_32 = cache_is_0_32(&c.m.r);
-    bool has_parts = strncmp(c.m.mix, "parts", strlen("parts")) == 0 && c.m.r.runs >= SOME_SEEDS;
     recording_close(&c.m.r);
     if (compares) {
         cache_tally_print(&c.tally);
-        assert_true(!has_parts || cache_tally_has(&c.tally, CACHE_copies));
         print_message("%" PRIu64 " caches that vLLM refuses, refused\n", c.num_refused);
         assert_true(c.num_refused > 0 || !is_large);
         assert_true(cache_tally_is_complete(&c.tally, is_0_32) || !is_large);

@@ -3,11 +3,10 @@
  * Each seed is one workload of an engine that draws what a model would say.
  *
  *      sched async 7 40 96 ... F4 W4w12     a case: its mix, its seed, and the config in the order
- *                                           of sched_mixes.py, then options of 0.32 (small
- *                                           letters), then the groups of the cache
+ *                                           of sched_mixes.py, then the groups of the cache
  *      a3 ...      request 3 arrives        y3 ...  session 3 goes on        y3 -  and ends
  *                                                   (sched_requests.c has the words)
- *      s           schedule        s t      the same, with throttle_prefills (0.32)
+ *      s           schedule
  *      u 10P2 I0011 X3,5 V4 B17    update with the oldest step that waits: for each of its requests
  *                  how many tokens it sampled, or P: it is pooled. I: invalid drafts of each; X, V:
  *                  requests that were sent and received; B: blocks whose loads failed
@@ -44,9 +43,6 @@ static const char *given_path; /* instead of those */
 static void schedule(sched_model *m)
 {
     const quire_step *step = NULL;
-    bool throttles = sched_option(m) != NULL;
-    if (m->r.profile == QUIRE_PROFILE_VLLM_0_32)
-        sched_expect_ok(m, "status of set_throttle", quire_sched_set_throttle(m->sched, throttles));
     sched_expect_ok(m, "status of schedule", quire_sched_schedule(m->sched, &step));
     m->num_steps++;
     recording_expect(&m->r, step->step == m->num_steps, "steps are numbered from 1 on");

@@ -183,7 +183,7 @@ static void add_hashes(sched_model *m, const quire_event *event)
 {
     bool is_first = true;
     for (uint32_t i = 0; i < event->num_blocks; i++) {
-        if (event->blocks[i] == QUIRE_NULL_BLOCK && event->kind != QUIRE_EVENT_REPORTED)
+        if (event->blocks[i] == QUIRE_NULL_BLOCK)
             continue;
         text_add(&m->events, "%s", is_first ? "" : ",");
         add_hash(m, (const unsigned char *)event->hashes + (size_t)i * event->hash_bytes,
@@ -237,7 +237,6 @@ void sched_set_callbacks(sched_model *m, bool has_connector)
         .size = sizeof(quire_grammar), m, on_is_ready, on_should_advance, on_accept, on_validate};
     connector.requires_kv_delivery = m->requires_kv_delivery;
     connector.is_kv_consumer = m->is_kv_consumer;
-    connector.supports_divergent_local_hybrid_hits = m->diverges;
     m->config.connector = has_connector ? &connector : NULL;
     m->config.grammar = &grammar;
     m->config.cache->on_event = on_event;

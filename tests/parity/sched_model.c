@@ -2,7 +2,6 @@
 
 #include "parity/stream.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdlib.h>
@@ -64,22 +63,10 @@ static quire_layer_kind layer_kind(sched_model *m, char letter)
         return QUIRE_LAYER_CHUNKED_LOCAL;
     case 'S':
         return QUIRE_LAYER_MAMBA;
-    case 'R':
-        return QUIRE_LAYER_RSWA;
-    case 'C':
-        return QUIRE_LAYER_CIRCULAR_BUFFER;
-    case 'H':
-        return QUIRE_LAYER_HIDDEN_STATE;
     default:
         recording_expect(&m->r, letter == 'X', "kind of group is known");
         return QUIRE_LAYER_CROSS;
     }
-}
-
-static void set_checkpoints(quire_layer_spec *spec, uint32_t alignment)
-{
-    spec->num_prefill_checkpoint_blocks = 1;
-    spec->prefill_checkpoint_alignment = alignment;
 }
 
 /* W16w48: cache_mixes.py has the letters. */
@@ -104,18 +91,10 @@ static void read_group(sched_model *m, const char *word, quire_group_config *gro
             spec->sliding_window = value;
         else if (letter == 'c')
             spec->attention_chunk_size = value;
-        else if (letter == 'g')
-            spec->rswa_window = value;
-        else if (letter == 'h')
-            spec->num_kv_heads = value;
         else if (letter == 'm')
             spec->mamba_mode = (quire_mamba_mode)value;
         else if (letter == 'n')
             spec->num_speculative_blocks = value;
-        else if (letter == 'a')
-            set_checkpoints(spec, value);
-        else if (letter == 'j')
-            m->cache_config.mamba_shared_prefix_checkpoint = QUIRE_ON;
         else
             recording_expect(&m->r, false, "option of a group is known");
     }
@@ -169,41 +148,6 @@ static void read_new(sched_model *m, quire_sched_config *config)
     config->cache->prefix_cache_retention_interval =
         interval[0] == '-' ? QUIRE_RETAIN_ALL : (uint32_t)strtoul(interval, NULL, 10);
     m->is_kv_consumer = recording_u32(r) != 0;
-    m->diverges = r->cursor != NULL && strncmp(r->cursor, "+diverges ", 10) == 0;
-    if (m->diverges)
-        (void)recording_word(r);
-}
-
-/* x1 answers say more; k2.1 drafts after a step of 1, 2, ...; g3 decodes 3 steps apart. */
-static void read_option(sched_model *m, const char *word, quire_sched_config *config)
-{
-    char *end;
-    uint32_t value = (uint32_t)strtoul(word + 1, &end, 10);
-    m->is_extended = m->is_extended || word[0] == 'x';
-    if (word[0] == 'g')
-        config->decode_interval = value;
-    if (word[0] != 'k')
-        return;
-    m->drafts_by_batch[config->num_batch_sizes++] = value;
-    while (*end == '.')
-        m->drafts_by_batch[config->num_batch_sizes++] = (uint32_t)strtoul(end + 1, &end, 10);
-    config->num_spec_tokens_by_batch = m->drafts_by_batch;
-}
-
-/* What vLLM's chunks are aligned to. */
-static uint32_t common_multiple(const quire_sched_config *config)
-{
-    uint32_t multiple = 1;
-    for (uint32_t g = 0; g < config->cache->num_groups; g++) {
-        const quire_layer_spec *spec = &config->cache->groups[g].spec;
-        bool is_shared = spec->kind != QUIRE_LAYER_MAMBA;
-        uint32_t size = spec->block_size * (is_shared ? config->cache->dcp_world_size : 1);
-        uint32_t next = multiple;
-        while (next % size != 0)
-            next += multiple;
-        multiple = next;
-    }
-    return multiple;
 }
 
 static quire_hash_algo read_config(sched_model *m)
@@ -229,20 +173,12 @@ static quire_hash_algo read_config(sched_model *m)
     config.cache->digest_bytes = (uint32_t)quire_hash_digest_bytes(algo);
     if (r->profile == QUIRE_PROFILE_VLLM_0_32)
         read_new(m, &config);
-    m->is_extended = false;
     while (r->cursor != NULL) {
-        const char *word = recording_word(r);
-        if (islower((unsigned char)word[0])) {
-            read_option(m, word, &config);
-            continue;
-        }
         recording_expect(r, config.cache->num_groups < SCHED_MAX_GROUPS, "groups fit");
-        read_group(m, word, &m->groups[config.cache->num_groups++]);
+        read_group(m, recording_word(r), &m->groups[config.cache->num_groups++]);
     }
     recording_expect(r, config.cache->num_blocks <= SCHED_MAX_BLOCKS, "blocks fit");
     config.cache->groups = m->groups;
-    if (sched_has_parts(m))
-        config.mamba_block_size = common_multiple(&config);
     config.max_requests = config.max_loading = MAX_LIVE;
     config.max_text_tokens = MAX_TEXT_TOKENS;
     config.max_request_bytes = MAX_REQUEST_BYTES;

@@ -14,8 +14,6 @@
 
 #include <quire/sched.h>
 
-#include <string.h>
-
 enum {
     SCHED_MAX_GROUPS = 4,
     SCHED_MAX_BLOCKS = 256,
@@ -75,10 +73,7 @@ typedef struct sched_model {
     uint32_t alphabet;
     bool requires_kv_delivery; /* of the connector */
     bool is_kv_consumer;
-    bool diverges; /* the connector takes hits that differ from group to group */
     bool is_pipeline;
-    bool is_extended; /* steps tell drafts, outputs created tokens, stats drafts by place */
-    uint32_t drafts_by_batch[16];
 
     sched_request requests[SCHED_MAX_REQUESTS];
     uint32_t num_requests;
@@ -94,12 +89,6 @@ typedef struct sched_model {
     uint32_t num_answers;
     text events;
 } sched_model;
-
-/* Whether hits may end inside a block: then steps list copies. */
-static inline bool sched_has_parts(const sched_model *m)
-{
-    return strncmp(m->mix, "parts", strlen("parts")) == 0;
-}
 
 /* Makes the scheduler that a `sched` line describes; the one before is destroyed. */
 void sched_model_start(sched_model *m);

@@ -161,9 +161,6 @@ static void read_option(sched_model *m, char *word, sched_request *request, requ
     case 'K':
         params->skip_reading_prefix = value;
         break;
-    case 'F':
-        params->kv_cache_report_full = value;
-        break;
     case 'Q':
         params->is_pooling = value;
         break;

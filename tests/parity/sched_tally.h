@@ -53,7 +53,6 @@
     X(stored, true)                                                                                \
     X(removed, true)                                                                               \
     X(cleared, true)                                                                               \
-    X(copies, false)                                                                               \
     X(stop, false) /* workloads that ended before vLLM raised */
 
 enum sched_outcome {
@@ -63,7 +62,7 @@ enum sched_outcome {
         SCHED_NUM_OUTCOMES
 };
 
-enum { SCHED_MAX_MIXES = 128 };
+enum { SCHED_MAX_MIXES = 96 };
 
 typedef struct sched_tally {
     char mixes[SCHED_MAX_MIXES][32];

@@ -173,15 +173,6 @@ static void add_ends(sched_model *m, const quire_step *step)
              step->has_pending_grammar_tokens != 0);
 }
 
-static void add_copies(sched_model *m, const quire_step *step)
-{
-    text_add(&m->r.answer, "|copies=");
-    for (uint32_t i = 0; i < step->num_copies; i++)
-        text_add(&m->r.answer, "%s%" PRIu32 ">%" PRIu32, i == 0 ? "" : " ", step->copies[i].from,
-                 step->copies[i].to);
-    sched_tally_add(&m->tally, SCHED_copies, step->num_copies);
-}
-
 static void count_step(sched_model *m, const quire_step *step)
 {
     sched_tally_add(&m->tally, SCHED_steps, 1);
@@ -207,23 +198,18 @@ void sched_add_step(sched_model *m, const quire_step *step)
     add_drafts(m, step);
     add_encoder(m, step);
     add_ends(m, step);
-    if (m->is_extended)
-        text_add(&m->r.answer, "|spec=%" PRIu32, step->num_spec_tokens);
-    if (sched_has_parts(m))
-        add_copies(m, step);
     count_step(m, step);
 }
 
 /* ---- outputs --------------------------------------------------------------- */
 
-static void add_output(sched_model *m, const quire_outputs *outputs, uint32_t i)
+static void add_output(sched_model *m, const quire_output *output)
 {
-    const quire_output *output = &outputs->outputs[i];
     uint32_t number = sched_number(m, output->req);
     recording_expect(&m->r, output->user == &m->requests[number], "output has its user");
     text_add(&m->r.answer, " %" PRIu32 ":", number);
-    for (uint32_t k = 0; k < output->num_new_tokens; k++)
-        text_add(&m->r.answer, k == 0 ? "%" PRId32 : ".%" PRId32, output->new_tokens[k]);
+    for (uint32_t i = 0; i < output->num_new_tokens; i++)
+        text_add(&m->r.answer, i == 0 ? "%" PRId32 : ".%" PRId32, output->new_tokens[i]);
     text_add(&m->r.answer, ":%d:", output->finish_reason);
     if (output->has_stop_reason != 0)
         text_add(&m->r.answer, "%" PRId32, output->stop_reason);
@@ -234,8 +220,6 @@ static void add_output(sched_model *m, const quire_outputs *outputs, uint32_t i)
                  output->num_external_cached, output->num_prompt_tokens);
     else
         text_add(&m->r.answer, ":-");
-    if (output->has_prefill_stats != 0 && m->is_extended)
-        text_add(&m->r.answer, ".%" PRIu32, outputs->num_cache_creation_tokens[i]);
     sched_tally_add(&m->tally, SCHED_stopped, output->finish_reason == QUIRE_FINISH_STOP);
     sched_tally_add(&m->tally, SCHED_length, output->finish_reason == QUIRE_FINISH_LENGTH);
     sched_tally_add(&m->tally, SCHED_error, output->finish_reason == QUIRE_FINISH_ERROR);
@@ -266,7 +250,7 @@ static void add_clients(sched_model *m, const quire_outputs *outputs)
                 text_add(&m->r.answer, "%sc%" PRIu32, space, client);
             is_first = false;
             space = " ";
-            add_output(m, outputs, i);
+            add_output(m, &outputs->outputs[i]);
             keep_tokens(m, &outputs->outputs[i]);
         }
     }
@@ -320,8 +304,6 @@ static void add_stats(sched_model *m, const quire_outputs *outputs)
              stats->spec.num_draft_tokens, stats->spec.num_accepted_tokens);
     for (uint32_t i = 0; i < m->config.num_spec_tokens; i++)
         text_add(&m->r.answer, ".%" PRIu64, stats->spec.accepted_per_pos[i]);
-    for (uint32_t i = 0; m->is_extended && i < m->config.num_spec_tokens; i++)
-        text_add(&m->r.answer, ".%" PRIu64, stats->drafts_per_pos[i]);
     sched_tally_add(&m->tally, SCHED_accepted, stats->spec.num_accepted_tokens);
 }
 

@@ -73,7 +73,6 @@ static void see_step(world_side *side, const quire_step *s)
     see_u32s(side, s->swap_out_slots, s->num_swap_out);
     see_u32s(side, s->swap_in_blocks, s->num_swap_in);
     see_u32s(side, s->swap_in_slots, s->num_swap_in);
-    see(side, s->num_spec_tokens);
     for (uint32_t i = 0; i < s->num_copies; i++) {
         see(side, (uint64_t)s->copies[i].from << 32 | s->copies[i].to);
         see(side, (uint64_t)s->copies[i].place << 32 | s->copies[i].index);
@@ -101,8 +100,6 @@ static void see_outputs(world_side *side, const quire_outputs *o)
             continue;
         see(side, (uint64_t)out->num_local_cached << 32 | out->num_external_cached);
         see(side, out->num_prompt_tokens);
-        if (o->num_cache_creation_tokens != NULL)
-            see(side, o->num_cache_creation_tokens[i]);
     }
     see_reqs(side, o->finished, o->num_finished);
     see_u32s(side, o->finished_clients, o->num_finished);
@@ -132,7 +129,7 @@ static void see_event(void *user, const quire_event *event)
 static void see_state(world_side *side)
 {
     quire_req reqs[WORLD_MAX_REQUESTS];
-    for (uint32_t which = 0; which < 4; which++) {
+    for (uint32_t which = 0; which < 3; which++) {
         uint32_t n = quire_sched_get_queue(side->sched, which, reqs, COUNT(reqs));
         see_reqs(side, reqs, n);
         for (uint32_t i = 0; i < n; i++) {
@@ -143,8 +140,6 @@ static void see_state(world_side *side)
             see(side, (uint64_t)info.num_computed_tokens << 32 | info.num_output_placeholders);
             see(side, (uint64_t)info.num_spec_tokens << 32 | info.num_preemptions);
             see(side, info.num_swapped_tokens);
-            see(side, (uint64_t)info.num_in_flight_tokens << 32 | info.num_stale_tokens);
-            see(side, info.drops_stale);
             see_bytes(side, info.id);
             assert_true(quire_sched_find(side->sched, info.id) == reqs[i]);
         }
@@ -399,7 +394,7 @@ static void draw_sampled(world *w, const world_batch *batch, world_output *o)
         bool pools = index != QR_NIL && s->table.requests[index].is_pooling;
         o->num_sampled[i] =
             !batch->is_past_prompt[i] || pools ? 0 : 1 + draw(w, batch->num_drafts[i] + 1);
-        if (w->config.profile != QUIRE_PROFILE_DEFAULT && !pools && draw(w, 16) == 0)
+        if (w->config.profile == QUIRE_PROFILE_VLLM_0_20 && !pools && draw(w, 16) == 0)
             o->num_sampled[i] = draw(w, w->config.num_spec_tokens + 2); /* it takes any number */
         o->has_pooled[i] = pools && batch->is_past_prompt[i];
     }
@@ -418,11 +413,11 @@ static void draw_transfers(world *w, world_output *o)
         const qr_request *r = &s->table.requests[index];
         if (r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS || qr_request_is_finished(r))
             o->ended[o->output.num_finished_recving++] = w->known[i];
-        quire_block_span span[WORLD_MAX_GROUPS] = {{0}};
+        quire_block_span span = {0};
         if (r->kv.seq != 0 && draw(w, 4) == 0 && !qr_request_is_finished(r) &&
-            quire_sched_get_blocks(s, w->known[i], span) == QUIRE_OK && span->count > 0)
+            quire_sched_get_blocks(s, w->known[i], &span) == QUIRE_OK && span.count > 0)
             o->invalid[o->output.num_invalid_blocks++ % COUNT(o->invalid)] =
-                span->ids[draw(w, span->count)];
+                span.ids[draw(w, span.count)];
     }
     if (o->output.num_invalid_blocks > COUNT(o->invalid))
         o->output.num_invalid_blocks = COUNT(o->invalid);
@@ -430,12 +425,6 @@ static void draw_transfers(world *w, world_output *o)
     o->output.finished_sending = o->ended;
     o->output.num_finished_sending = o->output.num_finished_recving;
     o->output.invalid_blocks = o->invalid;
-    if (w->is_0_32 && w->config.cache->num_groups > 1) /* blocks cannot be told there */
-        o->output.num_invalid_blocks = 0;
-    if (w->is_0_32 && draw(w, 3) == 0) {
-        o->output.failed_recving = o->ended;
-        o->output.num_failed_recving = draw(w, o->output.num_finished_recving + 1);
-    }
 }
 
 /* False, and nothing done, where the default wants an older step first. */
@@ -505,8 +494,6 @@ static void disturb(world *w)
             see(&w->sides[i], (uint32_t)quire_sched_reset_encoder_cache(s));
         else if (what == 4)
             see(&w->sides[i], (uint32_t)quire_sched_cut_prompt(s, known, 1 + 3 * how, how));
-        else if (w->is_0_32 && (what == 5 || what == 6))
-            see(&w->sides[i], (uint32_t)quire_sched_set_throttle(s, what == 5));
         else if (what < 4)
             see(&w->sides[i], (uint32_t)quire_sched_set_pause(s, (quire_pause)how));
         else

@@ -104,23 +104,6 @@ static int has_item(void *user, quire_req req, uint32_t input)
     return answer(side, req, side->world->now + input) % 3 == 0;
 }
 
-static int has_pending(void *user)
-{
-    const world_side *side = user;
-    return answer(side, 0, side->world->now) % 8 == 0;
-}
-
-static int ensure(void *user, quire_req req, uint32_t num_computed)
-{
-    const world_side *side = user;
-    return answer(side, req, side->world->now + num_computed) % 8 != 0;
-}
-
-static int encoder_keeps(void *user, quire_req req)
-{
-    return answer(user, req, 4) % 3 == 0;
-}
-
 static void note_alloc(void *user, quire_req req, uint32_t input)
 {
     world_side *side = user;
@@ -131,8 +114,6 @@ static void note_alloc(void *user, quire_req req, uint32_t input)
 static int grammar_ready(void *user, quire_req req)
 {
     const world_side *side = user;
-    if (side->world->is_0_32 && answer(side, req, 3) % 2 == 0)
-        return -1;
     return answer(side, req, side->world->now) % 3 == 0;
 }
 
@@ -189,8 +170,6 @@ static void draw_steps(world *w)
     c->include_finished_set = draw_switch(w, 2);
     c->log_stats = draw_switch(w, 2);
     c->profile = draw(w, 2) == 0 ? QUIRE_PROFILE_VLLM_0_20 : QUIRE_PROFILE_DEFAULT;
-    if (w->is_0_32)
-        c->profile = QUIRE_PROFILE_VLLM_0_32;
 }
 
 static void draw_limits(world *w, uint32_t block_size)
@@ -219,7 +198,6 @@ static void draw_encoder_decoder(world *w, uint32_t block_size)
     w->groups[1] = group_of(QUIRE_LAYER_CROSS, block_size);
     c->cache->num_groups = 2;
     c->cache->enable_caching = QUIRE_OFF;
-    c->cache->prefix_cache_retention_interval = 0;
     c->is_encoder_decoder = QUIRE_ON;
     c->cache->max_encoder_tokens = 16;
     w->has_features = true;
@@ -263,10 +241,7 @@ quire_sched_config world_side_config(world *w, uint32_t side)
     connector = (quire_connector){.size = sizeof(quire_connector),
                                   .user = s,
                                   .get_num_new_matched_tokens = matched_tokens,
-                                  .request_finished = still_sending,
-                                  .is_kv_consumer = w->has_fences,
-                                  .requires_kv_delivery = w->seed % 5 == 0,
-                                  .has_pending_block_frees = w->is_0_32 ? has_pending : NULL};
+                                  .request_finished = still_sending};
     grammar = (quire_grammar){.size = sizeof(quire_grammar),
                               .user = s,
                               .is_ready = grammar_ready,
@@ -279,11 +254,6 @@ quire_sched_config world_side_config(world *w, uint32_t side)
                                         .user = s,
                                         .has_item = has_item,
                                         .update_state_after_alloc = note_alloc};
-    if (w->is_0_32) {
-        encoder.ensure_cache_available = ensure;
-        encoder.update_state_after_free = note_alloc;
-        encoder.request_finished = w->has_loads ? encoder_keeps : NULL; /* so that sends end */
-    }
     c.connector = w->has_loads ? &connector : NULL;
     bool has_encoder = w->seed % 3 == 0 && c.is_encoder_decoder != QUIRE_ON;
     c.encoder_connector = has_encoder ? &encoder : NULL;
@@ -361,53 +331,9 @@ static void widen(world *w, uint32_t block_size)
     c->cache->max_copies = draw(w, 4) == 0 ? 40 : 0;
 }
 
-/* Kinds and modes that are gone become others; a full group may have larger blocks. */
-static void draw_groups_0_32(world *w, uint32_t size)
-{
-    quire_cache_config *c = w->config.cache;
-    for (uint32_t g = 0; g < c->num_groups; g++) {
-        quire_layer_spec *spec = &w->groups[g].spec;
-        if (spec->kind == QUIRE_LAYER_SINK_FULL) {
-            spec->kind = QUIRE_LAYER_FULL;
-            spec->sink_len = 0;
-        }
-        if (spec->kind == QUIRE_LAYER_MAMBA && spec->mamba_mode == QUIRE_MAMBA_MODE_ALL)
-            spec->mamba_mode = QUIRE_MAMBA_MODE_NONE;
-    }
-    if (c->num_groups == 1 && draw(w, 3) == 0) {
-        w->groups[0].spec.block_size = 2 * size;
-        w->groups[1] = window_group(size, 2 * size + 1);
-        c->num_groups = 2;
-    }
-    static const uint32_t INTERVALS[] = {0, 0, 1, QUIRE_RETAIN_ALL};
-    uint32_t interval = INTERVALS[draw(w, COUNT(INTERVALS))];
-    if (c->num_groups > 1)
-        c->prefix_cache_retention_interval = interval == 1 ? 4 * size : interval;
-}
-
-/* Options that only this profile has. */
-static void draw_0_32(world *w)
-{
-    quire_sched_config *c = &w->config;
-    c->max_num_active_seqs = draw(w, 4) == 0 ? 1 + draw(w, c->max_num_seqs) : 0;
-    c->long_prefill_token_threshold_adaptive = draw_switch(w, 2);
-    c->num_draft_slots = c->num_spec_tokens > 0 && draw(w, 3) == 0 ? 1 + draw(w, 2) : 0;
-    c->decode_interval = draw(w, 4) == 0 ? 2 + draw(w, 3) : 0;
-    c->cache->watermark = draw(w, 3) == 0 ? 0.05 : 0;
-    if (c->num_spec_tokens > 0 && draw(w, 3) == 0) {
-        for (uint32_t i = 0; i < WORLD_SMALL_SEQS; i++)
-            w->drafts_by_batch[i] = draw(w, c->num_spec_tokens + 1);
-        c->num_spec_tokens_by_batch = w->drafts_by_batch;
-        c->num_batch_sizes = 1 + draw(w, WORLD_SMALL_SEQS);
-    }
-    w->has_fences = draw(w, 2) == 0;
-}
-
 static void open_world(world *w, uint64_t seed, bool is_wide, bool may_look_ahead)
 {
-    bool is_0_32 = w->is_0_32;
     memset(w, 0, sizeof *w);
-    w->is_0_32 = is_0_32;
     w->seed = seed;
     w->random = seed;
     w->is_wide = is_wide;
@@ -419,18 +345,14 @@ static void open_world(world *w, uint64_t seed, bool is_wide, bool may_look_ahea
     w->max_prompt = is_long ? WORLD_MAX_PROMPT : 40;
     draw_steps(w);
     draw_groups(w, block_size);
-    if (w->is_0_32)
-        draw_groups_0_32(w, block_size);
     if (w->config.long_prefill_token_threshold > 0 && is_long) /* a Mamba block must fit it */
         w->config.long_prefill_token_threshold = block_size;
     draw_limits(w, block_size);
     if (is_wide)
         widen(w, block_size);
-    if (w->is_0_32)
-        draw_0_32(w);
     draw_hasher(w);
     w->has_features = draw(w, 3) == 0;
-    w->has_loads = (w->is_0_32 || w->config.cache->num_groups == 1) && draw(w, 2) == 0;
+    w->has_loads = w->config.cache->num_groups == 1 && draw(w, 2) == 0;
     if (!is_long && w->config.num_spec_tokens == 0 && draw(w, 12) == 0) {
         draw_encoder_decoder(w, block_size);
         w->has_loads = false;
@@ -444,28 +366,19 @@ static void open_world(world *w, uint64_t seed, bool is_wide, bool may_look_ahea
     draw_prefix(w);
     if (may_look_ahead)
         draw_lookahead(w);
-    if (w->config.profile != QUIRE_PROFILE_DEFAULT)
+    if (w->config.profile == QUIRE_PROFILE_VLLM_0_20)
         w->config.cache->max_copies = 0; /* no forks there */
     quire_sched_config c = world_side_config(w, 0);
-    if (quire_sched_create(&c, NULL, &w->sides[0].sched) != QUIRE_OK)
-        fail_msg("seed %llu: %s", (unsigned long long)seed, quire_refusal());
+    assert_int_equal(quire_sched_create(&c, NULL, &w->sides[0].sched), QUIRE_OK);
 }
 
 void world_open(world *w, uint64_t seed)
 {
-    w->is_0_32 = false;
     open_world(w, seed, false, false);
-}
-
-void world_open_0_32(world *w, uint64_t seed, bool is_wide)
-{
-    w->is_0_32 = true;
-    open_world(w, seed, is_wide, false);
 }
 
 void world_open_wide(world *w, uint64_t seed, bool may_look_ahead)
 {
-    w->is_0_32 = false;
     open_world(w, seed, true, may_look_ahead);
 }
 

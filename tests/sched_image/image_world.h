@@ -63,9 +63,6 @@ typedef struct world {
     bool is_wide;
     bool has_features;
     bool has_loads;
-    bool is_0_32;
-    bool has_fences; /* the connector is a consumer */
-    uint32_t drafts_by_batch[WORLD_SMALL_SEQS];
     uint32_t num_sides;
     world_side sides[2];
     world_batch batches[WORLD_MAX_BATCHES];
@@ -83,9 +80,6 @@ void world_open(world *w, uint64_t seed);
  * may_look_ahead some worlds have a lookahead, which a restored scheduler begins anew: the sides of
  * such a world may differ. */
 void world_open_wide(world *w, uint64_t seed, bool may_look_ahead);
-/* A world of QUIRE_PROFILE_VLLM_0_32, small or wide: with fences, drafts that follow the batch,
- * throttled prompts, retention intervals and unequal block sizes. */
-void world_open_0_32(world *w, uint64_t seed, bool is_wide);
 void world_close(world *w);
 
 /* The config for one side: the same for both, but for whom the callbacks belong to. */

@@ -24,7 +24,6 @@ static uint64_t num_images = 4000;
 #endif
 static uint64_t seed = 1;
 static uint64_t only = UINT64_MAX;
-static bool is_0_32; /* the profile of the worlds */
 static uint32_t num_jobs = 1;
 
 /* Shared with the parent. */
@@ -63,9 +62,7 @@ static void open_number(uint64_t number)
     close_world();
     uint64_t random = seed * UINT64_C(0x100000001) + number;
     uint32_t rounds = 4 + unit_random_below(&random, MAX_ROUNDS);
-    if (is_0_32)
-        world_open_0_32(&w, unit_random(&random), number % 4 != 0);
-    else if (number % 4 == 0)
+    if (number % 4 == 0)
         world_open(&w, unit_random(&random));
     else
         world_open_wide(&w, unit_random(&random), true);
@@ -174,22 +171,14 @@ static void accepted_images_can_be_used(void **state)
     double seconds =
         (double)(ended.tv_sec - began.tv_sec) + 1e-9 * (double)(ended.tv_nsec - began.tv_nsec);
     uint64_t all = sum.refused + sum.accepted + sum.died;
-    printf(
-        "%sseed %llu: %llu forged images, %llu refused by restore, %llu accepted and used for %d "
-        "steps, of which %llu failed; %llu died; %.0f images/s\n",
-        is_0_32 ? "vllm-0.32, " : "", (unsigned long long)seed, (unsigned long long)all,
-        (unsigned long long)sum.refused, (unsigned long long)sum.accepted, FORGE_STEPS,
-        (unsigned long long)sum.failed, (unsigned long long)sum.died, (double)all / seconds);
+    printf("seed %llu: %llu forged images, %llu refused by restore, %llu accepted and used for %d "
+           "steps, of which %llu failed; %llu died; %.0f images/s\n",
+           (unsigned long long)seed, (unsigned long long)all, (unsigned long long)sum.refused,
+           (unsigned long long)sum.accepted, FORGE_STEPS, (unsigned long long)sum.failed,
+           (unsigned long long)sum.died, (double)all / seconds);
     munmap(jobs, bytes);
     assert_true(sum.failed == 0 && sum.died == 0);
     assert_true(num_images < 1000 || only != UINT64_MAX || (sum.refused > 0 && sum.accepted > 0));
-}
-
-static void accepted_images_of_0_32_can_be_used(void **state)
-{
-    is_0_32 = true;
-    accepted_images_can_be_used(state);
-    is_0_32 = false;
 }
 
 /* Images whose schedulers failed once. 300, 225800 is not forged: a session of the vLLM profile
@@ -217,8 +206,7 @@ static void images_that_failed_once_do_not(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(images_that_failed_once_do_not),
-                                       cmocka_unit_test(accepted_images_can_be_used),
-                                       cmocka_unit_test(accepted_images_of_0_32_can_be_used)};
+                                       cmocka_unit_test(accepted_images_can_be_used)};
     for (int i = 1; i + 1 < argc; i += 2) {
         uint64_t value = strtoull(argv[i + 1], NULL, 10);
         if (strcmp(argv[i], "--images") == 0)

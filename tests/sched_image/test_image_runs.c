@@ -24,12 +24,6 @@ typedef struct run_tally {
     uint64_t num_swapped;   /* requests, at that time */
     uint64_t image_bytes;
     uint32_t with_preemption;
-    /* Of profile VLLM_0_32, at that time */
-    uint64_t num_fenced;
-    uint64_t num_deferred;
-    uint64_t num_doomed;
-    uint64_t num_stale;
-    uint64_t num_extras;
 } run_tally;
 
 /* A second image of the same state has the same bytes, whichever scheduler it is made from. */
@@ -42,24 +36,10 @@ static void check_same_image(world *w, const unsigned char *image, size_t bytes)
     free(again);
 }
 
-static void note_0_32(run_tally *tally, const quire_sched *s)
-{
-    const qr_extras *extras = &s->cache->pool->extras;
-    tally->num_fenced += s->fences.num_rows;
-    tally->num_deferred += s->queues.num_deferred;
-    tally->num_doomed += s->results.bad_grammars.num + s->results.other_sizes.num;
-    for (uint32_t i = 0; i < s->settings.max_requests; i++)
-        tally->num_stale += s->table.requests[i].is_in_use && s->table.requests[i].num_stale > 0;
-    for (uint32_t i = 0; extras->heads != NULL && i < extras->num_extras; i++)
-        tally->num_extras += extras->owners[i] != 0;
-}
-
-static void run_one(uint64_t seed, bool is_0_32, run_tally *tally)
+static void run_one(uint64_t seed, run_tally *tally)
 {
     static world w;
-    if (is_0_32)
-        world_open_0_32(&w, seed, seed % WIDE_ONE_IN == 0);
-    else if (seed % WIDE_ONE_IN == 0)
+    if (seed % WIDE_ONE_IN == 0)
         world_open_wide(&w, seed, false);
     else
         world_open(&w, seed);
@@ -78,7 +58,6 @@ static void run_one(uint64_t seed, bool is_0_32, run_tally *tally)
             free(image);
             tally->num_in_flight += w.num_batches;
             tally->num_swapped += w.sides[0].sched->swap.num_requests;
-            note_0_32(tally, w.sides[0].sched);
         }
         if (!world_round(&w))
             fail_msg("seed %llu: saved at round %u, differs in round %u", (unsigned long long)seed,
@@ -99,7 +78,7 @@ static void restored_runs_decide_the_same(void **state)
     (void)state;
     run_tally tally = {0};
     for (uint32_t i = 0; i < num_workloads; i++)
-        run_one(first_seed + i, false, &tally);
+        run_one(first_seed + i, &tally);
     printf("%u workloads, %llu rounds compared, %llu preemptions (in %u workloads), %llu drafts, "
            "%llu steps in flight and %llu requests swapped when saved, %llu bytes an image\n",
            num_workloads, (unsigned long long)tally.num_rounds,
@@ -115,28 +94,9 @@ static void restored_runs_decide_the_same(void **state)
     }
 }
 
-static void restored_runs_of_0_32_decide_the_same(void **state)
-{
-    (void)state;
-    run_tally tally = {0};
-    for (uint32_t i = 0; i < num_workloads; i++)
-        run_one(first_seed + i, true, &tally);
-    printf("vllm-0.32: %u workloads, %llu rounds compared; when saved: %llu steps in flight, %llu "
-           "rows behind fences, %llu requests deferred, %llu doomed, %llu with stale outputs, %llu "
-           "extra keys\n",
-           num_workloads, (unsigned long long)tally.num_rounds,
-           (unsigned long long)tally.num_in_flight, (unsigned long long)tally.num_fenced,
-           (unsigned long long)tally.num_deferred, (unsigned long long)tally.num_doomed,
-           (unsigned long long)tally.num_stale, (unsigned long long)tally.num_extras);
-    if (num_workloads >= 500)
-        assert_true(tally.num_fenced > 0 && tally.num_deferred > 0 && tally.num_doomed > 0 &&
-                    tally.num_stale > 0 && tally.num_extras > 0);
-}
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(restored_runs_decide_the_same),
-                                       cmocka_unit_test(restored_runs_of_0_32_decide_the_same)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(restored_runs_decide_the_same)};
     if (argc > 1)
         num_workloads = (uint32_t)strtoul(argv[1], NULL, 10);
     if (argc > 2)

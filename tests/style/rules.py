@@ -28,11 +28,11 @@ NO_HEADER = {
     r"src/tier/device/cuda/(arena|device_open|tables)\.c": "define what quire/device_cuda.h declares",
     r"src/block/same\.c": "what pool.h does with two pools",
     r"src/block/pool_check\.c": "the walker of pool.h, apart because it is long",
-    r"src/group/(full|window|chunked|mamba|cross|rswa|ring)\.c": "kinds of layers, all behind group.h",
-    r"src/sched/(sched_check|requests/(requests|hashes)|step/(schedule|running|admit|hits|stop|update|loads|reset)|watch/tell)\.c":
+    r"src/group/(full|window|chunked|mamba|cross)\.c": "kinds of layers, all behind group.h",
+    r"src/sched/(sched_check|requests/(requests|hashes)|step/(schedule|running|admit|stop|update|loads|reset)|watch/tell)\.c":
         "the parts of sched.h, which names them",
     r"src/sched/image/image_(cache|encoder|requests)\.c": "the parts of image.h",
-    r"src/cache/(lookup|slots|fork|rows|cache_check|diverge|report)\.c": "the parts of cache.h, which names them",
+    r"src/cache/(lookup|slots|fork|rows|cache_check)\.c": "the parts of cache.h, which names them",
     r"src/events/wire/wire_(read|write)\.c": "define what quire/wire.h declares, around events/wire/wire.h",
     r"src/events/(publish/publisher|subscribe/(subscriber|index))\.c": "define what a public header declares",
     r"src/tier/(core/(fingerprint|open)|device/(device_host|host_memory))\.c": "define what a public header declares",

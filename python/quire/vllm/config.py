@@ -40,11 +40,9 @@ def group_of(group) -> dict[str, int]:
     if made["kind"] == MAMBA:
         made["mamba_mode"] = MAMBA_MODES[spec.mamba_cache_mode]
         made["num_speculative_blocks"] = spec.num_speculative_blocks
-        for name in ("num_prefill_checkpoint_blocks", "prefill_checkpoint_alignment"):
-            made[name] = getattr(spec, name, None) or 0
         return made
     made.update(num_kv_heads=spec.num_kv_heads, head_size=spec.head_size, dtype=BFLOAT16)
-    for name in ("sliding_window", "attention_chunk_size", "sink_len", "tq_slot_size", "rswa_window"):
+    for name in ("sliding_window", "attention_chunk_size", "sink_len", "tq_slot_size"):
         made[name] = getattr(spec, name, None) or 0
     return made
 

@@ -5,7 +5,7 @@ from vllm.distributed.kv_events import (MEDIUM_GPU, AllBlocksCleared, BlockRemov
                                         EventPublisherFactory, KVEventBatch)
 from vllm.v1.core.kv_cache_utils import generate_block_hash_extra_keys, maybe_convert_block_hash
 
-STORED, REMOVED, CLEARED = 1, 2, 3  # 4: as STORED, for blocks that were there (0.32)
+STORED, REMOVED, CLEARED = 1, 2, 3
 
 
 def extra_keys_of(request, first: int, hashes: list[bytes | None], block_size: int):

@@ -66,8 +66,9 @@ class BaseScheduler(SchedulerInterface):
         self.block_size, self.log_stats = block_size, log_stats
         self.max_model_len = vllm_config.model_config.max_model_len
         self.connector = self.ec_connector = None
-        self.hash_block_size = hash_block_size or block_size
         self._make_connectors()
+        hash_block_size = hash_block_size or block_size
+        self.hash_block_size = hash_block_size
         self.requests: dict[str, Request] = {}
         self.finished_req_ids_dict = defaultdict(set) if include_finished_set else None
         self.num_spec_tokens = 0
@@ -78,7 +79,7 @@ class BaseScheduler(SchedulerInterface):
         if log_stats and vllm_config.observability_config.enable_mfu_metrics:
             self.perf_metrics = ModelMetrics(vllm_config)
         self._events = self._make_events()
-        self._numbers = self.configs.numbers_of(vllm_config, kv_cache_config, self.hash_block_size,
+        self._numbers = self.configs.numbers_of(vllm_config, kv_cache_config, hash_block_size,
                                                 mm_registry, log_stats, self.is_async)
         self._make_core()
         self._bind()
@@ -239,7 +240,7 @@ class BaseScheduler(SchedulerInterface):
             made[0] = EngineCoreOutputs()
         next(iter(made.values())).scheduler_stats = stats
 
-    def _transfers(self, report) -> tuple[list[int], ...]:
+    def _transfers(self, report) -> tuple[list[int], list[int], list[int]]:
         """What a connector's workers report: requests sent and received, blocks that failed."""
         if report is None:
             return [], [], []
@@ -328,7 +329,7 @@ class BaseScheduler(SchedulerInterface):
     def make_stats(self) -> SchedulerStats | None:
         if not self.log_stats:
             return None
-        return self._stats(self._core.stats())
+        return self._stats((*self._core.stats(), None, (0,) * 7))
 
     # -- the rest
 

@@ -75,7 +75,7 @@ static PyObject *make_block(const void *blocks, uint32_t i)
     return PyLong_FromUnsignedLong(block);
 }
 
-static const char *const kind_names[] = {"", "stored", "removed", "cleared", "reported"};
+static const char *const kind_names[] = {"", "stored", "removed", "cleared"};
 
 static PyObject *event_dict(const event_record *record, const char *at)
 {

@@ -76,8 +76,6 @@ static const py_field layer_fields[] = {NAMED(kind, layer_kinds),
                                         NAMED(mamba_type, mamba_types),
                                         NAMED(mamba_mode, mamba_modes),
                                         U32(num_speculative_blocks),
-                                        U32(num_prefill_checkpoint_blocks),
-                                        U32(prefill_checkpoint_alignment),
                                         U32(rswa_window),
                                         PY_FIELDS_END};
 

@@ -19,7 +19,6 @@ static const py_field request_fields[] = {
     BOOL(is_pooling),
     BOOL(is_resumable),
     BOOL(skip_reading_prefix),
-    BOOL(kv_cache_report_full),
     PY_FIELDS_END};
 
 static int take_held_text(py_request *r, PyObject *dict, const char *name, quire_bytes *out)

@@ -375,7 +375,7 @@ static int sched_set_pause(PyObject *object, PyObject *value, void *Py_UNUSED(cl
     "arrival_time=0.0, lora_name=None, lora_id=0, cache_salt=None, mm_inputs=None, "               \
     "client_index=0, use_grammar=False, is_pooling=False, is_resumable=False, "                    \
     "skip_reading_prefix=False, repetition_max_pattern=0, repetition_min_pattern=0, "              \
-    "repetition_min_count=0, lora_path=None, kv_cache_report_full=False"
+    "repetition_min_count=0, lora_path=None"
 
 static PyMethodDef sched_methods[] = {
     {"restore", PY_FUNCTION(sched_restore), METH_VARARGS | METH_KEYWORDS | METH_CLASS,

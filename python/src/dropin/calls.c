@@ -78,26 +78,17 @@ static PyObject *grammar_of(const vllm_slot *slot)
     return grammar;
 }
 
-/* 0.32: 1 compiled, 0 not yet, -1 never. */
-static int grammar_state(vllm_core *core, const vllm_slot *slot)
-{
-    PyObject *answer = PyObject_CallFunctionObjArgs(core->types.is_ready, slot->request, NULL);
-    long state = answer == NULL ? 0 : PyLong_AsLong(answer);
-    Py_XDECREF(answer);
-    if (!PyErr_Occurred())
-        return (int)state;
-    vllm_keep_error(core);
-    return 0;
-}
-
 static int grammar_is_ready(void *user, quire_req req)
 {
     vllm_core *core = user;
     if (core->error[0] != NULL)
         return 0;
     const vllm_slot *slot = vllm_slot_of(core, req);
-    return core->types.is_ready == NULL ? vllm_truth_or_keep(core, grammar_of(slot), 0)
-                                        : grammar_state(core, slot);
+    PyObject *answer =
+        core->types.is_ready == NULL
+            ? grammar_of(slot)
+            : PyObject_CallFunctionObjArgs(core->types.is_ready, slot->request, NULL);
+    return vllm_truth_or_keep(core, answer, 0);
 }
 
 static int grammar_should_advance(void *user, quire_req req)

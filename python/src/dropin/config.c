@@ -40,7 +40,6 @@ static const vllm_field sched_fields[] = {SCHED(policy),
                                           SCHED(num_draft_slots),
                                           SCHED(num_prefill_lookahead_tokens),
                                           SCHED(is_pooling_model),
-                                          SCHED(decode_interval),
                                           SCHED(profile),
                                           {NULL, 0}};
 
@@ -60,21 +59,10 @@ static const vllm_field cache_fields[] = {CACHE(num_blocks),
                                           {NULL, 0}};
 
 #define LAYER(field) VLLM_FIELD(quire_layer_spec, field)
-static const vllm_field layer_fields[] = {LAYER(kind),
-                                          LAYER(block_size),
-                                          LAYER(num_kv_heads),
-                                          LAYER(head_size),
-                                          LAYER(dtype),
-                                          LAYER(sliding_window),
-                                          LAYER(attention_chunk_size),
-                                          LAYER(sink_len),
-                                          LAYER(tq_slot_size),
-                                          LAYER(mamba_mode),
-                                          LAYER(num_speculative_blocks),
-                                          LAYER(num_prefill_checkpoint_blocks),
-                                          LAYER(prefill_checkpoint_alignment),
-                                          LAYER(rswa_window),
-                                          {NULL, 0}};
+static const vllm_field layer_fields[] = {
+    LAYER(kind),         LAYER(block_size),     LAYER(num_kv_heads),           LAYER(head_size),
+    LAYER(dtype),        LAYER(sliding_window), LAYER(attention_chunk_size),   LAYER(sink_len),
+    LAYER(tq_slot_size), LAYER(mamba_mode),     LAYER(num_speculative_blocks), {NULL, 0}};
 
 int vllm_read_u32(PyObject *dict, const char *name, uint32_t *value)
 {
@@ -108,29 +96,6 @@ int vllm_read_fields(PyObject *dict, const vllm_field *fields, void *target)
             return -1;
         memcpy(at, &value, sizeof(value));
     }
-    return 0;
-}
-
-int vllm_read_list(PyObject *dict, const char *name, uint32_t **numbers, uint32_t *count)
-{
-    PyObject *list = PyDict_GetItemString(dict, name);
-    *numbers = NULL;
-    *count = 0;
-    if (list == NULL)
-        return 0;
-    if (!PyList_Check(list))
-        return PY_REFUSE(PyExc_TypeError, "%s must be a list", name);
-    *count = (uint32_t)PyList_Size(list);
-    uint32_t *made = PyMem_Calloc((size_t)*count + 1, sizeof(*made));
-    if (made == NULL)
-        return PY_REFUSE_MEMORY();
-    for (uint32_t i = 0; i < *count; i++)
-        made[i] = (uint32_t)PyLong_AsUnsignedLong(PyList_GetItem(list, (Py_ssize_t)i));
-    if (PyErr_Occurred()) {
-        PyMem_Free(made);
-        return -1;
-    }
-    *numbers = made;
     return 0;
 }
 

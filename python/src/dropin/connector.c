@@ -71,24 +71,6 @@ static void *connector_meta(void *user, const quire_step *step)
     return give_output(user, step, ((vllm_core *)user)->types.meta);
 }
 
-/* What request_finished answers: whether blocks are kept, and parameters for the last output. */
-static int take_ending(vllm_core *core, PyObject *answer, PyObject **kept)
-{
-    int keeps = 0;
-    PyObject *params = NULL;
-    if (answer != NULL && !PyTuple_Check(answer))
-        PyErr_Format(PyExc_TypeError,
-                     "request_finished must return (whether blocks are kept, parameters or None), "
-                     "not %R",
-                     answer);
-    else if (answer != NULL && PyArg_ParseTuple(answer, "pO", &keeps, &params) && params != Py_None)
-        Py_XSETREF(*kept, Py_NewRef(params));
-    Py_XDECREF(answer);
-    if (PyErr_Occurred())
-        vllm_keep_error(core);
-    return keeps;
-}
-
 static int connector_finished(void *user, quire_req req, const quire_block_span *spans)
 {
     vllm_core *core = user;
@@ -100,8 +82,25 @@ static int connector_finished(void *user, quire_req req, const quire_block_span 
     PyObject *answer = blocks == NULL ? NULL
                                       : PyObject_CallFunctionObjArgs(core->types.finished,
                                                                      slot->request, blocks, NULL);
+    int keeps = 0;
+    PyObject *params = NULL;
+    PyObject *image_params = Py_None;
+    if (answer != NULL && !PyTuple_Check(answer))
+        PyErr_Format(PyExc_TypeError,
+                     "request_finished must return (whether blocks are kept, parameters or None), "
+                     "not %R",
+                     answer);
+    else if (answer != NULL && PyArg_ParseTuple(answer, "pO|O", &keeps, &params, &image_params)) {
+        if (params != Py_None)
+            Py_XSETREF(slot->kv_params, Py_NewRef(params));
+        if (image_params != Py_None)
+            Py_XSETREF(slot->ec_params, Py_NewRef(image_params));
+    }
     Py_XDECREF(blocks);
-    return take_ending(core, answer, &slot->kv_params);
+    Py_XDECREF(answer);
+    if (PyErr_Occurred())
+        vllm_keep_error(core);
+    return keeps;
 }
 
 static void connector_told(void *user)
@@ -122,18 +121,8 @@ static int connector_reset(void *user)
     return failed;
 }
 
-static int connector_pending_frees(void *user)
-{
-    vllm_core *core = user;
-    if (core->error[0] != NULL)
-        return 0;
-    return vllm_truth_or_keep(core, PyObject_CallFunctionObjArgs(core->types.pending_frees, NULL),
-                              0);
-}
-
 quire_connector vllm_connector(vllm_core *core)
 {
-    int is_asked = core->types.pending_frees != NULL;
     return (quire_connector){.size = sizeof(quire_connector),
                              .user = core,
                              .get_num_new_matched_tokens = connector_match,
@@ -142,10 +131,7 @@ quire_connector vllm_connector(vllm_core *core)
                              .request_finished = connector_finished,
                              .reset_cache = connector_reset,
                              .update_output = connector_told,
-                             .requires_kv_delivery = (int)core->requires_kv_delivery,
-                             .is_kv_consumer = (int)core->defers_frees,
-                             .has_pending_block_frees = is_asked ? connector_pending_frees : NULL,
-                             .supports_divergent_local_hybrid_hits = (int)core->diverges};
+                             .requires_kv_delivery = (int)core->requires_kv_delivery};
 }
 
 /* ---- encoder connectors -------------------------------------------------- */
@@ -170,68 +156,11 @@ static void *images_meta(void *user, const quire_step *step)
     return give_output(user, step, ((vllm_core *)user)->types.image_meta);
 }
 
-static int images_finished(void *user, quire_req req)
-{
-    vllm_core *core = user;
-    vllm_slot *slot = vllm_slot_of(core, req);
-    if (core->error[0] != NULL)
-        return 0;
-    PyObject *answer = NULL;
-    if (vllm_slot_sync(core, slot) == 0)
-        answer = PyObject_CallFunctionObjArgs(core->types.image_finished, slot->request, NULL);
-    return take_ending(core, answer, &slot->ec_params);
-}
-
-static int images_ready(void *user, quire_req req, uint32_t num_computed)
-{
-    vllm_core *core = user;
-    quire_req_info info = QUIRE_REQ_INFO_INIT;
-    long long computed = num_computed;
-    if (core->error[0] != NULL)
-        return 1;
-    /* After a load that failed vLLM tells a number below 0 */
-    if (quire_sched_get_req_info(core->sched, req, &info) == QUIRE_OK &&
-        info.status == QUIRE_REQ_RUNNING)
-        computed = (long long)info.num_computed_tokens - (long long)info.num_output_placeholders;
-    PyObject *answer = PyObject_CallFunction(core->types.image_ready, "OL",
-                                             vllm_slot_of(core, req)->request, computed);
-    return vllm_truth_or_keep(core, answer, 1);
-}
-
-static void images_freed(void *user, quire_req req, uint32_t input)
-{
-    tell(user, ((vllm_core *)user)->types.image_freed, req, input);
-}
-
-/* Numbers of requests that vLLM's connector has lost, in a list. */
-static uint32_t images_lost(void *user, quire_req *reqs, uint32_t capacity)
-{
-    vllm_core *core = user;
-    if (core->error[0] != NULL)
-        return 0;
-    PyObject *answer = PyObject_CallFunctionObjArgs(core->types.image_lost, NULL);
-    Py_ssize_t count = answer == NULL ? -1 : PyList_Size(answer);
-    uint32_t n = 0;
-    for (; (Py_ssize_t)n < count && n < capacity; n++)
-        reqs[n] = PyLong_AsUnsignedLongLong(PyList_GetItem(answer, (Py_ssize_t)n));
-    Py_XDECREF(answer);
-    if (!PyErr_Occurred())
-        return n;
-    vllm_keep_error(core);
-    return 0;
-}
-
 quire_encoder_connector vllm_encoder_connector(vllm_core *core)
 {
-    const vllm_types *types = &core->types;
-    return (quire_encoder_connector){
-        .size = sizeof(quire_encoder_connector),
-        .user = core,
-        .has_item = images_has_item,
-        .update_state_after_alloc = images_alloc,
-        .build_meta = images_meta,
-        .request_finished = types->image_finished == NULL ? NULL : images_finished,
-        .ensure_cache_available = types->image_ready == NULL ? NULL : images_ready,
-        .update_state_after_free = types->image_freed == NULL ? NULL : images_freed,
-        .take_unavailable = types->image_lost == NULL ? NULL : images_lost};
+    return (quire_encoder_connector){.size = sizeof(quire_encoder_connector),
+                                     .user = core,
+                                     .has_item = images_has_item,
+                                     .update_state_after_alloc = images_alloc,
+                                     .build_meta = images_meta};
 }

@@ -70,6 +70,7 @@ vllm_slot *vllm_slot_of(vllm_core *core, quire_req req)
 void vllm_slot_clear(vllm_slot *slot)
 {
     vllm_slot gone = *slot;
+    PyMem_Free(slot->row_blocks);
     memset(slot, 0, sizeof(*slot));
     vllm_clear_all(&gone, offsetof(vllm_slot, req)); /* which is behind the references */
 }
@@ -166,14 +167,9 @@ static PyObject *core_info(PyObject *self, PyObject *args)
 static PyObject *core_flight(PyObject *self, PyObject *args)
 {
     unsigned long long req;
-    quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (!PyArg_ParseTuple(args, "K", &req))
         return NULL;
-    int status = quire_sched_get_req_info(((vllm_core *)self)->sched, req, &info);
-    if (status != QUIRE_OK)
-        return vllm_raise(status, "request");
-    return Py_BuildValue("(III)", info.num_in_flight_tokens, info.num_stale_tokens,
-                         info.drops_stale);
+    return vllm_flight_of((vllm_core *)self, req);
 }
 
 /* The set itself: it is the next SchedulerOutput's. */
@@ -316,13 +312,22 @@ PyObject *vllm_prefix_stats(const quire_prefix_stats *stats)
                          stats->preempted_hits);
 }
 
-/* What make_stats needs outside of an update. */
+/* What make_stats needs outside of an update: usage, and the prefix stats since the last call. */
 static PyObject *core_stats(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     vllm_core *core = (vllm_core *)self;
-    const quire_sched_stats *stats = NULL;
-    int status = quire_sched_take_stats(core->sched, &stats);
-    return status == QUIRE_OK ? vllm_stats(core, stats) : vllm_raise(status, "make_stats");
+    quire_prefix_stats stats = {0};
+    quire_cache *cache = quire_sched_get_cache(core->sched);
+    int status = quire_cache_take_prefix_stats(cache, &stats);
+    if (status != QUIRE_OK)
+        return vllm_raise(status, "make_stats");
+    PyObject *prefix = vllm_prefix_stats(&stats);
+    if (prefix == NULL)
+        return NULL;
+    quire_sched_counts counts = quire_sched_get_counts(core->sched);
+    uint32_t num_apart = vllm_num_apart(core);
+    return Py_BuildValue("(IIIdN)", counts.num_running, counts.num_waiting - num_apart, num_apart,
+                         quire_usage_level(quire_cache_get_usage(cache)), prefix);
 }
 
 /* ---- making and ending --------------------------------------------------- */
@@ -358,10 +363,12 @@ static int make_memory(vllm_core *core)
     core->has_pooled = PyMem_Calloc(rows, sizeof(uint8_t));
     core->num_invalid = PyMem_Calloc(rows, sizeof(uint32_t));
     core->row_slots = PyMem_Calloc(rows, sizeof(uint32_t));
+    core->num_drafted = PyMem_Calloc(core->num_spec_tokens + 1, sizeof(uint64_t));
     core->finished = PySet_New(NULL);
     core->preempted = PySet_New(NULL);
     if (core->slots == NULL || core->sampled == NULL || core->num_sampled == NULL ||
-        core->has_pooled == NULL || core->num_invalid == NULL || core->row_slots == NULL)
+        core->has_pooled == NULL || core->num_invalid == NULL || core->row_slots == NULL ||
+        core->num_drafted == NULL)
         return PY_REFUSE_MEMORY();
     for (size_t i = 0; i < VLLM_NUM_NAMES; i++) {
         core->names[i] = PyUnicode_InternFromString(core_names[i]);
@@ -371,31 +378,11 @@ static int make_memory(vllm_core *core)
     return core->finished == NULL || core->preempted == NULL ? -1 : 0;
 }
 
-static const vllm_field core_fields[] = {
-    VLLM_FIELD(vllm_core, tells_tokens), VLLM_FIELD(vllm_core, is_v2),
-    VLLM_FIELD(vllm_core, profile),      VLLM_FIELD(vllm_core, requires_kv_delivery),
-    VLLM_FIELD(vllm_core, defers_frees), VLLM_FIELD(vllm_core, returns_masks),
-    VLLM_FIELD(vllm_core, diverges),     {NULL, 0}};
-
-/* The scheduler, with what it asks and tells. */
-static int create_sched(vllm_core *core, PyObject *given, quire_sched_config *config)
-{
-    quire_grammar grammar = vllm_grammar(core);
-    quire_connector connector = vllm_connector(core);
-    quire_encoder_connector images = vllm_encoder_connector(core);
-    config->grammar = &grammar; /* copied, as all others */
-    config->connector = core->types.match == NULL ? NULL : &connector;
-    config->encoder_connector = core->types.has_image == NULL ? NULL : &images;
-    vllm_listen(core, config->cache);
-    config->hasher = core->hasher;
-    uint32_t *drafts = NULL;
-    if (vllm_read_list(given, "num_spec_tokens_by_batch", &drafts, &config->num_batch_sizes) < 0)
-        return -1;
-    config->num_spec_tokens_by_batch = drafts;
-    int status = quire_sched_create(config, NULL, &core->sched);
-    PyMem_Free(drafts);
-    return status == QUIRE_OK ? 0 : vllm_refuse(status, "Scheduler");
-}
+static const vllm_field core_fields[] = {VLLM_FIELD(vllm_core, tells_tokens),
+                                         VLLM_FIELD(vllm_core, is_v2),
+                                         VLLM_FIELD(vllm_core, profile),
+                                         VLLM_FIELD(vllm_core, requires_kv_delivery),
+                                         {NULL, 0}};
 
 static int make_sched(vllm_core *core, PyObject *given)
 {
@@ -410,10 +397,19 @@ static int make_sched(vllm_core *core, PyObject *given)
     int status = QUIRE_OK;
     if (cache.enable_caching != QUIRE_OFF)
         status = quire_hasher_create(&hasher, NULL, &core->hasher);
+    if (status == QUIRE_OK) {
+        quire_grammar grammar = vllm_grammar(core);
+        quire_connector connector = vllm_connector(core);
+        quire_encoder_connector images = vllm_encoder_connector(core);
+        config.grammar = &grammar; /* copied, all three */
+        config.connector = core->types.match == NULL ? NULL : &connector;
+        config.encoder_connector = core->types.has_image == NULL ? NULL : &images;
+        vllm_listen(core, config.cache);
+        config.hasher = core->hasher;
+        status = quire_sched_create(&config, NULL, &core->sched);
+    }
     if (status != QUIRE_OK)
         return vllm_refuse(status, "Scheduler");
-    if (create_sched(core, given, &config) < 0)
-        return -1;
     core->num_groups = cache.num_groups;
     core->max_requests = config.max_requests;
     core->max_rows = config.max_num_seqs;
@@ -488,6 +484,7 @@ static void core_dealloc(PyObject *self)
     PyMem_Free(core->has_pooled);
     PyMem_Free(core->num_invalid);
     PyMem_Free(core->row_slots);
+    PyMem_Free(core->num_drafted);
     Py_XDECREF(core->finished);
     Py_XDECREF(core->preempted);
     vllm_clear_all(core->names, sizeof core->names);
@@ -509,6 +506,7 @@ GUARDED(guarded_schedule, vllm_core_schedule)
 GUARDED(guarded_update, vllm_core_update)
 GUARDED(guarded_update_drafts, vllm_core_update_drafts)
 GUARDED(guarded_finish, core_finish)
+GUARDED(guarded_fail, vllm_core_fail)
 GUARDED(guarded_set_pause, core_set_pause)
 GUARDED(guarded_follow, vllm_core_follow)
 GUARDED(guarded_reset_encoder_cache, core_reset_encoder_cache)
@@ -517,7 +515,7 @@ GUARDED(guarded_reset_prefix_cache, core_reset_prefix_cache)
 static PyMethodDef core_methods[] = {
     {"add", guarded_add, METH_VARARGS, "add(request, params): its number"},
     {"go_on", guarded_go_on, METH_VARARGS, "go_on(number, request, params): a session's input"},
-    {"schedule", guarded_schedule, METH_VARARGS, "schedule(prompts wait): a SchedulerOutput"},
+    {"schedule", guarded_schedule, METH_NOARGS, "schedule(): a SchedulerOutput"},
     {"update", guarded_update, METH_VARARGS,
      "update(scheduler_output, model_runner_output): outputs by client, and stats"},
     {"update_drafts", guarded_update_drafts, METH_VARARGS, "update_drafts(numbers, lists)"},
@@ -536,12 +534,13 @@ static PyMethodDef core_methods[] = {
     {"num_free", vllm_core_num_free, METH_NOARGS, "num_free(): blocks in the free queue"},
     {"touch", vllm_core_touch, METH_VARARGS, "touch(ids): one more user for each block"},
     {"free_blocks", vllm_core_free_blocks, METH_VARARGS, "free_blocks(ids): one user less"},
+    {"fail", guarded_fail, METH_VARARGS, "fail(number): it ends with an error in the next update"},
     {"preempted", core_preempted, METH_NOARGS,
      "preempted(): ids that a reset preempted since the last step"},
     {"queue", core_queue, METH_VARARGS, "queue(which): Requests in order"},
     {"queue_length", core_queue_length, METH_VARARGS, "queue_length(which)"},
     {"counts", core_counts, METH_NOARGS, "running, waiting, unfinished, any finished"},
-    {"stats", core_stats, METH_NOARGS, "stats(): of requests, cache and connector"},
+    {"stats", core_stats, METH_NOARGS, "running, waiting, skipped, usage, prefix stats"},
     {"follow", guarded_follow, METH_VARARGS, "follow(sample_rate): the lives of some blocks"},
     {"take_lives", vllm_core_take_lives, METH_NOARGS,
      "take_lives(): (lifetime, idle, gaps) of each that has ended since, in seconds"},

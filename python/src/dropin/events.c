@@ -5,12 +5,12 @@
  */
 #include "vllm.h"
 
-/* The hashes of an event's blocks, None for null blocks that got no keys. */
+/* The hashes of an event's blocks, None for null blocks. */
 static PyObject *make_hash(const void *of, uint32_t i)
 {
     const quire_event *event = of;
     const char *hash = (const char *)event->hashes + (size_t)i * event->hash_bytes;
-    return event->blocks[i] == QUIRE_NULL_BLOCK && event->kind != QUIRE_EVENT_REPORTED
+    return event->blocks[i] == QUIRE_NULL_BLOCK
                ? Py_NewRef(Py_None)
                : PyBytes_FromStringAndSize(hash, (Py_ssize_t)event->hash_bytes);
 }
@@ -43,7 +43,7 @@ static void tell_event(void *user, const quire_event *event)
     PyObject *answer = NULL;
     if (core->error[0] != NULL)
         return;
-    if (event->kind == QUIRE_EVENT_STORED || event->kind == QUIRE_EVENT_REPORTED) {
+    if (event->kind == QUIRE_EVENT_STORED) {
         answer = tell_stored(core, event);
     } else {
         PyObject *hashes = event->kind == QUIRE_EVENT_REMOVED ? hash_list(event) : PyList_New(0);

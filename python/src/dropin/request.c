@@ -49,7 +49,6 @@ static const vllm_field rule_fields[] = {RULE(max_tokens),
                                          RULE(is_resumable),
                                          RULE(use_grammar),
                                          RULE(skip_reading_prefix),
-                                         RULE(kv_cache_report_full),
                                          {NULL, 0}};
 
 static int read_rules(PyObject *rules, quire_request_params *params)

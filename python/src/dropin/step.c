@@ -219,7 +219,7 @@ static int set_step(vllm_core *core, PyObject *output, const quire_step *step)
 }
 
 /* What 0.32 tells besides. */
-static int set_more(vllm_core *core, PyObject *output, const quire_step *step)
+static int set_more(vllm_core *core, PyObject *output)
 {
     if (!vllm_is_0_32(core))
         return 0;
@@ -229,7 +229,7 @@ static int set_more(vllm_core *core, PyObject *output, const quire_step *step)
         return -1;
     if (core->num_spec_tokens == 0)
         return 0;
-    PyObject *number = PyLong_FromUnsignedLong(step->num_spec_tokens);
+    PyObject *number = PyLong_FromUnsignedLong(core->num_spec_tokens);
     int failed =
         number == NULL || PyObject_SetAttrString(output, "num_spec_tokens_to_schedule", number) < 0;
     Py_XDECREF(number);
@@ -249,7 +249,7 @@ PyObject *vllm_make_output(vllm_core *core, const quire_step *step)
         failed = add_to_step(core, &parts, step, i) < 0;
     if (!failed)
         output = make_output(core, &parts, step, preempted);
-    if (output != NULL && (set_step(core, output, step) < 0 || set_more(core, output, step) < 0))
+    if (output != NULL && (set_step(core, output, step) < 0 || set_more(core, output) < 0))
         Py_CLEAR(output);
     Py_XDECREF(preempted);
     vllm_clear_all(&parts, sizeof parts);
@@ -280,21 +280,13 @@ static int make_place(vllm_core *core)
     return status == QUIRE_OK ? 0 : vllm_refuse(status, "schedule");
 }
 
-/* schedule(whether prompts wait), in 0.32; schedule() in 0.20 */
-PyObject *vllm_core_schedule(PyObject *self, PyObject *args)
+PyObject *vllm_core_schedule(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     vllm_core *core = (vllm_core *)self;
     const quire_step *step;
-    int throttles = 0;
-    if (!PyArg_ParseTuple(args, "|p", &throttles) || make_place(core) < 0)
+    if (make_place(core) < 0)
         return NULL;
-    int status = QUIRE_OK;
-    if (throttles != core->is_throttled)
-        status = quire_sched_set_throttle(core->sched, (uint32_t)throttles);
-    if (status == QUIRE_OK)
-        core->is_throttled = throttles;
-    if (status == QUIRE_OK)
-        status = quire_sched_schedule(core->sched, &step);
+    int status = quire_sched_schedule(core->sched, &step);
     if (status == QUIRE_OK)
         core->flight[core->num_flight++] = step->step;
     PyObject *output = core->output; /* made for a connector, inside */

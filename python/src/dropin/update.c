@@ -8,9 +8,25 @@
  * A list of sampled tokens is not copied: cut to what was taken, it is the new_token_ids of its
  * output, as in vLLM.
  */
-#include "update.h"
+#include "vllm.h"
 
 #include <string.h>
+
+enum { FETCH_AHEAD = 4 };
+
+/* What is read from the model runner's output; all owned. */
+typedef struct update_input {
+    PyObject *sampled;
+    PyObject *index;
+    PyObject *scheduled;
+    PyObject *logprobs;        /* NULL: None */
+    PyObject *prompt_logprobs; /* NULL: empty */
+    PyObject *token_logprobs;  /* of some token ids, in 0.32; NULL: empty */
+    PyObject *pooled;          /* NULL: none */
+    PyObject *nans;            /* NULL: None */
+    PyObject *drafts;          /* NULL: empty */
+    PyObject *invalid;         /* drafts that a grammar refused; NULL: none */
+} update_input;
 
 /* An attribute, or NULL where it is None or empty; -1 through *failed. */
 static PyObject *optional(PyObject *object, const char *name, int *failed)
@@ -33,8 +49,6 @@ static int input_read(vllm_core *core, PyObject *output, PyObject *computed, upd
     input->prompt_logprobs = optional(computed, "prompt_logprobs_dict", &failed);
     if (vllm_is_0_32(core))
         input->token_logprobs = optional(computed, "prompt_token_id_logprobs_dict", &failed);
-    if (core->returns_masks)
-        input->masks = optional(computed, "sampling_masks", &failed);
     input->pooled = optional(computed, "pooler_output", &failed);
     input->nans = optional(computed, "num_nans_in_logits", &failed);
     input->drafts = optional(output, "scheduled_spec_decode_tokens", &failed);
@@ -53,20 +67,6 @@ static int input_read(vllm_core *core, PyObject *output, PyObject *computed, upd
     return 0;
 }
 
-/* Stats of one request's drafts. */
-static int observe(vllm_core *core, const vllm_slot *slot, uint32_t num_drafts,
-                   uint32_t num_accepted)
-{
-    quire_req_info info = QUIRE_REQ_INFO_INIT;
-    if (quire_sched_get_req_info(core->sched, slot->req, &info) == QUIRE_OK &&
-        info.num_stale_tokens > 0 && info.drops_stale)
-        return 0;
-    PyObject *answer =
-        PyObject_CallFunction(core->types.observed, "OII", slot->request, num_drafts, num_accepted);
-    Py_XDECREF(answer);
-    return answer == NULL ? -1 : 0;
-}
-
 /* Drafts that were not accepted are not computed either. */
 static int read_rejected(vllm_core *core, const update_input *input, uint32_t row, vllm_slot *slot)
 {
@@ -77,16 +77,12 @@ static int read_rejected(vllm_core *core, const update_input *input, uint32_t ro
     if (PyErr_Occurred())
         return -1;
     uint32_t num_drafts = drafts == NULL ? 0 : (uint32_t)PyList_Size(drafts);
-    quire_req_info info = QUIRE_REQ_INFO_INIT;
-    if (num_drafts > 0 && slot->num_computed > 0 &&
-        quire_sched_get_req_info(core->sched, slot->req, &info) == QUIRE_OK &&
-        info.num_stale_tokens == 0)
+    if (num_drafts > 0 && slot->num_computed > 0 && !vllm_is_stale(core, slot->req))
         slot->num_computed -= num_drafts - (core->num_sampled[row] - 1);
     if (invalid != NULL)
         core->num_invalid[row] = (uint32_t)PyLong_AsUnsignedLong(invalid);
-    if (num_drafts > 0 && core->types.observed != NULL && !PyErr_Occurred() &&
-        observe(core, slot, num_drafts - core->num_invalid[row], core->num_sampled[row] - 1) < 0)
-        return -1;
+    uint32_t most = num_drafts < core->num_spec_tokens ? num_drafts : core->num_spec_tokens;
+    slot->num_drafted = most > core->num_invalid[row] ? most - core->num_invalid[row] : 0;
     return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -105,19 +101,6 @@ static int widen_rows(vllm_core *core, uint32_t num_filled, Py_ssize_t stride)
     return 0;
 }
 
-/* The request keeps what was counted last, and all of its outputs from then on show it. */
-static int read_nans(vllm_core *core, PyObject *nans, vllm_slot *slot)
-{
-    PyObject *count = PyDict_GetItemWithError(nans, slot->id);
-    quire_req_info info = QUIRE_REQ_INFO_INIT;
-    if (count == NULL || quire_sched_get_req_info(core->sched, slot->req, &info) != QUIRE_OK ||
-        (info.num_stale_tokens > 0 && info.drops_stale))
-        return PyErr_Occurred() ? -1 : 0;
-    slot->num_nans = (uint32_t)PyLong_AsUnsignedLong(count);
-    return PyErr_Occurred() ? -1
-                            : PyObject_SetAttrString(slot->request, "num_nans_in_logits", count);
-}
-
 /* The tokens of one request of the step. */
 static int read_row(vllm_core *core, const update_input *input, uint32_t row, vllm_slot *slot)
 {
@@ -130,13 +113,17 @@ static int read_row(vllm_core *core, const update_input *input, uint32_t row, vl
     slot->row = PyLong_AsSsize_t(index);
     slot->generated = NULL;
     slot->num_taken = 0;
-    if (PyErr_Occurred() || (input->nans != NULL && read_nans(core, input->nans, slot) < 0))
+    slot->num_drafted = 0;
+    if (PyErr_Occurred())
         return -1;
     if (input->pooled != NULL) {
         PyObject *pooled = PyList_GetItem(input->pooled, slot->row);
         if (pooled == NULL)
             return -1;
         core->has_pooled[row] = pooled != Py_None;
+        if (pooled != Py_None && !slot->has_output && vllm_is_0_32(core) &&
+            vllm_keep_row(core, slot) < 0)
+            return -1;
     }
     if (PyList_Size(input->sampled) == 0)
         return 0;
@@ -149,6 +136,8 @@ static int read_row(vllm_core *core, const update_input *input, uint32_t row, vl
     if (vllm_read_tokens(slot->generated, 0, count, core->sampled + (size_t)row * core->stride) < 0)
         return -1;
     core->num_sampled[row] = (uint32_t)count;
+    if (count > 0 && !slot->has_output && vllm_is_0_32(core) && vllm_keep_row(core, slot) < 0)
+        return -1;
     return input->drafts == NULL || count == 0 ? 0 : read_rejected(core, input, row, slot);
 }
 
@@ -199,6 +188,315 @@ static int read_rows(vllm_core *core, const update_input *input, quire_model_out
     model->num_invalid_drafts = input->invalid == NULL ? NULL : core->num_invalid;
     model->has_pooled = input->pooled == NULL ? NULL : core->has_pooled;
     return 0;
+}
+
+/* ---- what came out ------------------------------------------------------- */
+
+/* The new tokens, as the list that the runner gave, cut; and appended to those of the request. */
+static PyObject *take_tokens(vllm_slot *slot, const quire_output *made)
+{
+    Py_ssize_t count = (Py_ssize_t)made->num_new_tokens;
+    if (slot->generated == NULL || count == 0)
+        return PyList_New(0);
+    if (PyList_Size(slot->generated) > count &&
+        PyList_SetSlice(slot->generated, count, PyList_Size(slot->generated), NULL) < 0)
+        return NULL;
+    if (vllm_slot_take(slot, count) < 0)
+        return NULL;
+    return Py_NewRef(slot->generated);
+}
+
+static int set_and_drop(PyObject *output, const char *name, PyObject *value)
+{
+    int failed = value == NULL || PyObject_SetAttrString(output, name, value) < 0;
+    Py_XDECREF(value);
+    return failed ? -1 : 0;
+}
+
+/* Sets what a dict has for the request, if it has it. */
+static int set_found(PyObject *output, const char *name, PyObject *dict, const vllm_slot *slot)
+{
+    PyObject *found = PyDict_GetItemWithError(dict, slot->id);
+    if (found == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    return PyObject_SetAttrString(output, name, found);
+}
+
+/* Why it stopped, in words or as a token: a session shows it from then on. */
+static int set_stop_reason(PyObject *output, vllm_slot *slot, const quire_output *made)
+{
+    PyObject *reason = NULL;
+    if (made->finish_reason != QUIRE_FINISH_NONE && made->has_stop_reason)
+        reason = PyLong_FromLong(made->stop_reason);
+    else if (made->finish_reason != QUIRE_FINISH_NONE && made->has_repeated)
+        reason = PyUnicode_FromString("repetition_detected");
+    else if (slot->has_stop_reason)
+        reason = PyObject_GetAttrString(slot->request, "stop_reason");
+    if (reason == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    slot->has_stop_reason = 1;
+    if (PyObject_SetAttrString(slot->request, "stop_reason", reason) < 0) {
+        Py_DECREF(reason);
+        return -1;
+    }
+    return set_and_drop(output, "stop_reason", reason);
+}
+
+static int set_finish(vllm_core *core, PyObject *output, const quire_output *made)
+{
+    PyObject *reason = PyTuple_GetItem(core->types.finish_reasons, (Py_ssize_t)made->finish_reason);
+    return reason == NULL ? -1 : PyObject_SetAttrString(output, "finish_reason", reason);
+}
+
+static int set_logprobs(const update_input *input, PyObject *output, const vllm_slot *slot,
+                        const quire_output *made, int wants_logprobs)
+{
+    if (input->token_logprobs != NULL &&
+        set_found(output, "prompt_token_id_logprobs", input->token_logprobs, slot) < 0)
+        return -1;
+    if (wants_logprobs && input->logprobs != NULL &&
+        set_and_drop(output, "new_logprobs",
+                     PyObject_CallMethod(input->logprobs, "slice_request", "nI", slot->row,
+                                         made->num_new_tokens)) < 0)
+        return -1;
+    if (input->prompt_logprobs == NULL)
+        return 0;
+    return set_found(output, "new_prompt_logprobs_tensors", input->prompt_logprobs, slot);
+}
+
+static PyObject *prefill_stats(vllm_core *core, vllm_slot *slot, const quire_output *made,
+                               uint32_t keyed)
+{
+    uint32_t cached = made->num_local_cached + made->num_external_cached;
+    if (PyObject_SetAttrString(slot->request, "prefill_stats", Py_None) < 0)
+        return NULL;
+    slot->has_output = 1;
+    if (keyed > made->num_prompt_tokens)
+        keyed = made->num_prompt_tokens;
+    if (vllm_is_0_32(core))
+        return PyObject_CallFunction(core->types.prefill_stats, "IIIIII", made->num_prompt_tokens,
+                                     made->num_prompt_tokens - cached, cached,
+                                     made->num_local_cached, made->num_external_cached,
+                                     keyed > cached ? keyed - cached : 0);
+    return PyObject_CallFunction(core->types.prefill_stats, "IIIII", made->num_prompt_tokens,
+                                 made->num_prompt_tokens - cached, cached, made->num_local_cached,
+                                 made->num_external_cached);
+}
+
+/* Where a decoding engine will load what this one has computed, it is told how much of that was
+ * found in the cache here (0.32). */
+static int tell_cached(vllm_core *core, const vllm_slot *slot, const quire_output *made)
+{
+    if (!vllm_is_0_32(core) || !made->has_prefill_stats || !PyDict_Check(slot->kv_params))
+        return 0;
+    PyObject *wanted = PyDict_GetItemString(slot->kv_params, "do_remote_prefill");
+    int is_wanted = wanted == NULL ? 0 : PyObject_IsTrue(wanted);
+    if (is_wanted <= 0)
+        return is_wanted;
+    PyObject *count = PyLong_FromUnsignedLong(made->num_local_cached + made->num_external_cached);
+    int failed = count == NULL ||
+                 PyDict_SetItemString(slot->kv_params, "remote_prefill_cached_tokens", count) < 0;
+    Py_XDECREF(count);
+    return failed ? -1 : 0;
+}
+
+/* What is known of an output before a session takes its next turn. */
+typedef struct output_notes {
+    int wants_logprobs;
+    uint32_t num_keyed; /* tokens in the prefix cache, with the first output */
+} output_notes;
+
+static int set_events(PyObject *output, vllm_slot *slot)
+{
+    if (slot->trace_headers != NULL &&
+        PyObject_SetAttrString(output, "trace_headers", slot->trace_headers) < 0)
+        return -1;
+    if (!slot->has_events)
+        return 0;
+    slot->has_events = 0;
+    return set_and_drop(output, "events", PyObject_CallMethod(slot->request, "take_events", NULL));
+}
+
+static int set_params(vllm_core *core, PyObject *output, const vllm_slot *slot,
+                      const quire_output *made)
+{
+    if (slot->kv_params != NULL &&
+        (tell_cached(core, slot, made) < 0 ||
+         PyObject_SetAttrString(output, "kv_transfer_params", slot->kv_params) < 0))
+        return -1;
+    return slot->ec_params == NULL
+               ? 0
+               : PyObject_SetAttrString(output, "ec_transfer_params", slot->ec_params);
+}
+
+/* What few outputs have. */
+static int set_rare(vllm_core *core, const update_input *input, PyObject *output, vllm_slot *slot,
+                    const quire_output *made, output_notes notes)
+{
+    int is_stopped = made->finish_reason != QUIRE_FINISH_NONE;
+    if ((is_stopped && set_finish(core, output, made) < 0) || set_events(output, slot) < 0)
+        return -1;
+    if (made->finish_reason == QUIRE_FINISH_ERROR && made->num_new_tokens == 0)
+        return 0; /* ended by something else than its output */
+    if ((is_stopped || slot->has_stop_reason) && set_stop_reason(output, slot, made) < 0)
+        return -1;
+    if (made->has_prefill_stats &&
+        set_and_drop(output, "prefill_stats", prefill_stats(core, slot, made, notes.num_keyed)) < 0)
+        return -1;
+    if (set_params(core, output, slot, made) < 0)
+        return -1;
+    if (input->pooled != NULL &&
+        PyObject_SetAttrString(output, "pooling_output", PyList_GetItem(input->pooled, slot->row)) <
+            0)
+        return -1;
+    if (input->nans != NULL &&
+        (set_found(slot->request, "num_nans_in_logits", input->nans, slot) < 0 ||
+         set_found(output, "num_nans_in_logits", input->nans, slot) < 0))
+        return -1;
+    return set_logprobs(input, output, slot, made, notes.wants_logprobs);
+}
+
+typedef struct output_lists {
+    PyObject *by_client;
+    PyObject *last; /* of last_client; borrowed. NULL: there was none yet */
+    uint32_t last_client;
+} output_lists;
+
+static int client_append(output_lists *lists, uint32_t client, PyObject *output)
+{
+    if (lists->last != NULL && lists->last_client == client)
+        return PyList_Append(lists->last, output);
+    PyObject *by_client = lists->by_client;
+    PyObject *key = PyLong_FromUnsignedLong(client);
+    PyObject *list = key == NULL ? NULL : PyDict_GetItemWithError(by_client, key);
+    int failed = PyErr_Occurred() != NULL;
+    if (!failed && list == NULL) {
+        list = PyList_New(0);
+        failed = vllm_dict_put(by_client, key, list) < 0; /* which has it then */
+    }
+    failed = failed || PyList_Append(list, output) < 0;
+    Py_XDECREF(key);
+    lists->last = failed ? NULL : list;
+    lists->last_client = client;
+    return failed ? -1 : 0;
+}
+
+static const long finished_statuses[] = {[QUIRE_FINISH_STOP] = QUIRE_REQ_FINISHED_STOPPED,
+                                         [QUIRE_FINISH_LENGTH] = QUIRE_REQ_FINISHED_LENGTH,
+                                         [QUIRE_FINISH_ABORT] = QUIRE_REQ_FINISHED_ABORTED,
+                                         [QUIRE_FINISH_ERROR] = QUIRE_REQ_FINISHED_ERROR,
+                                         [QUIRE_FINISH_REPETITION] = QUIRE_REQ_FINISHED_REPETITION};
+
+/* A session that stopped and goes on: its Request takes the next input, if that is there. 1: it
+ * goes on, 0: it has ended. */
+static int session_turn(vllm_core *core, vllm_slot *slot)
+{
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
+    if (quire_sched_get_req_info(core->sched, slot->req, &info) != QUIRE_OK ||
+        info.status >= QUIRE_REQ_FINISHED_STOPPED)
+        return 0;
+    if (info.status == QUIRE_REQ_WAITING_FOR_STREAMING)
+        return 1;
+    PyObject *answer = PyObject_CallFunctionObjArgs(core->types.turn, slot->request, NULL);
+    int wants_logprobs = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    if (wants_logprobs < 0)
+        return -1;
+    slot->wants_logprobs = (uint8_t)wants_logprobs;
+    slot->num_prompt = info.num_prompt_tokens;
+    slot->has_events = (uint8_t)core->log_stats;
+    return 1;
+}
+
+static int add_output(vllm_core *core, const update_input *input, const quire_output *made,
+                      output_lists *lists)
+{
+    vllm_slot *slot = vllm_slot_of(core, made->req);
+    PyObject *tokens = take_tokens(slot, made);
+    int stopped = made->finish_reason != QUIRE_FINISH_NONE;
+    for (uint32_t i = 0; i < slot->num_drafted && made->num_new_tokens > 0; i++)
+        core->num_drafted[i]++;
+    slot->num_drafted = 0;
+    output_notes notes = {.wants_logprobs = slot->wants_logprobs};
+    if (tokens != NULL && made->has_prefill_stats)
+        notes.num_keyed = vllm_keyed_tokens(core, slot);
+    int goes_on = tokens != NULL && stopped ? session_turn(core, slot) : 0;
+    if (goes_on < 0)
+        Py_CLEAR(tokens);
+    PyObject *output = tokens == NULL ? NULL
+                                      : PyObject_CallFunctionObjArgs(core->types.engine_core_output,
+                                                                     slot->id, tokens, NULL);
+    Py_XDECREF(tokens);
+    if (!vllm_is_0_32(core)) /* which looks at the next turn's wishes */
+        notes.wants_logprobs = slot->wants_logprobs;
+    int failed = output == NULL || set_rare(core, input, output, slot, made, notes) < 0 ||
+                 client_append(lists, made->client_index, output) < 0;
+    Py_XDECREF(output);
+    if (!failed && stopped && !goes_on)
+        failed = vllm_slot_finish(core, slot, finished_statuses[made->finish_reason],
+                                  made->client_index) < 0;
+    return failed ? -1 : 0;
+}
+
+/* Slots, token lists and ids of a thousand requests do not fit the nearest caches: what the next
+ * outputs touch is asked for while this one is made. */
+static void fetch_slots(const vllm_core *core, const quire_outputs *made, uint32_t i)
+{
+    uint32_t far = i + 2 * FETCH_AHEAD < made->num_outputs ? i + 2 * FETCH_AHEAD : i;
+    uint32_t near = i + FETCH_AHEAD < made->num_outputs ? i + FETCH_AHEAD : i;
+    __builtin_prefetch(&core->slots[quire_req_index(made->outputs[far].req)]);
+    const vllm_slot *slot = &core->slots[quire_req_index(made->outputs[near].req)];
+    __builtin_prefetch(slot->id, 1);
+    __builtin_prefetch(slot->all_tokens, 1);
+    __builtin_prefetch(slot->output_tokens, 1);
+    __builtin_prefetch(slot->generated, 1);
+}
+
+/* A dict of lists of EngineCoreOutput, by client. */
+static PyObject *add_outputs(vllm_core *core, const update_input *input, const quire_outputs *made)
+{
+    output_lists lists = {.by_client = PyDict_New()};
+    memset(core->num_drafted, 0, core->num_spec_tokens * sizeof(*core->num_drafted));
+    for (uint32_t i = 0; lists.by_client != NULL && i < made->num_outputs; i++) {
+        fetch_slots(core, made, i);
+        if (add_output(core, input, &made->outputs[i], &lists) < 0)
+            Py_CLEAR(lists.by_client);
+    }
+    return lists.by_client;
+}
+
+static PyObject *make_u64(const void *numbers, uint32_t i)
+{
+    return PyLong_FromUnsignedLongLong(((const uint64_t *)numbers)[i]);
+}
+
+static PyObject *spec_stats(const vllm_core *core, const quire_spec_stats *stats)
+{
+    if (stats->num_drafts == 0)
+        Py_RETURN_NONE;
+    PyObject *accepted = py_list_of(core->num_spec_tokens, make_u64, stats->accepted_per_pos);
+    if (accepted == NULL)
+        return NULL;
+    if (!vllm_is_0_32(core))
+        return Py_BuildValue("(KKKN)", stats->num_drafts, stats->num_draft_tokens,
+                             stats->num_accepted_tokens, accepted);
+    PyObject *drafted = py_list_of(core->num_spec_tokens, make_u64, core->num_drafted);
+    if (drafted == NULL) {
+        Py_DECREF(accepted);
+        return NULL;
+    }
+    return Py_BuildValue("(KKKNN)", stats->num_drafts, stats->num_draft_tokens,
+                         stats->num_accepted_tokens, accepted, drafted);
+}
+
+static PyObject *stats_tuple(const vllm_core *core, const quire_outputs *made)
+{
+    if (made->stats == NULL)
+        Py_RETURN_NONE;
+    const quire_sched_stats *s = made->stats;
+    return Py_BuildValue("(IIIdNNN)", s->num_running, s->num_waiting, s->num_skipped,
+                         s->kv_cache_usage, vllm_prefix_stats(&s->prefix),
+                         spec_stats(core, &s->spec), vllm_prefix_stats(&s->connector_prefix));
 }
 
 static int is_in_flight(const vllm_core *core, uint64_t step)
@@ -258,45 +556,32 @@ static const quire_outputs *take_output(vllm_core *core, uint64_t step,
 
 /* Numbers of requests, and of blocks; the caller frees them. */
 typedef struct update_transfers {
-    quire_req *reqs; /* sent, then received, then failed */
+    quire_req *reqs; /* sent, then received */
     quire_block *blocks;
     uint32_t num_sent;
     uint32_t num_received;
-    uint32_t num_failed;
     uint32_t num_blocks;
 } update_transfers;
 
-/* The lists that update is given. */
-typedef struct update_lists {
-    PyObject *sent;
-    PyObject *received;
-    PyObject *blocks;
-    PyObject *failed; /* NULL: none */
-} update_lists;
-
-static void read_numbers(PyObject *list, uint32_t count, quire_req *reqs)
+static int transfers_read(PyObject *sent, PyObject *received, PyObject *blocks,
+                          update_transfers *made)
 {
-    for (uint32_t i = 0; i < count; i++)
-        reqs[i] = PyLong_AsUnsignedLongLong(PyList_GetItem(list, (Py_ssize_t)i));
-}
-
-static int transfers_read(const update_lists *lists, update_transfers *made)
-{
-    made->num_sent = (uint32_t)PyList_Size(lists->sent);
-    made->num_received = (uint32_t)PyList_Size(lists->received);
-    made->num_failed = lists->failed == NULL ? 0 : (uint32_t)PyList_Size(lists->failed);
-    made->num_blocks = (uint32_t)PyList_Size(lists->blocks);
-    uint32_t num_reqs = made->num_sent + made->num_received + made->num_failed;
+    made->num_sent = (uint32_t)PyList_Size(sent);
+    made->num_received = (uint32_t)PyList_Size(received);
+    made->num_blocks = (uint32_t)PyList_Size(blocks);
+    uint32_t num_reqs = made->num_sent + made->num_received;
     made->reqs = PyMem_Calloc((size_t)num_reqs + 1, sizeof(*made->reqs));
     made->blocks = PyMem_Calloc((size_t)made->num_blocks + 1, sizeof(*made->blocks));
     if (made->reqs == NULL || made->blocks == NULL)
         return PY_REFUSE_MEMORY();
-    read_numbers(lists->sent, made->num_sent, made->reqs);
-    read_numbers(lists->received, made->num_received, made->reqs + made->num_sent);
-    read_numbers(lists->failed, made->num_failed, made->reqs + made->num_sent + made->num_received);
+    for (uint32_t i = 0; i < num_reqs; i++) {
+        PyObject *number = i < made->num_sent
+                               ? PyList_GetItem(sent, (Py_ssize_t)i)
+                               : PyList_GetItem(received, (Py_ssize_t)(i - made->num_sent));
+        made->reqs[i] = PyLong_AsUnsignedLongLong(number);
+    }
     for (uint32_t i = 0; i < made->num_blocks; i++)
-        made->blocks[i] =
-            (quire_block)PyLong_AsUnsignedLong(PyList_GetItem(lists->blocks, (Py_ssize_t)i));
+        made->blocks[i] = (quire_block)PyLong_AsUnsignedLong(PyList_GetItem(blocks, (Py_ssize_t)i));
     return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -306,8 +591,6 @@ static void transfers_tell(const update_transfers *made, quire_model_output *mod
     model->num_finished_sending = made->num_sent;
     model->finished_recving = made->reqs + made->num_sent;
     model->num_finished_recving = made->num_received;
-    model->failed_recving = made->reqs + made->num_sent + made->num_received;
-    model->num_failed_recving = made->num_failed;
     model->invalid_blocks = made->blocks;
     model->num_invalid_blocks = made->num_blocks;
 }
@@ -321,17 +604,18 @@ static int transfers_end(vllm_core *core, const update_transfers *made)
     return 0;
 }
 
-/* update(scheduler_output, model_runner_output, sent, received, invalid blocks, failed requests):
- * ({client: [EngineCoreOutput]}, stats or None). 0.20 has no failed requests. */
+/* update(scheduler_output, model_runner_output, sent, received, invalid blocks):
+ * ({client: [EngineCoreOutput]}, stats or None) */
 PyObject *vllm_core_update(PyObject *self, PyObject *args)
 {
     vllm_core *core = (vllm_core *)self;
     PyObject *output;
     PyObject *computed;
-    update_lists lists = {0};
-    if (!PyArg_ParseTuple(args, "OOO!O!O!|O!", &output, &computed, &PyList_Type, &lists.sent,
-                          &PyList_Type, &lists.received, &PyList_Type, &lists.blocks, &PyList_Type,
-                          &lists.failed))
+    PyObject *sent;
+    PyObject *received;
+    PyObject *blocks;
+    if (!PyArg_ParseTuple(args, "OOO!O!O!", &output, &computed, &PyList_Type, &sent, &PyList_Type,
+                          &received, &PyList_Type, &blocks))
         return NULL;
     update_transfers transfers = {0};
     uint64_t step;
@@ -340,18 +624,19 @@ PyObject *vllm_core_update(PyObject *self, PyObject *args)
     const quire_outputs *made = NULL;
     PyObject *answer = NULL;
     if (step_number(core, output, &step) == 0 && input_read(core, output, computed, &input) == 0 &&
-        read_rows(core, &input, &model) == 0 && transfers_read(&lists, &transfers) == 0) {
+        read_rows(core, &input, &model) == 0 &&
+        transfers_read(sent, received, blocks, &transfers) == 0) {
         transfers_tell(&transfers, &model);
         made = take_output(core, step, &model);
     }
-    PyObject *by_client = PyErr_Occurred() ? NULL : vllm_add_outputs(core, &input, made);
+    PyObject *by_client = PyErr_Occurred() ? NULL : add_outputs(core, &input, made);
     if (by_client != NULL && transfers_end(core, &transfers) < 0)
         Py_CLEAR(by_client);
     PyMem_Free(transfers.reqs);
     PyMem_Free(transfers.blocks);
     if (made != NULL && by_client == NULL)
         core->is_closed = 1; /* the tokens are taken, and nobody will hear of them */
-    PyObject *stats = by_client == NULL ? NULL : vllm_stats(core, made->stats);
+    PyObject *stats = by_client == NULL ? NULL : stats_tuple(core, made);
     if (stats != NULL)
         answer = Py_BuildValue("(OO)", by_client, stats);
     Py_XDECREF(by_client);

@@ -27,16 +27,18 @@ typedef struct vllm_slot {
     uint32_t num_prompt;
     uint32_t num_computed; /* after the last step that was scheduled, drafts taken as accepted */
     uint32_t num_preemptions;
-    uint32_t num_nans; /* in the logits of the last step that counted them */
     uint8_t is_prefill_chunk;
     uint8_t wants_logprobs;
     uint8_t has_events;
     uint8_t has_stop_reason; /* a session that stopped once */
     uint8_t final_status;    /* of one that has finished, and whose blocks a connector keeps */
+    uint8_t has_output;      /* its prefill stats were told */
+    uint32_t *row_blocks;    /* see vllm_keep_row; NULL: not kept */
     /* Only while one update runs */
     PyObject *generated;  /* borrowed: its list of sampled tokens */
     Py_ssize_t row;       /* its place in the model runner's output */
     Py_ssize_t num_taken; /* tokens of generated that are in the request's lists already */
+    uint32_t num_drafted; /* drafts of the step that its grammar did not refuse */
 } vllm_slot;
 
 /* Classes and functions of vLLM's, given when a core is made: X(field, name, whether it may be
@@ -52,8 +54,8 @@ typedef struct vllm_slot {
     X(turn, "turn", 0)     /* (session): its next input is used; whether it wants logprobs */      \
     X(record, "record", 0) /* (request, event type, timestamp) */                                  \
     X(should_advance, "should_advance", 1) /* of the StructuredOutputManager, in 0.20 */           \
-    X(is_ready, "is_ready", 1) /* (request): 1, 0, or -1: never. In 0.32, as are the next two */   \
-    X(accept_tokens, "accept_tokens", 1) /* (request, tokens) */                                   \
+    X(is_ready, "is_ready", 1)             /* (request), and both (request, tokens), in 0.32 */    \
+    X(accept_tokens, "accept_tokens", 1)                                                           \
     X(validate_tokens, "validate_tokens", 1)                                                       \
     X(requests, "requests", 0) /* id: Request, shared with the Scheduler */                        \
     X(match, "match", 1)       /* of a connector, from here on; NULL: there is none */             \
@@ -61,18 +63,11 @@ typedef struct vllm_slot {
     X(meta, "meta", 1)                                                                             \
     X(finished, "finished", 1)                                                                     \
     X(reset, "reset", 1)                                                                           \
-    X(told, "told", 1)                   /* (): what the workers report */                         \
-    X(pending_frees, "pending_frees", 1) /* (): blocks will be free soon, in 0.32; NULL: never */  \
+    X(told, "told", 1)           /* (): what the workers report */                                 \
     X(has_image, "has_image", 1) /* of an encoder connector: (request, input); NULL: none */       \
-    X(image_finished, "image_finished", 1) /* (request), in 0.32, as are the next three */         \
-    X(image_ready, "image_ready", 1)       /* (request, computed tokens); NULL: always */          \
-    X(image_freed, "image_freed", 1)       /* (request, input); NULL: not told */                  \
-    X(image_lost, "image_lost", 1)         /* (): numbers of requests that end; NULL: none */      \
     X(image_alloc, "image_alloc", 1)                                                               \
     X(image_meta, "image_meta", 1)                                                                 \
     X(event, "event", 1) /* (kind, request, hashes, group, first block, parent, block size) */     \
-    X(observed, "observed",                                                                        \
-      1) /* (request, drafts, accepted ones), in 0.32; NULL: not asked for */                      \
     X(finished_by_client, "finished_by_client", 1) /* client: set of ids; NULL: not asked for */
 typedef struct vllm_types {
 #define X(field, name, may_be_missing) PyObject *field;
@@ -112,7 +107,8 @@ typedef struct vllm_core {
     PyObject *output;   /* the SchedulerOutput of a connector's meta data, until schedule ends */
     PyObject *error[3]; /* raised by Python inside a call of the library's */
     uint32_t *num_invalid;
-    uint32_t *row_slots; /* by row: the slot that was there in the last update, a guess */
+    uint64_t *num_drafted; /* by position: requests of the update that had a draft there */
+    uint32_t *row_slots;   /* by row: the slot that was there in the last update, a guess */
     uint64_t flight[VLLM_MAX_FLIGHT]; /* steps without their update, oldest first */
     uint32_t num_flight;
     uint32_t max_flight;
@@ -126,12 +122,8 @@ typedef struct vllm_core {
     uint32_t digest_bytes;
     quire_profile profile;
     uint32_t requires_kv_delivery; /* of the connector */
-    uint32_t returns_masks;        /* outputs have their sampling masks, in 0.32 */
-    uint32_t defers_frees;         /* it loads, and steps overlap: blocks are free after them */
-    uint32_t diverges;             /* it supports_divergent_local_hybrid_hits */
     int is_async_load;             /* what the connector answered last */
     int has_sync_loads;            /* in the step that is being made */
-    int is_throttled;              /* prompts wait: what schedule was told last */
     vllm_lives *lives;             /* of sampled blocks; NULL: not followed */
     vllm_types types;
 } vllm_core;
@@ -173,8 +165,6 @@ extern int vllm_read_config(PyObject *given, quire_sched_config *config,
                             quire_hasher_config *hasher, quire_group_config *groups,
                             uint32_t max_groups);
 extern int vllm_read_u32(PyObject *dict, const char *name, uint32_t *value);
-/* A list of numbers in new memory, which the caller frees; NULL and 0 where the dict has none. */
-extern int vllm_read_list(PyObject *dict, const char *name, uint32_t **numbers, uint32_t *count);
 /* An attribute that is a whole number. */
 extern int vllm_read_attribute(PyObject *object, const char *name, uint64_t *value);
 /* Numbers of 32 bits in a struct, by name: those that a dict has are set. */
@@ -198,17 +188,13 @@ extern PyObject *vllm_make_output(vllm_core *core, const quire_step *step);
 /* A tuple of lists, one for each group; None where there is no block, if that may be. */
 extern PyObject *vllm_block_ids(const quire_block_span *spans, uint32_t num_groups,
                                 int may_be_none);
-extern PyObject *vllm_core_schedule(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_schedule(PyObject *self, PyObject *unused);
 
 /* update.c */
 extern void vllm_flight_end(vllm_core *core, uint64_t step);
 /* NULL without an exception: the request has ended. */
 extern vllm_slot *vllm_slot_of_id(vllm_core *core, PyObject *id);
 extern PyObject *vllm_core_update(PyObject *self, PyObject *args);
-
-/* outputs.c */
-/* What makes vLLM's SchedulerStats; None for NULL. */
-extern PyObject *vllm_stats(const vllm_core *core, const quire_sched_stats *stats);
 
 /* connector.c */
 extern quire_connector vllm_connector(vllm_core *core);
@@ -228,6 +214,17 @@ extern void vllm_listen(vllm_core *core, quire_cache_config *config);
 extern PyObject *vllm_core_drafts(PyObject *self, PyObject *args);
 /* A SchedulerOutput that the scheduler did not make, as a step in flight. */
 extern int vllm_note_step(vllm_core *core, PyObject *output, uint64_t *number);
+/* Tokens of steps in flight of a request; those that are stale; whether they are dropped. */
+extern PyObject *vllm_flight_of(const vllm_core *core, quire_req req);
+/* Waiting requests that stats count apart: the skipped ones. */
+extern uint32_t vllm_num_apart(const vllm_core *core);
+/* Whether the next output of a request is of a step before its last preemption (0.32). */
+extern int vllm_is_stale(const vllm_core *core, quire_req req);
+/* Keeps the blocks of a request until its first output was taken; then, in 0.32's estimate, how many
+ * of its tokens the prefix cache has. */
+extern int vllm_keep_row(vllm_core *core, vllm_slot *slot);
+extern uint32_t vllm_keyed_tokens(const vllm_core *core, vllm_slot *slot);
+extern PyObject *vllm_core_fail(PyObject *self, PyObject *args);
 /* A connector may have cut the tokens of a request that was never scheduled. */
 extern int vllm_slot_cut(vllm_core *core, vllm_slot *slot);
 

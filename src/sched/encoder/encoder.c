@@ -363,11 +363,8 @@ void qr_encoder_free_computed(qr_encoder *encoder, qr_feature *features, uint32_
     const uint32_t *inputs;
     uint32_t num_inputs = qr_encoder_cached_inputs(encoder, features, n, &inputs);
     for (uint32_t k = 0; k < num_inputs; k++)
-        if (qr_feature_is_computed(encoder, &features[inputs[k]], num_computed_tokens)) {
+        if (qr_feature_is_computed(encoder, &features[inputs[k]], num_computed_tokens))
             qr_encoder_free_input(encoder, features, n, inputs[k]);
-            if (encoder->on_free != NULL && num_computed_tokens != UINT64_MAX)
-                encoder->on_free(encoder->free_user, features, inputs[k]);
-        }
 }
 
 void qr_encoder_free(qr_encoder *encoder, qr_feature *features, uint32_t n)

@@ -40,10 +40,10 @@ typedef struct qr_feature {
     uint32_t offset; /* of its placeholder tokens, in the request */
     uint32_t length;
     uint32_t num_embeds;
-    uint32_t holds;         /* 0: no; else the encoder's epoch in which the request became a user of
+    uint32_t holds;      /* 0: no; else the encoder's epoch in which the request became a user of
                                 the item through this feature. A reset ends all uses at once. */
-    uint32_t has_flags : 1; /* else an embedding goes to each placeholder */
-    uint32_t first_flag : 31; /* where its `length` flags begin in the request's chain */
+    bool has_flags;      /* else an embedding goes to each placeholder */
+    uint32_t first_flag; /* where its `length` flags begin in the request's chain */
 } qr_feature;
 
 /* The kinds of vLLM, and what a quirk may ask for. */
@@ -96,9 +96,6 @@ typedef struct qr_encoder {
     uint32_t *table;    /* its own; it may work with another */
     qr_kept_set *kept;  /* counts_inputs: of each request, the features that hold an item */
     uint32_t *tables;   /* max_slots of each */
-    /* Told of each feature that its request no longer needs; NULL: nobody. */
-    void (*on_free)(void *user, const qr_feature *features, uint32_t i);
-    void *free_user;
 } qr_encoder;
 
 void qr_encoder_carve(qr_encoder *encoder, qr_arena *arena, const qr_encoder_config *config);

@@ -49,26 +49,23 @@ void qr_set_order_begin(qr_set_order *set)
     set_clear(set, MIN_SLOTS);
 }
 
-/* The slot that has the number, or the first empty one on the way to it. */
-static uint32_t set_find(const uint32_t *table, uint32_t mask, uint32_t number)
+static void set_put(const qr_set_order *set, uint32_t number)
 {
+    uint32_t mask = set->mask;
     uint32_t perturb = number;
     uint32_t slot = number & mask;
     for (;;) {
         uint32_t last = slot + LINEAR_PROBES <= mask ? slot + LINEAR_PROBES : slot;
-        for (uint32_t i = slot; i <= last; i++)
-            if (table[i] == QR_NIL || table[i] == number)
-                return i;
+        for (uint32_t i = slot; i <= last; i++) {
+            qr_assert_internal(set->table[i] != number);
+            if (set->table[i] == QR_NIL) {
+                set->table[i] = number;
+                return;
+            }
+        }
         perturb >>= PERTURB_SHIFT;
         slot = (slot * 5 + 1 + perturb) & mask;
     }
-}
-
-static void set_put(const qr_set_order *set, uint32_t number)
-{
-    uint32_t slot = set_find(set->table, set->mask, number);
-    qr_assert_internal(set->table[slot] != number);
-    set->table[slot] = number;
 }
 
 void qr_set_order_add(qr_set_order *set, uint32_t number)
@@ -115,31 +112,6 @@ void qr_set_order_resume(qr_set_order *set, const qr_kept_set *kept, uint32_t *t
 qr_kept_set qr_set_order_keep(const qr_set_order *set)
 {
     return (qr_kept_set){.mask = set->mask, .used = set->used, .fill = set->fill};
-}
-
-bool qr_set_order_is_valid(const qr_kept_set *kept, const uint32_t *table, uint32_t max_slots,
-                           uint32_t n)
-{
-    uint64_t slots = (uint64_t)kept->mask + 1;
-    uint32_t used = 0;
-    uint32_t fill = 0;
-    if (kept->used == 0)
-        return true;
-    if (slots < MIN_SLOTS || slots > max_slots || (slots & kept->mask) != 0 ||
-        (uint64_t)kept->fill * 5 >= (uint64_t)kept->mask * 3)
-        return false;
-    for (uint32_t i = 0; i < slots; i++) {
-        used += table[i] < LEFT;
-        fill += table[i] <= LEFT;
-        if (table[i] < LEFT && table[i] >= n)
-            return false;
-    }
-    if (used != kept->used || fill != kept->fill) /* so that searches end */
-        return false;
-    for (uint32_t i = 0; i < slots; i++)
-        if (table[i] < LEFT && set_find(table, kept->mask, table[i]) != i)
-            return false;
-    return true;
 }
 
 const uint32_t *qr_set_order_list(qr_set_order *set)

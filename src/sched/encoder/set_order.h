@@ -47,10 +47,6 @@ void qr_set_order_discard(qr_set_order *set, uint32_t number);
 /* Goes on with a set that was kept, and keeps it again. */
 void qr_set_order_resume(qr_set_order *set, const qr_kept_set *kept, uint32_t *table);
 qr_kept_set qr_set_order_keep(const qr_set_order *set);
-/* Whether a set that was kept can have come about: of numbers below n, each where a search from its
- * own slot finds it. */
-bool qr_set_order_is_valid(const qr_kept_set *kept, const uint32_t *table, uint32_t max_slots,
-                           uint32_t n);
 /* The numbers in the set's order; valid until the next begin or add. */
 const uint32_t *qr_set_order_list(qr_set_order *set);
 

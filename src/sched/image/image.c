@@ -22,17 +22,10 @@ static void mix_numbers(unsigned char *fingerprint, const uint64_t *numbers, siz
     mix_piece(fingerprint, numbers, n * sizeof *numbers);
 }
 
-/* Version 13 had one quirk for what two say since. */
-static uint64_t quirks_in(uint32_t version, uint64_t quirks)
+static void mix_hasher(unsigned char *fingerprint, const quire_hasher *h)
 {
-    return version == QR_IMAGE_OLD_VERSION ? quirks & ~QR_QUIRK(ANY_OUTPUT) : quirks;
-}
-
-static void mix_hasher(unsigned char *fingerprint, uint32_t version, const quire_hasher *h)
-{
-    uint64_t numbers[] = {
-        h->algo,          h->block_size,      h->digest_bytes, quirks_in(version, h->quirks),
-        h->none_hash_len, h->max_extra_bytes, h->max_keys};
+    uint64_t numbers[] = {h->algo,          h->block_size,      h->digest_bytes, h->quirks,
+                          h->none_hash_len, h->max_extra_bytes, h->max_keys};
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
     mix_piece(fingerprint, h->none_hash, h->none_hash_len);
     if (h->algo == QUIRE_HASH_QUIRE128)
@@ -61,40 +54,19 @@ static void mix_group(unsigned char *fingerprint, const qr_group *g)
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
     if (spec->kind == QUIRE_LAYER_RSWA)
         mix_numbers(fingerprint, &gap, 1);
-    uint64_t of_parts[] = {g->takes_parts,
-                           g->has_junctions,
-                           g->drops_state,
-                           g->multiple,
-                           spec->num_prefill_checkpoint_blocks,
-                           spec->prefill_checkpoint_alignment};
-    if (g->parts != NULL)
-        mix_numbers(fingerprint, of_parts, sizeof of_parts / sizeof *of_parts);
     if (g->rules.retains_boundaries)
         mix_numbers(fingerprint, of_keys, sizeof of_keys / sizeof *of_keys);
 }
 
 /* A monitor makes the cache keep stats, and changes nothing else. */
-static void mix_cache(unsigned char *fingerprint, uint32_t version, const quire_cache *c,
-                      bool log_stats)
+static void mix_cache(unsigned char *fingerprint, const quire_cache *c, bool log_stats)
 {
-    uint64_t quirks = quirks_in(version, c->quirks);
-    uint64_t numbers[] = {c->num_groups,
-                          c->max_model_len,
-                          c->max_requests,
-                          c->hash_block_size,
-                          c->num_sets,
-                          c->lookup_alignment,
-                          quirks,
-                          c->watermark_blocks,
-                          c->enable_caching,
-                          c->max_encoder_tokens,
-                          log_stats,
-                          c->copy_room,
-                          c->events.size,
-                          c->fresh.capacity,
-                          c->pool->map.stride,
-                          c->pool->queue.num_blocks,
-                          c->pool->num_reserved};
+    uint64_t numbers[] = {
+        c->num_groups,        c->max_model_len,      c->max_requests,     c->hash_block_size,
+        c->num_sets,          c->lookup_alignment,   c->quirks,           c->watermark_blocks,
+        c->enable_caching,    c->max_encoder_tokens, log_stats,           c->max_copies,
+        c->events.size,       c->fresh.capacity,     c->pool->map.stride, c->pool->queue.num_blocks,
+        c->pool->num_reserved};
     double parts[] = {c->admit_below, c->preempt_above};
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
     mix_piece(fingerprint, parts, sizeof parts);
@@ -102,7 +74,7 @@ static void mix_cache(unsigned char *fingerprint, uint32_t version, const quire_
         mix_group(fingerprint, &c->groups[g]);
 }
 
-static void image_fingerprint(const quire_sched *s, uint32_t version, unsigned char *fingerprint)
+static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
 {
     const qr_encoder_config *e = &s->encoder.config;
     uint64_t numbers[] = {s->settings.policy,
@@ -122,7 +94,7 @@ static void image_fingerprint(const quire_sched *s, uint32_t version, unsigned c
                           s->settings.max_features,
                           s->settings.max_batches,
                           s->settings.max_finished,
-                          quirks_in(version, s->settings.quirks),
+                          s->settings.quirks,
                           s->settings.chunked_prefill,
                           s->settings.reserve_full_sequence,
                           s->settings.is_async,
@@ -157,9 +129,8 @@ static void image_fingerprint(const quire_sched *s, uint32_t version, unsigned c
     memset(fingerprint, 0, IMAGE_FINGERPRINT);
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
     if (s->hasher != NULL)
-        mix_hasher(fingerprint, version, s->hasher);
-    mix_cache(fingerprint, version, s->cache, s->settings.log_stats);
-    qr_image_mix_0_32(s, mix_numbers, fingerprint);
+        mix_hasher(fingerprint, s->hasher);
+    mix_cache(fingerprint, s->cache, s->settings.log_stats);
 }
 
 /* ---- the frame ------------------------------------------------------------- */
@@ -198,8 +169,7 @@ int qr_image_check_frame(const void *image, size_t bytes)
     qr_xxh3_128(image, bytes - sizeof checksum, checksum);
     if (memcmp(checksum, end, sizeof checksum) != 0)
         return QUIRE_E_CORRUPT;
-    bool is_known = head.version == QR_IMAGE_VERSION || head.version == QR_IMAGE_OLD_VERSION;
-    return is_known ? QUIRE_OK : QUIRE_E_CONFIG;
+    return head.version == QR_IMAGE_VERSION ? QUIRE_OK : QUIRE_E_CONFIG;
 }
 
 /* ---- lists of requests ----------------------------------------------------- */
@@ -311,7 +281,8 @@ static bool image_was_there(const quire_sched *s, quire_req req)
     return given_since <= INT32_MAX;
 }
 
-void qr_image_reqs(qr_image *image, const quire_sched *s, quire_req *reqs, uint32_t n)
+/* Requests that may be gone. */
+static void image_reqs(qr_image *image, const quire_sched *s, quire_req *reqs, uint32_t n)
 {
     qr_image_bytes(image, reqs, n * sizeof *reqs);
     for (uint32_t i = 0; image->is_reading && !image->is_bad && i < n; i++)
@@ -330,7 +301,7 @@ static void image_pins(qr_image *image, quire_sched *s)
         uint64_t left = pin->ends_ns > now ? pin->ends_ns - now : 0;
         quire_block *row = qr_pins_row(p, i);
         qr_image_u64(image, &left, UINT64_MAX);
-        qr_image_reqs(image, s, &pin->req, 1);
+        image_reqs(image, s, &pin->req, 1);
         qr_image_u32(image, &pin->num_blocks, p->row_blocks);
         qr_image_u32(image, &pin->last_group, s->cache->num_groups - 1);
         qr_image_u32(image, &pin->last_place, UINT32_MAX);
@@ -385,7 +356,7 @@ static void image_batches(qr_image *image, quire_sched *s)
         qr_image_u64(image, &batch->step, s->flight.step);
         qr_image_bool(image, &batch->loads);
         qr_image_u32(image, &batch->num_reqs, s->settings.max_num_seqs);
-        qr_image_reqs(image, s, batch->reqs, batch->num_reqs);
+        image_reqs(image, s, batch->reqs, batch->num_reqs);
         qr_image_u32s(image, batch->num_tokens, batch->num_reqs, s->settings.max_scheduled);
         qr_image_u32s(image, batch->num_drafts, batch->num_reqs, s->settings.num_spec_tokens);
         qr_image_u32s(image, batch->num_preemptions, batch->num_reqs, UINT32_MAX);
@@ -423,9 +394,9 @@ static void image_check_placeholders(qr_image *image, quire_sched *s)
 static void image_finished(qr_image *image, quire_sched *s)
 {
     qr_image_u32(image, &s->ended.num_finished, s->settings.max_finished);
-    qr_image_reqs(image, s, s->ended.finished, s->ended.num_finished);
+    image_reqs(image, s, s->ended.finished, s->ended.num_finished);
     qr_image_u32(image, &s->ended.num_client_finished, s->settings.max_finished);
-    qr_image_reqs(image, s, s->ended.client_finished, s->ended.num_client_finished);
+    image_reqs(image, s, s->ended.client_finished, s->ended.num_client_finished);
     qr_image_u32s(image, s->ended.client_of_finished, s->ended.num_client_finished, UINT32_MAX);
     uint32_t unfinished = 0;
     for (uint32_t i = 0; i < s->settings.max_requests && image->is_reading; i++)
@@ -445,7 +416,7 @@ static void image_outgrown(qr_image *image, quire_sched *s)
         if (image->is_reading)
             *out = (quire_output){.finish_reason = QUIRE_FINISH_LENGTH};
         uint64_t user = (uint64_t)(uintptr_t)out->user;
-        qr_image_reqs(image, s, &out->req, 1);
+        image_reqs(image, s, &out->req, 1);
         qr_image_u64(image, &user, UINTPTR_MAX);
         qr_image_u32(image, &out->client_index, UINT32_MAX);
         if (image->is_reading)
@@ -500,8 +471,6 @@ static void image_numbers(qr_image *image, quire_sched *s)
     qr_image_u64(image, &s->flight.first_valid_step, s->flight.step + 1);
     qr_image_u32(image, &s->queues.num_waiting_for_streaming, UINT32_MAX);
     qr_image_u32(image, &s->deadlock.is_active, 1);
-    if (s->settings.rules.counts_in_flight)
-        qr_image_u64(image, &s->fences.scheduled, s->fences.is_on ? s->flight.step : 0);
     qr_image_u64(image, &s->prefix.admitted.tokens, QR_PREFIX_MOST);
     qr_image_u64(image, &s->prefix.admitted.requests, QR_PREFIX_MOST);
     qr_image_prefix_stats(image, &s->partners.connector_stats);
@@ -523,7 +492,6 @@ void qr_image_walk(qr_image *image, quire_sched *s)
     image_waiting(image, s, &s->queues.waiting);
     image_waiting(image, s, &s->queues.skipped);
     image_batches(image, s);
-    qr_image_fences(image, s);
     image_asked(image, s);
     image_check_placeholders(image, s);
     image_finished(image, s);
@@ -541,7 +509,7 @@ static quire_sched *image_source(const quire_sched *s)
 
 size_t qr_sched_image_bytes(const quire_sched *s)
 {
-    qr_image image = {.used = sizeof(qr_image_head), .version = QR_IMAGE_VERSION};
+    qr_image image = {.used = sizeof(qr_image_head)};
     qr_image_walk(&image, image_source(s));
     return image.used + IMAGE_CHECKSUM;
 }
@@ -551,7 +519,6 @@ int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *writ
     uint32_t with_blocks = 0;
     for (uint32_t i = 0; i < s->settings.max_requests; i++)
         with_blocks += s->table.requests[i].kv.seq != 0;
-    with_blocks += s->fences.num_seqs;
     if (with_blocks != s->cache->num_seqs || s->pins.num_blocks != s->cache->pool->num_held)
         return QUIRE_BUSY;
     qr_image_head head = {.version = QR_IMAGE_VERSION,
@@ -562,8 +529,8 @@ int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *writ
         return QUIRE_E_TOO_SMALL;
     }
     memcpy(head.magic, IMAGE_MAGIC, sizeof head.magic);
-    image_fingerprint(s, head.version, head.fingerprint);
-    qr_image image = {.out = memory, .version = QR_IMAGE_VERSION};
+    image_fingerprint(s, head.fingerprint);
+    qr_image image = {.out = memory};
     qr_image_put(&image, &head, sizeof head);
     qr_image_walk(&image, image_source(s));
     qr_assert(image.used + IMAGE_CHECKSUM == head.length);
@@ -577,14 +544,11 @@ int qr_sched_load(quire_sched *s, const void *memory, size_t bytes)
     qr_image_head head;
     unsigned char fingerprint[IMAGE_FINGERPRINT];
     memcpy(&head, memory, sizeof head);
-    image_fingerprint(s, head.version, fingerprint);
+    image_fingerprint(s, fingerprint);
     if (memcmp(fingerprint, head.fingerprint, sizeof fingerprint) != 0)
         return QUIRE_E_CONFIG;
-    qr_image image = {.in = memory,
-                      .size = bytes - IMAGE_CHECKSUM,
-                      .used = sizeof head,
-                      .version = head.version,
-                      .is_reading = true};
+    qr_image image = {
+        .in = memory, .size = bytes - IMAGE_CHECKSUM, .used = sizeof head, .is_reading = true};
     qr_image_walk(&image, s);
     qr_image_require(&image, image.used == image.size);
     if (image.is_bad)

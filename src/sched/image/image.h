@@ -13,7 +13,6 @@
  *      image_requests.c   requests: text, names, features, inputs of sessions
  *      image_encoder.c    the encoder cache
  *      image_cache.c      pool and cache: records, keys, free queue, rows, events
- *      image_flight.c     what the rules of vLLM 0.32 keep: steps in flight, fences, pace
  *
  * Each array and number has its check. A range is checked where the number is read; a relation is
  * checked by the walker (sched_check.c, cache_check.c) after the last number was read:
@@ -44,12 +43,6 @@
  *      waiting, skipped             a request in no other queue     order, status
  *      batches: steps, reqs         <= step, were there             steps grow, slots
  *      batches: tokens, drafts      <= max_scheduled, num_spec
- *      in flight, stale             <= INT32_MAX                    stale <= in flight
- *      fences                       <= scheduled, a row or copies   order, rows, users, num_told
- *      deferred, doomed             0 or 1; were there              counts; the request waits
- *      sets of features             a table that can come about     the features that hold an item
- *      next_decode                  <= step + decode_interval
- *      extra keys                   the block has a key, not this   records and lists are all
  *      finished, outgrown           were there; room for all to end
  *      fresh, copies, events        < num_blocks, not the null one  copies do not meet
  *      free queue                   no user, no hold, once          links, counts
@@ -67,16 +60,13 @@ typedef struct qr_image {
     const unsigned char *in;
     size_t size; /* of in */
     size_t used;
-    uint32_t version;
     bool is_reading;
     bool is_bad;
     void (*on_field)(size_t at, size_t n); /* NULL, or told where each field is written */
 } qr_image;
 
-/* To be raised whenever the body changes. Images of the versions that are named are still read:
- *
- *      13    before vLLM 0.32: no paths of adapters; the profile is not VLLM_0_32 */
-enum { QR_IMAGE_VERSION = 17, QR_IMAGE_OLD_VERSION = 13 };
+/* To be raised whenever the body changes. */
+enum { QR_IMAGE_VERSION = 14 };
 
 size_t qr_sched_image_bytes(const quire_sched *sched);
 int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *written);
@@ -186,19 +176,6 @@ static inline void qr_image_u32s(qr_image *image, uint32_t *values, size_t n, ui
 /* numbers | id | tokens, hashes | stop tokens | features | names | inputs that wait | its row */
 void qr_image_request(qr_image *image, quire_sched *sched, uint32_t index);
 
-/* ---- image_flight.c: what only profile VLLM_0_32 has; nothing in other profiles -------- */
-
-/* Of one request: counters of steps in flight, marks. */
-void qr_image_flight(qr_image *image, quire_sched *sched, uint32_t index);
-/* After all requests and rows: fences with their rows, pace, requests that will end. */
-void qr_image_fences(qr_image *image, quire_sched *sched);
-/* Numbers of the config that decide. */
-void qr_image_mix_0_32(const quire_sched *sched,
-                       void (*mix)(unsigned char *, const uint64_t *, size_t),
-                       unsigned char *fingerprint);
-/* Requests that may be gone. */
-void qr_image_reqs(qr_image *image, const quire_sched *s, quire_req *reqs, uint32_t n);
-
 /* ---- image_cache.c: the cache and its pool ----------------------------------- */
 
 /*      references   ref_cnt of every block
@@ -227,8 +204,6 @@ void qr_image_prefix_stats(qr_image *image, quire_prefix_stats *stats);
 void qr_image_encoder_begin(qr_image *image, qr_encoder *encoder);
 /* Whether a request is a user of features[i]'s item. */
 void qr_image_hold(qr_image *image, qr_encoder *encoder, qr_feature *features, uint32_t i);
-/* The set of features through which a request holds items, as it lies; after qr_image_hold. */
-void qr_image_kept(qr_image *image, qr_encoder *encoder, const qr_feature *features, uint32_t n);
 /* After them: the room that is left. */
 void qr_image_encoder_end(qr_image *image, qr_encoder *encoder);
 

@@ -87,45 +87,6 @@ static void image_ring(qr_image *image, quire_pool *pool, uint32_t first)
     } while (b != first);
 }
 
-/* Takes the extra with this hash to the front of a list. */
-static void image_take_first(qr_image *image, const quire_pool *pool, uint32_t *first,
-                             const unsigned char *hash, uint32_t len)
-{
-    const qr_extras *extras = &pool->extras;
-    uint32_t *link = first;
-    while (*link != 0 && (pool->map.blocks[*link].key_units * (uint32_t)QR_HASH_UNIT != len ||
-                          memcmp(qr_map_hash_of(&pool->map, *link), hash, len) != 0))
-        link = &extras->nexts[*link - extras->base];
-    uint32_t extra = *link;
-    qr_image_require(image, extra != 0);
-    if (image->is_bad)
-        return;
-    *link = qr_extras_next(extras, extra);
-    extras->nexts[extra - extras->base] = *first;
-    *first = extra;
-}
-
-/* Rings do not say in which order a block got its extra keys. */
-static void image_extra_order(qr_image *image, quire_pool *pool, uint32_t block)
-{
-    const qr_extras *extras = &pool->extras;
-    uint32_t *link = &extras->heads[block].first;
-    if (*link == 0 || qr_extras_next(extras, *link) == 0)
-        return;
-    for (; *link != 0 && !image->is_bad; link = &extras->nexts[*link - extras->base]) {
-        uint8_t units = pool->map.blocks[*link].key_units;
-        qr_image_u8(image, &units, (uint8_t)(pool->map.stride / QR_HASH_UNIT));
-        uint32_t len = (uint32_t)units * QR_HASH_UNIT;
-        if (!image->is_reading) {
-            qr_image_put(image, qr_map_hash_of(&pool->map, *link), len);
-            continue;
-        }
-        const unsigned char *hash = qr_image_view(image, len);
-        if (hash != NULL)
-            image_take_first(image, pool, link, hash, len);
-    }
-}
-
 static void image_keys(qr_image *image, quire_pool *pool)
 {
     const qr_block *blocks = pool->queue.blocks;
@@ -141,11 +102,9 @@ static void image_keys(qr_image *image, quire_pool *pool)
     for (uint32_t b = 0; b < num_records && !image->is_reading; b++)
         if (blocks[b].is_first)
             image_ring(image, pool, b);
-    bool has_extras = pool->extras.heads != NULL;
-    for (uint32_t b = 0; has_extras && !image->is_bad && b < pool->queue.num_blocks; b++) {
+    bool has_extras = pool->extras.heads != NULL && image->is_reading && !image->is_bad;
+    for (uint32_t b = 0; has_extras && b < pool->queue.num_blocks; b++)
         qr_image_require(image, pool->extras.heads[b].first == 0 || qr_block_has_key(&blocks[b]));
-        image_extra_order(image, pool, b);
-    }
 }
 
 static void image_empty_queue(qr_image *image, quire_pool *pool)
@@ -215,28 +174,13 @@ static void image_group_row(qr_image *image, qr_group *group, uint32_t row)
     qr_image_u32(image, &r->num_blocks, group->max_row);
     qr_image_u32(image, &r->num_cached, r->num_blocks);
     qr_image_u32(image, &last_state, r->num_blocks);
-    uint32_t num_retired = r->num_retired;
-    bool is_settled = r->is_settled;
-    bool has_state = r->has_state;
-    if (group->rules.retires_past_gaps)
-        qr_image_u32(image, &num_retired, r->num_blocks);
-    qr_image_bool(image, &is_settled);
-    qr_image_bool(image, &has_state);
-    uint32_t partial = qr_group_part(group, row).partial + 1; /* 0: QR_NIL */
-    if (group->parts != NULL)
-        qr_image_u32(image, &partial, r->num_blocks);
+    qr_image_bool(image, &r->is_settled);
+    qr_image_bool(image, &r->has_state);
     qr_image_u32s(image, blocks, r->num_blocks, group->pool->queue.num_blocks - 1);
-    qr_image_require(image, !has_state || r->num_blocks > group->spec.num_speculative_blocks);
-    qr_image_require(image,
-                     image->is_bad || partial == 0 || blocks[partial - 1] != QUIRE_NULL_BLOCK);
+    qr_image_require(image, !r->has_state || r->num_blocks > group->spec.num_speculative_blocks);
     if (!image->is_reading || image->is_bad)
         return;
     r->last_state = last_state - 1;
-    r->num_retired = num_retired & QR_MOST_RETIRED;
-    r->is_settled = is_settled;
-    r->has_state = has_state;
-    if (group->parts != NULL)
-        group->parts[row].partial = partial - 1;
     image_note_users(group->pool, blocks, r->num_blocks);
 }
 
@@ -257,15 +201,12 @@ void qr_image_seq(qr_image *image, quire_cache *cache, quire_seq *seq)
         *seq = (quire_seq)state->generation << 32 | place;
     }
     if (cache->prompts != NULL) {
-        qr_image_u32(image, &cache->prompts[row].num_tokens, cache->max_model_len);
-        qr_image_u32(image, &cache->prompts[row].shared_boundary, cache->max_model_len);
+        qr_image_u32(image, &cache->prompts[row].num_tokens, UINT32_MAX);
+        qr_image_u32(image, &cache->prompts[row].shared_boundary, UINT32_MAX);
     }
     /* quiet_until stays 0: the next allocation finds it again */
-    for (uint32_t g = 0; g < cache->num_groups; g++) {
+    for (uint32_t g = 0; g < cache->num_groups; g++)
         image_group_row(image, &cache->groups[g], row);
-        uint32_t partial = qr_group_part(&cache->groups[g], row).partial;
-        qr_image_require(image, cache->copies_parts || partial == QR_NIL);
-    }
 }
 
 /* The order in which rows will be used. A row that is listed is marked, to see it twice; the mark
@@ -291,7 +232,7 @@ static void image_event_fields(qr_image *image, quire_event *event, uint64_t *pa
     uint32_t kind = (uint32_t)event->kind;
     uint64_t request = (uint64_t)(uintptr_t)event->request;
     *parent_len = event->parent.len;
-    qr_image_u32(image, &kind, QUIRE_EVENT_REPORTED);
+    qr_image_u32(image, &kind, QUIRE_EVENT_CLEARED);
     qr_image_u32(image, &event->group_id, QR_MAX_GROUP_ID);
     qr_image_u32(image, &event->num_blocks, UINT32_MAX);
     qr_image_u32(image, &event->first_block, UINT32_MAX);
@@ -381,9 +322,7 @@ static void image_fresh(qr_image *image, quire_cache *cache)
 static void image_copies(qr_image *image, quire_cache *cache)
 {
     uint32_t last_block = cache->pool->queue.num_blocks - 1;
-    qr_image_u32(image, &cache->num_copies, cache->copy_room);
-    if (cache->copies_parts)
-        qr_image_u32(image, &cache->num_told, cache->num_copies);
+    qr_image_u32(image, &cache->num_copies, cache->max_copies);
     for (uint32_t i = 0; i < cache->num_copies && !image->is_bad; i++) {
         quire_block_copy *copy = &cache->copies[i];
         qr_image_u32(image, &copy->from, last_block);

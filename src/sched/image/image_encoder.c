@@ -147,31 +147,6 @@ void qr_image_hold(qr_image *image, qr_encoder *encoder, qr_feature *features, u
         encoder->num_free -= features[i].num_embeds;
 }
 
-void qr_image_kept(qr_image *image, qr_encoder *encoder, const qr_feature *features, uint32_t n)
-{
-    if (!encoder->config.counts_inputs || encoder->config.is_encoder_decoder || n == 0 ||
-        image->is_bad)
-        return;
-    uint32_t max_slots = encoder->order.max_slots;
-    uint32_t owner = features[0].owner;
-    uint32_t *table = encoder->tables + (size_t)owner * max_slots;
-    qr_kept_set kept = encoder->kept[owner];
-    uint32_t num_held = kept.used;
-    qr_image_u32(image, &kept.used, n);
-    if (kept.used > 0) {
-        qr_image_u32(image, &kept.mask, max_slots - 1);
-        qr_image_u32(image, &kept.fill, kept.mask);
-        qr_image_u32s(image, table, (size_t)kept.mask + 1, UINT32_MAX);
-    }
-    if (!image->is_reading || image->is_bad)
-        return;
-    qr_image_require(image,
-                     kept.used == num_held && qr_set_order_is_valid(&kept, table, max_slots, n));
-    for (uint32_t i = 0; kept.used > 0 && !image->is_bad && i <= kept.mask; i++)
-        qr_image_require(image, table[i] >= n || qr_encoder_holds(encoder, &features[table[i]]));
-    encoder->kept[owner] = kept;
-}
-
 void qr_image_encoder_end(qr_image *image, qr_encoder *encoder)
 {
     uint64_t num_free = encoder->num_free;

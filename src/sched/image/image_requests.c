@@ -75,19 +75,13 @@ static void image_flags(qr_image *image, const quire_sched *s, const qr_flag_cha
                         qr_feature *f)
 {
     uint64_t room = (uint64_t)chain->num_chunks * QR_FLAGS_IN_CHUNK;
-    bool has_flags = f->has_flags;
-    uint32_t first_flag = f->first_flag;
-    qr_image_bool(image, &has_flags);
-    if (image->is_reading)
-        f->has_flags = has_flags;
-    if (!has_flags) {
+    qr_image_bool(image, &f->has_flags);
+    if (!f->has_flags) {
         qr_image_require(image, f->num_embeds <= f->length);
         return;
     }
-    qr_image_u32(image, &first_flag, INT32_MAX);
-    qr_image_require(image, (uint64_t)first_flag + f->length <= room);
-    if (image->is_reading)
-        f->first_flag = first_flag & INT32_MAX;
+    qr_image_u32(image, &f->first_flag, UINT32_MAX);
+    qr_image_require(image, (uint64_t)f->first_flag + f->length <= room);
     if (image->is_reading && !image->is_bad)
         qr_image_require(image, qr_feature_embeds_in_range(f, &s->flags, chain, 0, f->length) ==
                                     f->num_embeds);
@@ -98,7 +92,7 @@ static void image_feature(qr_image *image, quire_sched *s, uint32_t index,
 {
     qr_assert(f != NULL);
     if (image->is_reading)
-        *f = (qr_feature){.owner = index};
+        *f = (qr_feature){0};
     qr_image_u32(image, &f->offset, 2 * s->settings.max_model_len);
     qr_image_u32(image, &f->length, qr_sched_longest_feature(s));
     qr_image_u32(image, &f->num_embeds, UINT32_MAX);
@@ -185,8 +179,6 @@ static void image_input(qr_image *image, quire_sched *s, uint32_t index, qr_sess
     if (image->is_reading)
         s->texts.num_waiting_pages += in->text.num_pages;
     image_time(image, &in->arrival_time);
-    if (s->settings.rules.input_sets_max_tokens)
-        qr_image_u32(image, &in->max_tokens, UINT32_MAX);
     image_stops(image, s, index, &in->stops);
     qr_image_u32(image, &in->num_features, s->settings.max_features);
     image_features(image, s, index, num_old, in->num_features, &in->flags, &in->features,
@@ -302,12 +294,8 @@ static void image_extra(qr_image *image, quire_sched *s, uint32_t index)
     image_features(image, s, index, 0, r->num_features, &r->flags, &r->features, &mm_features);
     for (uint32_t i = 0; i < r->num_features && !image->is_bad; i++)
         qr_image_hold(image, &s->encoder, r->features, i);
-    qr_image_kept(image, &s->encoder, r->features, r->num_features);
     image_name(image, s, index, &r->extra.lora_name);
-    if (image->version > QR_IMAGE_OLD_VERSION) {
-        image_name(image, s, index, &r->extra.lora_path);
-        qr_image_bool(image, &r->reports_hits);
-    }
+    image_name(image, s, index, &r->extra.lora_path);
     image_name(image, s, index, &r->extra.cache_salt);
     image_name(image, s, index, &r->embeds_tail);
     qr_image_require(image, r->embeds_tail.len == 0 || r->embeds_tail.len == QR_SHA256_BYTES);
@@ -362,7 +350,6 @@ void qr_image_request(qr_image *image, quire_sched *s, uint32_t index)
     uint32_t blob_used = r->blob_used;
     image_request_numbers(image, s, r);
     image_waiter(image, s, index);
-    qr_image_flight(image, s, index);
     image_text(image, s, &r->text);
     qr_image_require(image, r->text.num_tokens == r->kv.num_tokens);
     if (image->is_reading) {

@@ -5,8 +5,8 @@
  *                │ ▼
  *              skipped
  *
- * With the rule holders_first, `skipped` has the requests that hold blocks and `waiting` the
- * others: held up or not, a request keeps its place there.
+ * With the rule holders_first, `skipped` has the requests that hold blocks and `waiting` the others:
+ * held up or not, a request keeps its place there.
  *
  * A request that has not ended runs or is in one queue. step_skipped is empty between calls. */
 #ifndef QR_SCHED_QUEUES_QUEUES_H

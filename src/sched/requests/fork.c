@@ -61,7 +61,6 @@ static bool copy_features(quire_sched *s, uint32_t index, const qr_request *pare
             return false;
         r->features[i] = parent->features[i];
         r->features[i].identifier = identifier;
-        r->features[i].owner = index;
         r->features[i].holds = 0;
         mm_features[i] = parent->extra.mm_features[i];
         mm_features[i].identifier = identifier;

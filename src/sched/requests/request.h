@@ -112,13 +112,11 @@ typedef struct qr_request {
     uint64_t pin_ns;           /* when it ends, its blocks are kept for so long; 0: not */
     uint64_t load_step; /* began to load into its blocks, and how that went is not known; 0: none */
     uint64_t last_fence;    /* fences: the last of its steps, as they are counted there */
-    uint64_t next_decode;   /* pace: the first step in which it may decode again */
     uint32_t shared_prefix; /* tokens that other requests have in common with it; 0: not known */
     uint32_t num_in_flight; /* counts_in_flight: tokens of steps that were not updated yet */
     uint32_t num_stale;     /* delivers_stale: of them, those scheduled before it was preempted */
     bool drops_stale;       /* and their outputs do not count */
     bool is_doomed;         /* the next update ends it with an error, see step.h */
-    bool reports_hits;      /* each lookup tells of the blocks that it found */
     bool is_prefilling; /* reserves_for_prefills: it loads, or has computed a part of its prompt */
 } qr_request;
 

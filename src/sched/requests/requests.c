@@ -126,7 +126,7 @@ int qr_request_copy_flags(quire_sched *s, const quire_request_params *p, qr_feat
         f->has_flags = p->mm_inputs[i].is_embed != NULL;
         if (!f->has_flags)
             continue;
-        f->first_flag = at & INT32_MAX;
+        f->first_flag = at;
         qr_flags_write(&s->flags, chain, at, p->mm_inputs[i].is_embed, f->length);
         at += f->length;
     }
@@ -196,7 +196,6 @@ void qr_request_fill_numbers(const quire_sched *s, qr_request *r, const quire_re
     r->client_index = p->client_index;
     r->kv.user = p->user;
     r->kv.skip_reading_prefix = p->skip_reading_prefix;
-    r->reports_hits = p->kv_cache_report_full != 0;
 }
 
 static int fill_request(quire_sched *s, uint32_t index, const quire_request_params *p)
@@ -334,7 +333,6 @@ int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uin
     bool has_begun = r->kv.seq != 0 || r->kv.num_computed_tokens > 0 || r->num_saved > 0 ||
                      r->num_hosted > 0 || r->kv.num_tokens > r->num_prompt_tokens ||
                      qr_request_is_finished(r) || r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
-    has_begun = has_begun || (r->num_stale > 0 && !r->drops_stale); /* output is on its way */
     if (has_begun || r->embeds_tail.data != NULL)
         return QUIRE_E_ARGUMENT;
     if (num_tokens == 0 || num_tokens > r->num_prompt_tokens)
@@ -418,8 +416,7 @@ void qr_sched_dequeue(quire_sched *s, uint32_t index)
 
 /* ---- the end --------------------------------------------------------------- */
 
-/* Of the request's blocks in room.spans, those of computed tokens; states have no place in a
- * text. */
+/* Of the request's blocks in room.spans, those of computed tokens; states have no place in a text. */
 static void cut_to_computed(quire_sched *s, const qr_request *r)
 {
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
@@ -455,9 +452,6 @@ void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)
 {
     qr_request *r = &s->table.requests[index];
     bool keeps = connector_keeps(s, index, keep_blocks);
-    const quire_encoder_connector *e = &s->partners.encoder_connector;
-    if (e->request_finished != NULL)
-        keeps |= e->request_finished(e->user, qr_sched_req_of(s, index)) != 0;
     qr_swap_drop(s, index);
     if (s->ahead.num > 0)
         qr_lookahead_drop(s, index);

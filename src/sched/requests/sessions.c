@@ -121,8 +121,7 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
         }
         for (uint32_t i = old; i < old + in->num_features; i++) {
             in->features[i].offset += kept;
-            in->features[i].first_flag =
-                (in->features[i].first_flag + r->flags.num_chunks * QR_FLAGS_IN_CHUNK) & INT32_MAX;
+            in->features[i].first_flag += r->flags.num_chunks * QR_FLAGS_IN_CHUNK;
             in->mm_features[i].offset += kept;
         }
         qr_flags_join(&s->flags, &r->flags, &in->flags);

@@ -141,8 +141,6 @@ const char *qr_admissible_config(const quire_sched_config *c, uint32_t align_siz
                           : c->max_num_batched_tokens;
     uint32_t threshold = c->long_prefill_token_threshold;
     bool is_strict = (qr_quirks(c->profile) & QR_QUIRK(HOPELESS_WAITS)) == 0;
-    if (qr_rules_of(c->profile)->aligns_to_stops)
-        align_size = 0; /* a chunk may end inside a block that is too large for it */
     if (is_strict && c->enable_chunked_prefill == QUIRE_OFF && budget < c->cache->max_model_len)
         return "without enable_chunked_prefill, max_num_batched_tokens and "
                "max_num_scheduled_tokens must not be smaller than cache.max_model_len";

@@ -61,22 +61,6 @@ static bool must_leave_one(const quire_sched *s, const qr_admission *a)
            (qr_sched_has_states(s) && (s->settings.quirks & QR_QUIRK(WINDOW_AHEAD)) == 0);
 }
 
-/* The connector is asked behind the last place where all groups have whole blocks. If it has more
- * than the hit that goes on from there, inside a block, that part is loaded too; else it is kept. */
-static void choose_part(quire_sched *s, qr_admission *a, uint32_t part)
-{
-    if (a->num_external <= part) {
-        a->num_external = 0;
-        return;
-    }
-    a->num_local -= part;
-    for (uint32_t g = 0; g < s->cache->num_groups; g++) {
-        uint32_t num_blocks = a->num_local / s->cache->groups[g].block_size;
-        if (a->hits[g].count > num_blocks)
-            a->hits[g].count = num_blocks;
-    }
-}
-
 static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
 {
     const quire_connector *c = &s->partners.connector;
@@ -84,8 +68,7 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
         a->r->has_failed_load)
         return QR_ADMITTED;
     s->partners.asked_req = qr_sched_req_of(s, a->index);
-    uint32_t part = s->cache->takes_parts ? a->num_local % s->cache->block_multiple : 0;
-    int answer = c->get_num_new_matched_tokens(c->user, s->partners.asked_req, a->num_local - part,
+    int answer = c->get_num_new_matched_tokens(c->user, s->partners.asked_req, a->num_local,
                                                &a->num_external, &a->is_async);
     s->partners.asked_req = 0;
     bool is_cut_to_hit = a->num_local >= a->r->kv.num_tokens; /* then it is looked up again */
@@ -95,13 +78,11 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
         a->reason = QUIRE_REASON_CONNECTOR;
         return QR_HELD_UP;
     }
-    uint32_t most = a->r->kv.num_tokens - (a->num_local - part);
+    uint32_t most = a->r->kv.num_tokens - a->num_local;
     if (answer != QUIRE_OK || a->num_external > most) /* what it cannot have, it has not */
         a->num_external = 0;
     if (must_leave_one(s, a) && a->num_external == most) /* one token must be computed */
         a->num_external--;
-    if (part > 0)
-        choose_part(s, a, part);
     if (a->num_external == 0)
         a->is_async = 0;
     bool must_wait = a->is_async && !qr_deadlock_may_load(s, a->r);
@@ -111,7 +92,7 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
         a->reason = QUIRE_REASON_LOADING;
         return QR_HELD_UP;
     }
-    a->connector_queries = a->r->kv.num_tokens - a->num_local;
+    a->connector_queries = most;
     return QR_ADMITTED;
 }
 
@@ -138,37 +119,24 @@ static bool goes_on(const quire_sched *s, const qr_request *r)
     return r->kv.num_computed_tokens > 0 || keeps_blocks;
 }
 
-/* Held up while the encoder's connector still brings what the request needs next. */
-static qr_verdict wait_for_inputs(const quire_sched *s, qr_admission *a)
-{
-    if (a->r->num_features == 0 || qr_sched_has_encoder_inputs(s, a->r, a->num_computed))
-        return QR_ADMITTED;
-    a->reason = QUIRE_REASON_ENCODER;
-    return QR_HELD_UP;
-}
-
 /* Tokens whose keys and values need not be computed. */
 static qr_verdict find_computed(quire_sched *s, qr_admission *a)
 {
     qr_request *r = a->r;
     if (goes_on(s, r)) {
         a->num_computed = r->kv.num_computed_tokens;
-        return wait_for_inputs(s, a);
+        return QR_ADMITTED;
     }
     a->hits = s->room.spans;
     qr_sched_show_all_hashes(s, a->index);
-    bool has_diverged = qr_sched_find_hit(s, r, a->hits, &a->num_local);
+    int err = qr_cache_get_computed_blocks(s->cache, &r->kv, a->hits, &a->num_local);
+    qr_assert(err == QUIRE_OK);
+    r->shared_prefix = s->cache->shared_prefix;
     a->num_swapped = r->num_saved > a->num_local ? r->num_saved - a->num_local : 0;
     qr_verdict verdict = a->num_swapped > 0 ? QR_ADMITTED : ask_connector(s, a);
     if (verdict != QR_ADMITTED)
         return verdict;
-    if (has_diverged && a->num_external == 0) {
-        qr_sched_agree_on_hit(s, r, a->hits, &a->num_local);
-        a->connector_queries = r->kv.num_tokens - a->num_local;
-    }
     a->num_computed = a->num_local + a->num_external + a->num_swapped;
-    if (wait_for_inputs(s, a) != QR_ADMITTED)
-        return QR_HELD_UP;
     if (s->observer.on_decision != NULL)
         a->num_dropped = count_dropped(s, a);
     bool is_first = !s->settings.rules.delivers_stale || r->num_preemptions == 0;
@@ -187,8 +155,8 @@ static bool pad_drafts(quire_sched *s, qr_admission *a, uint32_t budget)
 {
     uint32_t num_drafts = s->settings.num_spec_tokens;
     bool decodes = s->builder.num_ran > 0 || a->num_computed > 0;
-    if (!s->settings.rules.pads_drafts || num_drafts == 0 || s->pace.num_sizes > 0 ||
-        s->settings.num_sampled == 0 || a->num_new != 1 || s->builder.has_prefill || !decodes)
+    if (!s->settings.rules.pads_drafts || num_drafts == 0 || s->settings.num_sampled == 0 ||
+        a->num_new != 1 || s->builder.has_prefill || !decodes)
         return true;
     if ((uint64_t)a->num_computed + 1 + num_drafts + 1 > s->settings.max_model_len)
         return true;
@@ -199,25 +167,12 @@ static bool pad_drafts(quire_sched *s, qr_admission *a, uint32_t budget)
     return true;
 }
 
-/* All drafts or none: where something leaves fewer tokens, vLLM fails with an assertion or, for
- * Mamba, drops the padding. */
-static void keep_padding_whole(qr_admission *a)
-{
-    if (a->num_padded == 0 || a->num_new == 1 + a->num_padded)
-        return;
-    a->num_new = a->num_new > 0;
-    a->num_padded = 0;
-}
-
 static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
 {
     const qr_request *r = a->r;
     uint32_t budget = qr_step_budget(s);
     if (a->is_async)
         return QR_ADMITTED; /* the load first */
-    a->reason = QUIRE_REASON_THROTTLED;
-    if (s->pace.defers_prefills && a->num_computed + 1 < r->kv.num_tokens)
-        return QR_NO_ROOM;
     a->reason = QUIRE_REASON_STREAMING;
     if (a->num_computed > r->kv.num_tokens) /* SESSION_KEEPS_AHEAD: vLLM fails with an assertion */
         return QR_HELD_UP;
@@ -236,7 +191,10 @@ static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
         a->num_new = qr_sched_align_tokens(s, r, a->num_computed, a->num_new);
         if (a->num_new == 0)
             return QR_NO_ROOM;
-        keep_padding_whole(a);
+        if (a->num_padded > 0 && a->num_new != 1 + a->num_padded) { /* all drafts or none */
+            a->num_new = 1;
+            a->num_padded = 0;
+        }
     }
     a->reason = QUIRE_REASON_ENCODER;
     if (r->num_features > 0) {
@@ -245,7 +203,6 @@ static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
     }
     if (s->settings.prefill_lookahead > 1)
         a->num_new = qr_sched_leave_lookahead(s, r, a->num_computed, a->num_new);
-    keep_padding_whole(a);
     return a->num_new > 0 ? QR_ADMITTED : QR_NO_ROOM;
 }
 
@@ -291,6 +248,24 @@ static qr_verdict refuse_blocks(quire_sched *s, qr_admission *a, int err)
     return QR_HELD_UP;
 }
 
+/* Blocks that a load must leave: for requests in the middle of their prompts, and for the drafts of
+ * its own first step. */
+static uint32_t count_reserved(const quire_sched *s)
+{
+    uint32_t num_spec = s->settings.num_spec_tokens;
+    uint32_t num_more = num_spec > 0 ? 1 + num_spec + s->settings.num_lookahead : 0;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < s->settings.max_requests; i++) {
+        const qr_request *r = &s->table.requests[i];
+        if (r->is_in_use && r->is_prefilling)
+            count += qr_cache_count_remaining(s->cache, &r->kv, num_more);
+    }
+    for (uint32_t g = 0; g < s->cache->num_groups; g++)
+        if (s->cache->groups[g].spec.kind != QUIRE_LAYER_MAMBA)
+            count += qr_ceil_div(num_more, s->cache->groups[g].block_size);
+    return count;
+}
+
 static qr_verdict allocate(quire_sched *s, qr_admission *a)
 {
     bool had_blocks = a->r->kv.seq != 0;
@@ -315,12 +290,13 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
     p.shared_prefix_boundary = r->shared_prefix;
     p.has_scheduled_reqs = s->queues.num_running > 0;
     if (a->is_async && s->settings.rules.reserves_for_prefills) {
-        p.reserved_blocks = qr_sched_count_reserved(s);
+        p.reserved_blocks = count_reserved(s);
         p.skip_zeroing_group_ids = s->room.group_ids;
         p.num_skip_zeroing_group_ids = s->cache->num_groups;
     }
-    if (a->hits == NULL)
+    if (a->hits == NULL) {
         qr_sched_show_hashes(s, a->index, a->num_computed + a->num_new);
+    }
     int err = QUIRE_OK;
     a->reason = QUIRE_REASON_BLOCKS;
     s->observer.taker = qr_sched_req_of(s, a->index);

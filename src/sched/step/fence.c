@@ -16,29 +16,6 @@ bool qr_fence_is_open(const quire_sched *s, const qr_request *r)
     return !s->fences.is_on || r->last_fence <= s->fences.processed;
 }
 
-static void free_oldest(quire_sched *s)
-{
-    qr_fences *f = &s->fences;
-    const qr_fenced_row *row = &f->rows[f->first];
-    if (row->seq != 0)
-        qr_cache_free_joined(s->cache, row->seq);
-    else
-        qr_cache_end_copies(s->cache, row->num_copies);
-    f->num_seqs -= row->seq != 0;
-    f->first = (f->first + 1) % f->max_rows;
-    f->num_rows--;
-}
-
-static void put(quire_sched *s, qr_fenced_row row)
-{
-    qr_fences *f = &s->fences;
-    /* if they are full, steps were forgotten: nothing writes for the oldest */
-    while (f->num_rows == f->max_rows || (row.seq != 0 && f->num_seqs == f->max_seqs))
-        free_oldest(s);
-    f->rows[(f->first + f->num_rows++) % f->max_rows] = row;
-    f->num_seqs += row.seq != 0;
-}
-
 void qr_fence_drop(quire_sched *s, qr_request *r)
 {
     qr_fences *f = &s->fences;
@@ -46,23 +23,19 @@ void qr_fence_drop(quire_sched *s, qr_request *r)
         qr_cache_drop(s->cache, &r->kv);
         return;
     }
-    put(s, (qr_fenced_row){.seq = r->kv.seq, .fence = f->scheduled});
+    qr_assert(f->num_rows < f->max_rows);
+    f->rows[(f->first + f->num_rows++) % f->max_rows] =
+        (qr_fenced_row){.seq = r->kv.seq, .fence = f->scheduled};
     r->kv.seq = 0;
-}
-
-void qr_fence_copies(quire_sched *s, uint32_t num_copies)
-{
-    qr_fences *f = &s->fences;
-    if (f->is_on)
-        put(s, (qr_fenced_row){.num_copies = num_copies, .fence = f->scheduled + 1});
-    else
-        qr_cache_end_copies(s->cache, num_copies);
 }
 
 void qr_fence_processed(quire_sched *s)
 {
     qr_fences *f = &s->fences;
     f->processed++;
-    while (f->num_rows > 0 && f->rows[f->first].fence <= f->processed)
-        free_oldest(s);
+    while (f->num_rows > 0 && f->rows[f->first].fence <= f->processed) {
+        qr_cache_free_joined(s->cache, f->rows[f->first].seq);
+        f->first = (f->first + 1) % f->max_rows;
+        f->num_rows--;
+    }
 }

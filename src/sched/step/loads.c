@@ -31,22 +31,6 @@ bool qr_sched_promote_loaded(quire_sched *s, uint32_t index)
     return true;
 }
 
-uint32_t qr_sched_count_reserved(const quire_sched *s)
-{
-    uint32_t num_spec = s->settings.num_spec_tokens;
-    uint32_t num_more = num_spec > 0 ? 1 + num_spec + s->settings.num_lookahead : 0;
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < s->settings.max_requests; i++) {
-        const qr_request *r = &s->table.requests[i];
-        if (r->is_in_use && r->is_prefilling)
-            count += qr_cache_count_remaining(s->cache, &r->kv, num_more);
-    }
-    for (uint32_t g = 0; g < s->cache->num_groups; g++)
-        if (s->cache->groups[g].spec.kind != QUIRE_LAYER_MAMBA)
-            count += qr_ceil_div(num_more, s->cache->groups[g].block_size);
-    return count;
-}
-
 /* ---- failed loads ---------------------------------------------------------- */
 
 /* Marks in failed_blocks while one update looks for requests whose loads failed. */

@@ -21,10 +21,10 @@
 void qr_sched_leave_running(quire_sched *sched, uint32_t place);
 /* Takes a request that is in no list off its blocks and puts it back to the waiting ones. */
 void qr_sched_preempt(quire_sched *sched, uint32_t index);
-/* Whether a preemption now would free blocks. */
-bool qr_sched_can_preempt(quire_sched *sched);
 /* Preempts one request of the step being made; *cursor is the place of the request that is being
  * scheduled. is_urgent: it needs room now. Returns the victim. */
+/* Whether a preemption now would free blocks. */
+bool qr_sched_can_preempt(quire_sched *sched);
 uint32_t qr_sched_preempt_one(quire_sched *sched, uint32_t *cursor, bool is_urgent);
 /* Whether memory pressure lets the request in. */
 bool qr_sched_admits(const quire_sched *sched, const qr_request *r);

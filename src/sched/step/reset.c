@@ -57,7 +57,7 @@ static void preempt_all(quire_sched *s)
         qr_sched_preempt(s, index);
         s->table.requests[index].num_placeholders = 0;
         s->table.requests[index].is_plain = false;
-        s->table.requests[index].drops_stale = s->settings.rules.delivers_stale;
+        s->table.requests[index].drops_stale = true;
         if (s->settings.rules.lists_reset)
             s->ended.asked[s->ended.num_asked++] = qr_sched_req_of(s, index);
         if (s->settings.rules.delivers_stale)

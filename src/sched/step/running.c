@@ -4,7 +4,6 @@
  *                            ^            to the head of the waiting ones; then c again, and so on,
  *                                         until there is room or c itself had to go
  */
-#include "group/checkpoint.h"
 #include "sched/sched.h"
 
 /* The steps in flight are sure to reach max_tokens, whatever drafts are rejected. */
@@ -32,6 +31,17 @@ static uint32_t wanted_tokens(const quire_sched *s, const qr_request *r)
     return smaller(n, last > r->kv.num_computed_tokens ? last - r->kv.num_computed_tokens : 0);
 }
 
+/* The last state of num_tokens tokens that a later request can resume at: EAGLE drops the last block
+ * of a hit; without it one token must be left to compute. */
+static uint32_t last_kept_state(const quire_sched *s, uint32_t num_tokens)
+{
+    uint32_t size = s->settings.mamba_block_size;
+    uint32_t last = (num_tokens - !s->settings.use_eagle) / size * size;
+    if (s->settings.use_eagle)
+        last = last > size ? last - size : 0;
+    return last;
+}
+
 /* Whether a chunk of the prompt may be as long as a block. */
 static bool fits_block(const quire_sched *s, uint32_t size)
 {
@@ -40,55 +50,22 @@ static bool fits_block(const quire_sched *s, uint32_t size)
     return size <= (threshold > 0 && threshold < most ? threshold : most);
 }
 
-/* Whether the layers write the prompt's last state themselves, inside the chunk that ends it. */
-static bool has_checkpoint(const quire_sched *s, uint32_t start, uint32_t end, uint32_t prefill_end)
-{
-    if (s->settings.checkpoint_alignment == 0 || end < prefill_end)
-        return false;
-    qr_checkpoint_chunk chunk = {.start = start,
-                                 .end = end,
-                                 .hash_size = s->settings.hash_block_size,
-                                 .block_size = s->settings.mamba_block_size,
-                                 .alignment = s->settings.checkpoint_alignment};
-    uint32_t size =
-        s->settings.keeps_tails ? s->settings.hash_block_size : s->cache->block_multiple;
-    return qr_checkpoint_is_possible(&chunk,
-                                     qr_checkpoint_end(prefill_end, size, s->settings.use_eagle));
-}
-
-/* Where a chunk that begins before what other requests have in common with its own must end, for a
- * state to be kept: at the end of a block, or there. */
-static uint32_t junction_of(const quire_sched *s, const qr_request *r, uint32_t start, uint32_t end)
-{
-    uint32_t size = s->settings.mamba_block_size;
-    if (start >= r->shared_prefix || r->shared_prefix >= end)
-        return 0;
-    bool is_kept = s->settings.keeps_junctions && r->shared_prefix <= r->num_prompt_tokens;
-    return is_kept ? r->shared_prefix : start + (r->shared_prefix - start) / size * size;
-}
-
 /* The end of a chunk: at a block's end, if it is not the prompt's last, and at the first place
  * before it where a state must be kept: the end of a block that the chunk begins inside of, the last
- * state of the request, the prompt's last hash, the end of what other requests have in common with
- * it. */
+ * state of the request, the end of what other requests have in common with it. */
 static uint32_t align_to_stops(const quire_sched *s, const qr_request *r, uint32_t start,
                                uint32_t num_new, uint32_t prefill_end)
 {
     uint32_t size = s->settings.mamba_block_size;
-    bool use_eagle = s->settings.use_eagle;
     uint32_t end = start + num_new;
-    bool is_written = has_checkpoint(s, start, end, prefill_end);
     uint32_t aligned = end / size * size;
     if (end < prefill_end && (aligned > start || fits_block(s, size)))
         end = aligned;
-    bool is_inside = start % size != 0 && !is_written;
-    uint32_t last = is_written ? 0 : qr_checkpoint_end(r->kv.num_tokens, size, use_eagle);
-    uint32_t tail = 0;
-    if (s->settings.keeps_tails && !is_written)
-        tail = qr_checkpoint_end(r->num_prompt_tokens, s->settings.hash_block_size, use_eagle);
-    bool has_tail = last < tail && tail < r->num_prompt_tokens;
-    uint32_t stops[] = {is_inside ? (start / size + 1) * size : 0, last, has_tail ? tail : 0,
-                        junction_of(s, r, start, end)};
+    bool is_inside = start % size != 0;
+    bool has_junction = start < r->shared_prefix && r->shared_prefix < end;
+    uint32_t stops[] = {is_inside ? (start / size + 1) * size : 0,
+                        last_kept_state(s, r->kv.num_tokens),
+                        has_junction ? start + (r->shared_prefix - start) / size * size : 0};
     for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
         if (start < stops[i] && stops[i] < end)
             end = stops[i];
@@ -238,21 +215,12 @@ static void take_drafts(quire_sched *s, qr_request *r, uint32_t num_tokens)
     r->num_drafts = 0; /* new ones come before the next step */
 }
 
-/* A request that is not to compute anything in this step, whatever it has left to do. */
-static inline bool is_passed_over(const quire_sched *s, const qr_request *r)
-{
-    if (is_done_ahead(r) || (QR_UNLIKELY(s->pace.is_on) && qr_pace_passes_over(s, r)))
-        return true;
-    return QR_UNLIKELY(r->num_features > 0) &&
-           !qr_sched_has_encoder_inputs(s, r, qr_request_certain_tokens(r));
-}
-
 /* Schedules running[*cursor], or passes over it; false ends the running ones of this step. */
 static bool run_one(quire_sched *s, uint32_t *cursor)
 {
     uint32_t index = s->queues.running[*cursor];
     qr_request *r = &s->table.requests[index];
-    uint32_t n = is_passed_over(s, r) ? 0 : wanted_tokens(s, r);
+    uint32_t n = is_done_ahead(r) ? 0 : wanted_tokens(s, r);
     bool aligns = s->settings.mamba_block_size > 0;
     bool aligns_first = s->settings.rules.aligns_to_stops;
     if (aligns && aligns_first && n > 0)

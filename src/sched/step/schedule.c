@@ -10,15 +10,6 @@
  */
 #include "sched/sched.h"
 
-/* What other profiles have no use for: it lies in a part of the request that they do not touch. */
-static inline void note_in_flight(const quire_sched *s, qr_request *r, uint32_t num_tokens)
-{
-    r->num_in_flight += num_tokens;
-    r->is_prefilling = r->is_prefilling && r->is_prefill_chunk;
-    if (s->fences.is_on)
-        r->last_fence = s->fences.scheduled;
-}
-
 /* Tokens count as computed as soon as they are scheduled, so that the next step can be scheduled
  * before this one has run; drafts that are rejected are taken back in update. */
 static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32_t place)
@@ -26,24 +17,26 @@ static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32
     qr_step_builder *b = &s->builder;
     qr_request *r = &s->table.requests[quire_req_index(b->reqs[place])];
     r->kv.num_computed_tokens += b->num_tokens[place];
+    if (s->settings.rules.counts_in_flight)
+        r->num_in_flight += b->num_tokens[place];
+    if (s->fences.is_on)
+        r->last_fence = s->fences.scheduled;
     r->is_prefill_chunk = r->kv.num_computed_tokens < r->kv.num_tokens + r->num_placeholders;
     r->last_step = (uint32_t)s->flight.step;
     batch->is_past_prompt[place] = !r->is_prefill_chunk;
     batch->num_preemptions[place] = r->num_preemptions;
-    if (s->settings.rules.counts_in_flight)
-        note_in_flight(s, r, b->num_tokens[place]);
     if (r->is_prefill_chunk)
         return;
+    r->is_prefilling = false;
     b->out.has_grammar_reqs |= r->use_grammar;
     if (!s->settings.is_async)
         return;
     b->out.has_pending_grammar_tokens |= r->use_grammar && r->num_placeholders > 0;
     r->num_placeholders += s->settings.num_sampled + b->num_drafts[place];
-    r->num_drafts = b->out.num_spec_tokens; /* the workers' own: nobody looks at their values */
-    for (uint32_t i = 0; i < r->num_drafts; i++)
+    r->num_drafts =
+        s->settings.num_spec_tokens; /* the workers' own: their values are never looked at */
+    for (uint32_t i = 0; i < s->settings.num_spec_tokens; i++)
         qr_sched_drafts_of(s, quire_req_index(b->reqs[place]))[i] = -1;
-    if (QR_UNLIKELY(s->pace.decode_interval > 1))
-        r->next_decode = s->flight.step + s->pace.decode_interval;
 }
 
 /* For the snapshot, while the request is at hand. */
@@ -74,15 +67,12 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     if (s->ahead.max > 0)
         qr_lookahead_turn(s);
     qr_step_begin(s);
-    qr_pace_begin(s);
     if (s->settings.uses_pressure)
         qr_sched_relieve(s);
     qr_sched_run_running(s);
     bool admits_holders = s->settings.rules.holders_first && s->pause == QUIRE_PAUSED_NEW;
-    if (s->builder.num_preempted == 0 && (s->pause == QUIRE_UNPAUSED || admits_holders)) {
+    if (s->builder.num_preempted == 0 && (s->pause == QUIRE_UNPAUSED || admits_holders))
         qr_sched_admit_waiting(s);
-        qr_pace_end_admission(s);
-    }
     const quire_step *out = qr_step_end(s);
     if (s->partners.has_connector && s->partners.connector.build_meta != NULL)
         s->builder.out.connector_meta =

@@ -198,28 +198,6 @@ void qr_step_add_encoder(quire_sched *s, qr_request *r, const qr_encoder_plan *p
     b->encoder_budget = plan->budget;
 }
 
-bool qr_sched_has_encoder_inputs(const quire_sched *s, const qr_request *r, uint32_t computed)
-{
-    const quire_encoder_connector *c = &s->partners.encoder_connector;
-    uint32_t index = (uint32_t)(r - s->table.requests);
-    return c->ensure_cache_available == NULL ||
-           c->ensure_cache_available(c->user, qr_sched_req_of(s, index), computed) != 0;
-}
-
-static void tell_free(void *user, const qr_feature *features, uint32_t i)
-{
-    const quire_sched *s = user;
-    const quire_encoder_connector *c = &s->partners.encoder_connector;
-    c->update_state_after_free(c->user, qr_sched_req_of(s, features[i].owner), i);
-}
-
-void qr_sched_watch_encoder(quire_sched *s)
-{
-    s->encoder.free_user = s;
-    s->encoder.on_free =
-        s->partners.encoder_connector.update_state_after_free == NULL ? NULL : tell_free;
-}
-
 void qr_step_add_lora(quire_sched *s, uint32_t lora_id)
 {
     qr_step_builder *b = &s->builder;
@@ -356,22 +334,16 @@ static QR_NOINLINE void list_copies(quire_sched *s)
         const qr_request *r = &s->table.requests[quire_req_index(b->reqs[i])];
         b->row_places[qr_cache_row_of(cache, r->kv.seq)] = i;
     }
-    uint32_t first = cache->num_told;
-    for (uint32_t i = first; i < cache->num_copies; i++) {
+    for (uint32_t i = 0; i < cache->num_copies; i++) {
         const quire_block_copy *copy = &cache->copies[i];
         qr_copy_place at = cache->copy_places[i];
-        b->copies[i - first] = (quire_step_copy){.from = copy->from,
-                                                 .to = copy->to,
-                                                 .group = copy->group,
-                                                 .place = place_of_copy(s, copy, at),
-                                                 .index = at.index};
+        b->copies[i] = (quire_step_copy){.from = copy->from,
+                                         .to = copy->to,
+                                         .group = copy->group,
+                                         .place = place_of_copy(s, copy, at),
+                                         .index = at.index};
     }
-    if (!cache->copies_parts) {
-        b->out.num_copies = qr_cache_take_copies(s->cache);
-        return;
-    }
-    b->out.num_copies = qr_cache_tell_copies(s->cache);
-    qr_fence_copies(s, b->out.num_copies);
+    b->out.num_copies = qr_cache_take_copies(s->cache);
 }
 
 const quire_step *qr_step_end(quire_sched *s)
@@ -399,7 +371,6 @@ const quire_step *qr_step_end(quire_sched *s)
     out->finished = b->finished;
     out->preempted = b->preempted;
     out->copies = b->copies;
-    out->num_spec_tokens = qr_pace_drafts(s, out->num_reqs);
     out->num_freed_encoder = qr_encoder_take_freed(&s->encoder, &out->freed_encoder);
     out->num_swap_out = s->swap.out.count;
     out->swap_out_blocks = s->swap.out.blocks;
@@ -409,7 +380,7 @@ const quire_step *qr_step_end(quire_sched *s)
     out->swap_in_slots = s->swap.in.slots;
     if (s->settings.zeroes_blocks)
         out->blocks_to_zero = qr_cache_take_fresh(s->cache);
-    if (QR_UNLIKELY(s->cache->num_copies > s->cache->num_told))
+    if (QR_UNLIKELY(s->cache->num_copies > 0))
         list_copies(s);
     return out;
 }

@@ -63,11 +63,6 @@ void qr_step_begin(quire_sched *sched);
 /* What of the request's features must be encoded for num_new tokens from `computed` on. */
 qr_encoder_plan qr_sched_plan_encoder(quire_sched *sched, const qr_request *r, uint32_t computed,
                                       uint32_t num_new);
-/* Whether the encoder's connector has, or need not have, what the request reads next; `computed`
- * tokens are certain. */
-bool qr_sched_has_encoder_inputs(const quire_sched *sched, const qr_request *r, uint32_t computed);
-/* Lets the encoder's connector know when a request needs an input no longer. */
-void qr_sched_watch_encoder(quire_sched *sched);
 /* Allocates what was planned for the request that was added last. */
 void qr_step_add_encoder(quire_sched *sched, qr_request *r, const qr_encoder_plan *plan);
 void qr_step_add_lora(quire_sched *sched, uint32_t lora_id);
@@ -98,8 +93,6 @@ typedef struct qr_results {
     quire_outputs result;
     quire_sched_stats stats; /* result.stats, where the config has log_stats */
     uint64_t *accepted_per_pos;
-    uint64_t *drafts_per_pos;
-    uint32_t *num_created;  /* of each output, with counts_created; else NULL */
     quire_output *outgrown; /* of requests that ended in schedule: the next update lists them */
     uint32_t num_outgrown;
     qr_doomed bad_grammars; /* requests that the next update ends with an error */

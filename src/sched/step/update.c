@@ -52,8 +52,6 @@ static void count_drafts(quire_sched *s, const quire_model_output *output, const
     stats->num_accepted_tokens += accepted;
     for (uint32_t i = 0; i < accepted; i++)
         s->results.accepted_per_pos[i]++;
-    for (uint32_t i = 0; i < a->num_drafts - invalid; i++)
-        s->results.drafts_per_pos[i]++;
 }
 
 /* value - rejected, from 0 to most. */
@@ -140,15 +138,6 @@ static void check_grammar(quire_sched *s, qr_arrival *a)
 
 /* ---- end and output -------------------------------------------------------- */
 
-/* Tokens of the prompt that were computed and got keys. */
-static uint32_t count_created(const quire_sched *s, const qr_request *r, const quire_output *out)
-{
-    uint32_t keyed = qr_cache_count_keyed(s->cache, r->kv.seq);
-    uint32_t cached = out->num_local_cached + out->num_external_cached;
-    keyed = keyed < out->num_prompt_tokens ? keyed : out->num_prompt_tokens;
-    return keyed > cached ? keyed - cached : 0;
-}
-
 /* Before the request may be gone. */
 static void write_output(quire_sched *s, const qr_arrival *a)
 {
@@ -173,8 +162,6 @@ static void write_output(quire_sched *s, const qr_arrival *a)
         out->num_external_cached = external < num_prompt - local ? external : num_prompt - local;
         out->num_prompt_tokens = num_prompt;
         r->has_prefill_stats = false;
-        if (s->settings.rules.counts_created)
-            s->results.num_created[s->results.result.num_outputs - 1] = count_created(s, r, out);
     }
 }
 
@@ -405,20 +392,17 @@ static void end_doomed(quire_sched *s, qr_doomed *doomed)
     doomed->num = 0;
 }
 
-/* Requests whose encoder outputs will not come. */
-static void end_unavailable(quire_sched *s)
+static void write_stats(quire_sched *s)
 {
-    const quire_encoder_connector *e = &s->partners.encoder_connector;
-    quire_req *reqs = s->room.req_scratch;
-    uint32_t most = s->settings.max_requests;
-    uint32_t n = e->take_unavailable(e->user, reqs, most);
-    for (uint32_t i = 0; i < n && i < most; i++)
-        end_by_error(s, reqs[i]);
-}
-
-/* Counts and levels as they are; what was counted since the last stats goes with them. */
-static void fill_stats(quire_sched *s)
-{
+    quire_outputs *result = &s->results.result;
+    result->outputs = s->results.outputs;
+    result->num_finished = s->ended.num_client_finished;
+    result->finished = s->ended.client_finished;
+    result->finished_clients = s->ended.client_of_finished;
+    s->ended.num_client_finished = 0;
+    if (!s->settings.counts_stats)
+        return;
+    result->stats = s->settings.log_stats ? &s->results.stats : NULL;
     quire_sched_stats *stats = &s->results.stats;
     stats->num_running = s->queues.num_running;
     uint32_t num_apart =
@@ -427,43 +411,10 @@ static void fill_stats(quire_sched *s)
     stats->num_skipped = num_apart;
     stats->kv_cache_usage = qr_pool_level(s->cache->pool);
     stats->spec.accepted_per_pos = s->results.accepted_per_pos;
-    stats->drafts_per_pos = s->results.drafts_per_pos;
     stats->connector_prefix = s->partners.connector_stats;
     s->partners.connector_stats = (quire_prefix_stats){0};
     if (s->cache->log_stats)
         stats->prefix = qr_cache_take_stats(s->cache);
-}
-
-static void clear_stats(quire_sched *s)
-{
-    s->results.stats = (quire_sched_stats){0};
-    for (uint32_t i = 0; i < s->settings.num_spec_tokens; i++)
-        s->results.accepted_per_pos[i] = s->results.drafts_per_pos[i] = 0;
-}
-
-const quire_sched_stats *qr_sched_take_stats(quire_sched *s)
-{
-    clear_stats(s);
-    fill_stats(s);
-    qr_metrics *metrics = qr_sched_timed_metrics(s);
-    if (metrics != NULL)
-        qr_metrics_take_stats(metrics, &s->results.stats);
-    return &s->results.stats;
-}
-
-static void write_stats(quire_sched *s)
-{
-    quire_outputs *result = &s->results.result;
-    result->outputs = s->results.outputs;
-    result->num_cache_creation_tokens = s->results.num_created;
-    result->num_finished = s->ended.num_client_finished;
-    result->finished = s->ended.client_finished;
-    result->finished_clients = s->ended.client_of_finished;
-    s->ended.num_client_finished = 0;
-    if (!s->settings.counts_stats)
-        return;
-    result->stats = s->settings.log_stats ? &s->results.stats : NULL;
-    fill_stats(s);
 }
 
 int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *output,
@@ -480,12 +431,14 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
     if (s->fences.is_on && batch->num_reqs > 0)
         qr_fence_processed(s);
     s->results.result = (quire_outputs){0};
-    clear_stats(s);
+    s->results.stats = (quire_sched_stats){0};
     for (; s->results.result.num_outputs < s->results.num_outgrown; s->results.result.num_outputs++)
         s->results.outputs[s->results.result.num_outputs] =
             s->results.outgrown[s->results.result.num_outputs];
     uint32_t num_outgrown = s->results.num_outgrown;
     s->results.num_outgrown = 0;
+    for (uint32_t i = 0; i < s->settings.num_spec_tokens; i++)
+        s->results.accepted_per_pos[i] = 0;
     qr_failed_reqs failed = {0};
     if (output->num_invalid_blocks + output->num_failed_recving > 0)
         failed = qr_sched_fail_blocks(s, batch, output);
@@ -500,8 +453,6 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
     end_doomed(s, &s->results.other_sizes);
     if (s->settings.fails_on_load_error)
         end_failed(s, &failed);
-    if (s->partners.encoder_connector.take_unavailable != NULL)
-        end_unavailable(s);
     if (s->partners.has_connector && s->partners.connector.update_output != NULL)
         s->partners.connector.update_output(s->partners.connector.user);
     qr_sched_note_transfers(s, output);

@@ -40,8 +40,7 @@ void qr_observer_take_event(void *user, const quire_event *event);
 
 void qr_observer_tell(const qr_observer *observer, quire_decision decision);
 
-/* How many of n hashes of len bytes, which begin stride bytes apart, were evicted and not cached
- * again since. */
+/* How many of n hashes of len bytes, which begin stride bytes apart, were evicted and not cached again since. */
 uint32_t qr_observer_count_ghosts(const qr_observer *observer, const unsigned char *hashes,
                                   uint32_t len, uint32_t stride, uint32_t n);
 

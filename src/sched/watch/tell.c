@@ -79,7 +79,7 @@ static void tell_monitor_event(quire_sched *s, const quire_event *event)
 void qr_sched_take_event(void *user, const quire_event *event)
 {
     quire_sched *s = user;
-    if (s->watch.monitor != NULL && event->kind != QUIRE_EVENT_REPORTED) /* nothing has changed */
+    if (s->watch.monitor != NULL)
         tell_monitor_event(s, event);
     qr_observer_take_event(&s->observer, event);
 }

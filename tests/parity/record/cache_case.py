@@ -18,10 +18,6 @@ from vllm.v1.core.single_type_kv_cache_manager import CrossAttentionManager
 from vllm.v1.request import RequestStatus
 
 STATE_EVERY = 4  # calls between two comparisons of all blocks
-UNCACHED = (CrossAttentionManager,)  # managers of groups that have no hits
-if not IS_0_20:
-    from vllm.v1.core.single_type_kv_cache_manager import CircularBufferManager
-    UNCACHED += (CircularBufferManager,)
 
 
 class Stop(Exception):
@@ -83,7 +79,6 @@ class CacheCase:
         self.digests = Digests()
         self.stored = []
         self.hit = None  # of the seat that was looked up last
-        self.is_cut = False
         self.calls = 0
         self.num_seats = 0
         self.at_risk = set()
@@ -151,7 +146,7 @@ class CacheCase:
         """Whether vLLM takes the request for one that runs: not before its first full block. (0.32
         asks for one group only; there, blocks get their first keys in all groups at once.)"""
         return all(seat.id in m.num_cached_block for m in self.managers
-                   if not isinstance(m, UNCACHED))
+                   if not isinstance(m, CrossAttentionManager))
 
     def is_sound(self):
         """Users are those that requests are; the queue has each block without a user once."""
@@ -162,10 +157,6 @@ class CacheCase:
                     users[block.block_id] += 1
         for block in self.touched:
             users[block] += 1
-        for manager in self.managers if not IS_0_20 else ():
-            for pair in manager._pending_cow_copies:
-                for block in pair:
-                    users[block.block_id] += 1
         queue = [b.block_id for b in self.pool.free_block_queue.get_all_free_blocks()]
         free = {b.block_id for b in self.pool.blocks[1:] if b.ref_cnt == 0} - self.sinks
         return (len(queue) == len(free) == self.pool.get_num_free_blocks()
@@ -271,7 +262,6 @@ class CacheCase:
             if admits:
                 seat.request.shared_prefix_boundary = boundary
         self.hit = (seat, blocks, num_tokens)
-        self.is_cut = False
         self.checked(line, f"{answer} {self.blocks_text(blocks.blocks)}")
         return num_tokens
 
@@ -279,14 +269,7 @@ class CacheCase:
         if not use_hit:
             return {}, ""
         assert self.hit[0] is seat
-        return ({"num_new_computed_tokens": self.hit[2], "new_computed_blocks": self.hit[1]},
-                f" h t{self.hit[2]}" if self.is_cut else " h")
-
-    def cut_hit(self, num_tokens):
-        """To whole blocks: a connector has what follows."""
-        seat, blocks, _ = self.hit
-        self.hit = (seat, self.manager.truncate_computed_blocks(blocks, num_tokens), num_tokens)
-        self.is_cut = True
+        return {"num_new_computed_tokens": self.hit[2], "new_computed_blocks": self.hit[1]}, " h"
 
     def fits(self, seat, use_hit, external, encoder):
         self.tell(seat)
@@ -360,9 +343,8 @@ class CacheCase:
                   or self.request_text(seat))
 
     def remove_skipped(self, seat, num_computed):
-        given = () if IS_0_20 else (seat.request.num_prompt_tokens,)
         self.call(f"s{seat.index} {num_computed}",
-                  lambda: self.manager.remove_skipped_blocks(seat.id, num_computed, *given)
+                  lambda: self.manager.remove_skipped_blocks(seat.id, num_computed)
                   or self.request_text(seat))
 
     def free(self, seat, preempt=False):
@@ -406,12 +388,6 @@ class CacheCase:
 
     def take_new_block_ids(self):
         self.checked("b", ids(self.manager.take_new_block_ids()))
-
-    def take_copies(self):
-        """As a scheduler does that fences nothing: both blocks of a copy are released at once."""
-        copies, blocks = self.manager.take_kv_cache_block_copies()
-        self.pool.free_blocks(blocks)
-        self.checked("y", " ".join(f"{c.src_block_id}>{c.dst_block_id}" for c in copies))
 
     def take_stats(self):
         stats = self.manager.make_prefix_cache_stats()

@@ -4,12 +4,10 @@ A group is written as a letter, its block size, and options, each a letter and a
 
     F16 full   Q16 TQ full   M16 MLA   K16s32 sink   W16w48 window   V16w48 window MLA
     L16c64 chunked local   S16m1n2 Mamba (mode, speculative blocks)   X16 cross
-    R16g32 R-SWA (rswa_window)   C6 circular buffer   H16 hidden states
-    a4 Mamba that writes states inside a chunk, at multiples of 4   j1 the cache keeps junctions
     h heads (makes specs differ)   w, c on a full group: the window or chunk it carries   e1 EAGLE
 
-vLLM 0.32 has no TQ full and no Mamba mode "all" any more, and cannot start models with sinks; there,
-plain kinds take their places. Its mode "align" is in part_mixes.py.
+vLLM 0.32 has no TQ full and no Mamba mode "all" any more, and cannot start models with sinks; its
+mode "align" is not recorded yet. There, plain kinds take their places.
 """
 import math
 from dataclasses import dataclass, field
@@ -17,7 +15,6 @@ from dataclasses import dataclass, field
 import torch
 from release import IS_0_20
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1 import kv_cache_interface
 from vllm.v1.kv_cache_interface import (ChunkedLocalAttentionSpec, CrossAttentionSpec,
                                         FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec,
                                         MambaSpec, MLAAttentionSpec, SinkFullAttentionSpec,
@@ -29,15 +26,13 @@ CLASSES = {"F": FullAttentionSpec, "M": MLAAttentionSpec, "K": SinkFullAttention
            "W": SlidingWindowSpec, "V": SlidingWindowMLASpec, "L": ChunkedLocalAttentionSpec,
            "X": CrossAttentionSpec}
 OPTIONS = {"w": "sliding_window", "c": "attention_chunk_size", "s": "sink_len",
-           "h": "num_kv_heads", "q": "tq_slot_size", "g": "rswa_window"}
+           "h": "num_kv_heads", "q": "tq_slot_size"}
 if IS_0_20:
     from vllm.v1.kv_cache_interface import TQFullAttentionSpec
     CLASSES["Q"] = TQFullAttentionSpec
 else:
     from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
     register_all_kvcache_specs(None)
-    CLASSES.update(R=kv_cache_interface.RSWASpec, C=kv_cache_interface.CircularBufferSpec,
-                   H=kv_cache_interface.HiddenStateCacheSpec)
 
 
 @dataclass
@@ -53,22 +48,14 @@ class Group:
 
     def spec(self, extra_retained=0):
         if self.kind == "S":
-            given = {}
-            if "a" in self.options:
-                given = {"num_prefill_checkpoint_blocks": 1,
-                         "prefill_checkpoint_alignment": self.options["a"]}
             return MambaSpec(block_size=self.block_size, shapes=((2, 2),), dtypes=(DTYPE,),
                              mamba_cache_mode=MODES[self.options.get("m", 0)],
-                             num_speculative_blocks=self.options.get("n", 0), **given)
+                             num_speculative_blocks=self.options.get("n", 0))
         given = {"num_kv_heads": 1, "head_size": 2, "dtype": DTYPE}
         given.update({OPTIONS[k]: v for k, v in self.options.items()})
         if self.kind in "WV" and extra_retained:
             given["extra_retained_tokens"] = extra_retained
         return CLASSES[self.kind](block_size=self.block_size, **given)
-
-
-def has_junctions(groups):
-    return any("j" in g.options for g in groups)
 
 
 # ---- groups --------------------------------------------------------------------
@@ -117,16 +104,6 @@ class Draw:
 
     def cross(self):
         return Group("X", self.size)
-
-    def rswa(self, scale=1):
-        return Group("R", self.size * scale, {"g": self.rng.randint(1, 4 * self.size)})
-
-    def ring(self):
-        """Its size need not go with that of others, but the blocks of hits must."""
-        return Group("C", self.rng.choice([self.size, self.size, 2 * self.size, 3, 6]))
-
-    def hidden(self, scale=1):
-        return Group("H", self.size * scale)
 
 
 def gemma(d):
@@ -185,11 +162,7 @@ def anything(d):
     kinds = [lambda scale: d.full("F", scale), lambda scale: d.full("M", scale),
              lambda scale: d.full("Q", scale), lambda scale: d.window("W", scale),
              lambda scale: d.window("V", scale), lambda scale: d.mamba(d.rng.randint(0, 2), scale)]
-    if not IS_0_20:
-        kinds += [d.rswa, d.hidden]
     groups = [d.rng.choice(kinds)(d.rng.choice([1, 1, 2, 3])) for _ in range(d.rng.randint(2, 5))]
-    if not IS_0_20 and d.rng.random() < 0.3:
-        groups.insert(d.rng.randint(0, len(groups)), d.ring())
     if all(g.text() == groups[0].text() for g in groups):
         groups.append(d.sink())
     return groups
@@ -300,50 +273,6 @@ if not IS_0_20:
     })
 
 
-def new_kinds(d):
-    """The kinds that 0.32 has and 0.20 has not, beside others."""
-    others = [d.full, d.window, d.hidden, d.rswa, lambda: d.mamba(0), lambda: d.full("M"),
-              lambda: d.window("V"), lambda: d.full(scale=2), lambda: d.rswa(2)]
-    groups = [d.rng.choice([d.rswa, d.hidden, d.ring])()]
-    groups += [d.rng.choice(others)() for _ in range(d.rng.randint(1, 3))]
-    d.rng.shuffle(groups)
-    return groups
-
-
-def flagged_ring(d):
-    """The drafter's layers are in a circular buffer: no group drops a block."""
-    groups = [d.full(), d.window(), d.ring()]
-    groups[2].is_eagle = True
-    return groups
-
-
-if not IS_0_20:
-    MIXES.update({
-        "rswa": (lambda d: [d.rswa()], {}),
-        "rswa-off": (lambda d: [d.rswa()], {"caching": False}),
-        "rswa-eagle": (lambda d: [d.rswa(), d.full()], {"eagle": True}),
-        "rswa+window": (lambda d: [d.rswa(), d.window()], {}),
-        "rswa-sizes": (lambda d: [d.rswa(d.rng.choice([2, 3])), d.full(), d.hidden()], {}),
-        "rswa-parallel": (lambda d: [d.rswa()], {"parallel": True}),
-        "rswa-twins": (lambda d: [d.rswa()] * 2 + [d.rswa()], {}),
-        "rswa-roomy": (lambda d: [d.rswa(), d.window(most=2)], {"roomy": True}),
-        "ring": (lambda d: [d.ring()], {}),
-        "ring-off": (lambda d: [d.ring(), d.full(), d.ring()], {"caching": False}),
-        "ring+full": (lambda d: [d.ring(), d.full()], {}),
-        "ring+window": (lambda d: [d.window(), d.ring()], {}),
-        "ring+hybrid": (lambda d: [d.full(), d.ring(), d.window(), d.ring()], {}),
-        "ring+mamba": (lambda d: [d.full(), d.mamba(0), d.ring()], {}),
-        "ring+mla": (lambda d: [d.full("M"), d.window("V"), d.ring()], {"roomy": True}),
-        "ring-eagle": (lambda d: [d.full(), d.window(), d.ring()], {"eagle": True}),
-        "ring-flagged": (flagged_ring, {"eagle": True, "roomy": True}),
-        "hidden": (lambda d: [d.hidden()], {}),
-        "hidden+full": (lambda d: [d.full(), d.hidden(d.rng.choice([1, 1, 2]))], {}),
-        "new-kinds": (new_kinds, {}),
-        "new-kinds-eagle": (new_kinds, {"eagle": True}),
-        "new-kinds-off": (new_kinds, {"caching": False}),
-    })
-
-
 def uneven_chunks(d):
     return [d.full(scale=2), d.chunked()]
 
@@ -369,11 +298,6 @@ if not IS_0_20:  # groups may be equal; sinks do not start, and intervals must f
         (lambda d: [d.full()], {"interval": 64}),
         (lambda d: [d.full(), d.chunked()], {"eagle": False, "interval": 64}),
         (lambda d: [Group("W", 16, {"w": 40})], {"interval": 24}),
-        (lambda d: [d.rswa(), d.ring()], {"interval": 192}),
-        (lambda d: [Group("W", 4, {"w": 9}), Group("C", 6)], {"interval": 8}),
-        (lambda d: [d.ring(), d.ring()], {"caching": True}),
-        (lambda d: [d.full(), d.ring()], {"caching": True, "parallel": True}),
-        (lambda d: [Group("L", 4, {"c": 8}), Group("C", 6)], {"caching": True, "eagle": False}),
         (lambda d: [d.full(), Group("W", 3, {"w": 9})], {"interval": 32}),
         (lambda d: [Group("F", 2), Group("W", 2, {"w": 9})],
          {"caching": True, "eagle": True, "lookahead": True, "modules": 5}),
@@ -386,9 +310,9 @@ if not IS_0_20:  # groups may be equal; sinks do not start, and intervals must f
 class Model:
     """One configuration of a mix, drawn."""
 
-    def __init__(self, name, rng, mix=None):
+    def __init__(self, name, rng, refused=None):
         draw = Draw(rng)
-        make, given = mix or MIXES[name]
+        make, given = refused or MIXES[name]
         self.name, self.groups = name, make(draw)
         self.caching = given.get("caching", rng.random() < 0.93)
         self.eagle = given.get("eagle", rng.random() < (0.8 if "eagle" in name else 0.08))
@@ -405,10 +329,6 @@ class Model:
             if not given.get("pcp", True):
                 self.dcp, self.pcp = max(self.dcp, self.pcp), 1
         self.set_hash_block_size(rng)
-        self.has_parts = "unit" in given
-        if self.has_parts:
-            self.hash_block_size = given["unit"](rng, math.gcd(*map(self.size_of, self.groups)))
-            self.says_hash_block_size = True
         if "hash" in given:
             self.hash_block_size, self.says_hash_block_size = given["hash"], True
         self.set_limits(rng, draw.size, given)
@@ -447,8 +367,7 @@ class Model:
             sizes = [g.block_size for g in self.groups] or [16]
             self.hash_block_size = math.gcd(*sizes) * self.dcp * self.pcp
         else:
-            sizes = [self.size_of(g) for g in self.groups if g.kind != "C"]
-        self.hash_block_size = math.gcd(*(sizes or map(self.size_of, self.groups))) or 16
+            self.hash_block_size = math.gcd(*(self.size_of(g) for g in self.groups)) or 16
         self.says_hash_block_size = self.dcp * self.pcp > 1 or rng.random() < 0.5
         smaller = [n for n in (1, 2, 4) if n < self.hash_block_size
                    and self.hash_block_size % n == 0]
@@ -471,8 +390,7 @@ class Model:
         """Room for the longest request once, and a little more: little enough to run out."""
         whole = self.dcp * self.pcp
         one = sum(-(-self.max_model_len // (g.block_size * whole)) + g.options.get("n", 0)
-                  for g in self.groups if g.kind not in "XC")
-        one += sum(g.kind == "C" for g in self.groups)
+                  for g in self.groups if g.kind != "X")
         one += sum(-(-self.encoder_tokens // g.block_size) for g in self.groups if g.kind == "X")
         sinks = sum(g.options["s"] // g.block_size for g in self.groups if g.kind == "K")
         room = one * rng.choice([1.5, 2.5] if roomy else [0.2, 0.4, 0.7, 1.0, 1.0, 1.5, 2.5])
@@ -511,5 +429,4 @@ class Model:
         return KVCacheManager(config, self.max_model_len, self.scheduler_block_size,
                               self.hash_block_size, self.told_batched, self.caching, self.eagle,
                               self.modules, self.log_stats, True, self.dcp, self.pcp,
-                              watermark=self.watermark / 100,
-                              enable_mamba_shared_prefix_checkpoint=has_junctions(self.groups))
+                              watermark=self.watermark / 100)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records fresh seeds with vLLM and replays them through Quire.
 
-    live.py BUILD_DIR [--seed N] [--scale X] [--mixes NAME] [KIND ...]
+    live.py BUILD_DIR [--seed N] [--scale X] [KIND ...]
 
 Two environment variables say where vLLM is: QUIRE_VLLM_PYTHON is a Python that has vLLM 0.20.0 or
 (name the kinds: queue, map, pool, cache) 0.32.0, QUIRE_VLLM_PLATFORM the file that it must run first.
@@ -33,7 +33,6 @@ def parse():
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(PLAN))
     parser.add_argument("--seed", type=int, default=time.time_ns() // 1000 % 10**10)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the number of seeds")
-    parser.add_argument("--mixes", default="", help="cache and sched: the mixes, as record.py says")
     args = parser.parse_intermixed_args()
     unknown = set(args.kinds) - set(PLAN)
     if unknown:
@@ -41,14 +40,13 @@ def parse():
     return args
 
 
-def record(kind, seed, seeds, out, mixes):
+def record(kind, seed, seeds, out):
     """Runs record.py under vLLM's Python; True when it wrote the file."""
     python = os.environ.get("QUIRE_VLLM_PYTHON")
     if not python or not os.environ.get("QUIRE_VLLM_PLATFORM"):
         sys.exit("live.py: set QUIRE_VLLM_PYTHON and QUIRE_VLLM_PLATFORM")
     command = [python, "-B", HERE / "record.py", kind, "--seed", str(seed), "--runs", str(seeds),
-               "--count", str(PLAN[kind][1]), "--out", out, "--edges", "--explain",
-               "--mixes", mixes]
+               "--count", str(PLAN[kind][1]), "--out", out, "--edges", "--explain"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         print(done.stdout + done.stderr, file=sys.stderr)
@@ -72,7 +70,7 @@ def run_kind(kind, args, folder):
     _, _, noun = PLAN[kind]
     seeds = max(1, round(PLAN[kind][0] * args.scale))
     path = folder / f"{kind}.txt"
-    if not record(kind, args.seed, seeds, path, args.mixes):
+    if not record(kind, args.seed, seeds, path):
         print(f"live {kind}: the recorder failed")
         return False
     compared = replay(kind, args.build_dir, path)

@@ -10,7 +10,6 @@ os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "0"  # whole hashes in event
 
 from cache_case import CacheCase, Ended
 from cache_mixes import MIXES, REFUSED, Model
-from part_mixes import CACHE as PARTS
 from release import IS_0_20
 
 from vllm.lora.request import LoRARequest
@@ -19,9 +18,6 @@ from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.request import Request
-
-if not IS_0_20:
-    from vllm.v1.kv_cache_interface import get_mamba_prefill_checkpoint_position
 
 PARAMS = SamplingParams(max_tokens=64)
 ALGORITHMS = {16: "xxhash_cbor", 32: "sha256_cbor"}
@@ -127,30 +123,9 @@ class Engine:
     def aligned(self, seat, num_new, computed):
         """Chunks of a prompt end where blocks do, when Mamba states are kept there."""
         prompt = max(seat.request.num_prompt_tokens, seat.request.num_tokens - 1)
-        if self.model.has_parts and self.is_aligned:
-            return self.stopped(seat, num_new, computed)
         if self.is_aligned and computed < prompt and num_new >= self.align_size:
             return num_new // self.align_size * self.align_size
         return num_new
-
-    def stopped(self, seat, num_new, computed):
-        """As 0.32's scheduler does: at the end of a block, and at the prompt's last hash."""
-        request, size = seat.request, self.align_size
-        prompt = max(request.num_prompt_tokens, request.num_tokens - 1)
-        if computed >= prompt or self.rng.random() < 0.05:
-            return num_new
-        end = computed + num_new
-        if end < prompt and end // size * size > computed:
-            end = end // size * size
-        stops = [(computed // size + 1) * size if computed % size else 0]
-        if any("a" in g.options for g in self.model.groups) and self.rng.random() < 0.7:
-            return end - computed  # the layers keep the last state themselves
-        if 0 < request.shared_prefix_boundary and self.rng.random() < 0.7:
-            stops.append(request.shared_prefix_boundary)
-        for unit in (size, self.model.hash_block_size):
-            stops.append(get_mamba_prefill_checkpoint_position(request.num_prompt_tokens, unit,
-                                                               self.model.eagle))
-        return min((s for s in stops if computed < s < end), default=end) - computed
 
     def new_tokens(self, seat, computed, budget):
         goal = seat.request.num_tokens + seat.num_drafts - computed
@@ -223,13 +198,7 @@ class Engine:
         request, rng = seat.request, self.rng
         resumes = request.num_computed_tokens > 0
         local = 0 if resumes else self.case.look_up(seat, admits=True)
-        part = local % self.model.scheduler_block_size if self.model.has_parts else 0
-        external, later = (0, False) if resumes else self.draw_external(seat, local - part)
-        if part and external > part:
-            local -= part
-            self.case.cut_hit(local)
-        elif part:
-            external, later = 0, False
+        external, later = (0, False) if resumes else self.draw_external(seat, local)
         computed = request.num_computed_tokens + local + external
         num_new = 0 if later else self.new_tokens(seat, computed, budget)
         if not later and num_new <= 0:
@@ -322,8 +291,6 @@ class Engine:
 
     def after_schedule(self):
         rng, holders = self.rng, self.with_blocks()
-        if self.model.has_parts and rng.random() < 0.9:
-            self.case.take_copies()
         if rng.random() < 0.4 or self.case.num_new_block_ids() > self.model.num_blocks:
             self.case.take_new_block_ids()
         if holders and rng.random() < 0.3:
@@ -358,8 +325,6 @@ class Engine:
         """Everything is aborted, and the cache is reset: the one time that it can be."""
         for seat in self.with_blocks():
             self.leave(seat)
-        if self.model.has_parts:
-            self.case.take_copies()
         self.case.reset()
 
     def odd_call(self):
@@ -420,8 +385,6 @@ class Engine:
             self.case.free(seat)
         if self.case.touched:
             self.case.free_touched()
-        if self.model.has_parts:
-            self.case.take_copies()
         self.case.take_new_block_ids()
         self.case.take_stats()
         self.case.look_at_all()
@@ -456,9 +419,7 @@ def record_cache(writer, rng, count, _edges):
     seed = int(writer.lines[-1].split()[1])
     if rng.random() < 0.2:
         record_refused(writer, rng)
-    mixes = PARTS if writer.mixes == "parts" else MIXES
-    name = list(mixes)[seed % len(mixes)]
-    model = Model(name, rng, mixes[name])
+    model = Model(list(MIXES)[seed % len(MIXES)], rng)
     case = CacheCase(writer, model)
     try:
         Engine(case, rng, rng.randint(count // 2, count * 3 // 2)).run()

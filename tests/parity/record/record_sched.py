@@ -11,7 +11,6 @@ os.environ["PYTHONHASHSEED"] = "0"  # the seed of the first block's parent
 
 import torch
 from cache_case import Ended
-from part_mixes import SCHED as PARTS
 from release import IS_0_20
 from sched_case import SchedCase, skipped_of
 from sched_mixes import ALGORITHMS, MIXES, Setup
@@ -128,10 +127,7 @@ class Prompts:
             repetition = RepetitionDetectionParams(most, rng.randint(0, most), rng.randint(2, 4))
         max_tokens = rng.randint(1, max(1, setup.max_output))
         min_tokens = rng.randint(0, min(max_tokens, room)) if rng.random() < 0.2 else 0
-        params = Params(max_tokens, min_tokens, eos, stops, repetition, rng.random() < 0.03)
-        if not IS_0_20 and rng.random() < setup.reports:
-            params.extra_args = {"kv_cache_report_mode": "full"}
-        return params
+        return Params(max_tokens, min_tokens, eos, stops, repetition, rng.random() < 0.03)
 
     def params_text(self, p):
         text = f" o{p.max_tokens}"
@@ -141,7 +137,6 @@ class Prompts:
         if p.repetition_detection is not None:
             r = p.repetition_detection
             text += f" R{r.max_pattern_size}.{r.min_pattern_size}.{r.min_count}"
-        text += " F1" if p.extra_args else ""
         return text + (" K1" if p.skip_reading_prefix_cache else "")
 
     def features_text(self, features):
@@ -403,9 +398,7 @@ class Engine:
 def record_sched(writer, rng, count, _edges):
     """One workload; the seed says which mix."""
     seed = int(writer.lines[-1].split()[1])
-    mixes = PARTS if writer.mixes == "parts" else MIXES
-    name = list(mixes)[seed % len(mixes)]
-    setup = Setup(name, seed, rng, mixes[name])
+    setup = Setup(list(MIXES)[seed % len(MIXES)], seed, rng)
     case = SchedCase(writer, setup)
     try:
         Engine(case, rng.randint(count * 3 // 4, count * 5 // 4)).run()

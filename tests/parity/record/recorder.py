@@ -99,9 +99,8 @@ def ids(blocks):
 class Writer:
     """Collects lines, and the running fingerprint of what vLLM answered."""
 
-    def __init__(self, kind, seed, runs, explain=False, mixes=""):
+    def __init__(self, kind, seed, runs, explain=False):
         self.kind, self.seed, self.runs, self.explain = kind, seed, runs, explain
-        self.mixes = mixes  # which table of mixes takes turns
         self.lines = []
         self.count = 0
         self.fingerprint = FNV_OFFSET

@@ -113,10 +113,6 @@ class SchedCase:
                 first, last = given["num_cached_blocks"], given["num_full_blocks"]
                 self.stored.append((given["request"].request_id, first, last - first))
 
-        def watched_emit_cached(request, num_blocks, *given):
-            emit_cached(request, num_blocks, *given)
-            self.stored.append((request.request_id, 0, num_blocks))
-
         def watched_get_new(num_blocks):
             if num_blocks < 0:
                 raise Stop("negative-count")
@@ -148,8 +144,6 @@ class SchedCase:
         if not IS_0_20:
             cache_partial = self.pool.cache_partial_block
             self.pool.cache_partial_block = watched_cache_partial
-            emit_cached = self.pool.emit_cached_block_events
-            self.pool.emit_cached_block_events = watched_emit_cached
         self.pool.get_new_blocks = watched_get_new
         self.manager.allocate_slots = watched_allocate
 
@@ -297,16 +291,14 @@ class SchedCase:
     def schedule(self):
         """The output, and for each request in it whether it will sample."""
         made = []
-        setup = self.setup
-        throttles = bool(setup.throttles) and setup.rng.random() < setup.throttles
 
         def schedule():
-            output = self.scheduler.schedule(True) if throttles else self.scheduler.schedule()
+            output = self.scheduler.schedule()
             made.append(output)
             return self.step_text(output)
 
         self.num_steps += 1
-        self.operation("s t" if throttles else "s", schedule)
+        self.operation("s", schedule)
         output = made[0]
         samples = [not self.scheduler.requests[r].is_prefill_chunk
                    for r in output.num_scheduled_tokens]
@@ -345,15 +337,7 @@ class SchedCase:
                 f"|finished={numbers(output.finished_req_ids)}"
                 f"|preempted={numbers(output.preempted_req_ids)}"
                 f"|freed={' '.join(output.free_encoder_mm_hashes)}"
-                f"|zero={ids(zero or ())}|grammar={int(flags[0])}{int(flags[1])}|"
-                f"{'' if IS_0_20 else f'spec={output.num_spec_tokens_to_schedule}|'}"
-                + self.copies_text(output))
-
-    def copies_text(self, output):
-        if not self.setup.has_parts:
-            return ""
-        copies = output.kv_cache_block_copies or ()
-        return f"copies={' '.join(f'{c.src_block_id}>{c.dst_block_id}' for c in copies)}|"
+                f"|zero={ids(zero or ())}|grammar={int(flags[0])}{int(flags[1])}|")
 
     def update(self, output, sampled, pooled, invalid, transfers):
         """What the engine computed; all lists are in the order of the step."""
@@ -388,7 +372,7 @@ class SchedCase:
         prefill = output.prefill_stats
         prefill = "-" if prefill is None else dotted((
             prefill.num_local_cached_tokens, prefill.num_external_cached_tokens,
-            prefill.num_prompt_tokens, *(() if IS_0_20 else (prefill.num_cache_creation_tokens,))))
+            prefill.num_prompt_tokens))
         return (f"{number_of(output.request_id)}:{dotted(output.new_token_ids)}:{reason}:{stop}:"
                 f"{prefill}")
 
@@ -396,11 +380,9 @@ class SchedCase:
         if stats is None:
             return "-"
         spec = stats.spec_decoding_stats
-        places = self.setup.num_spec if IS_0_20 else 2 * self.setup.num_spec
-        spec = dotted((0, 0, 0, *[0] * places)) if spec is None else dotted(
+        spec = dotted((0, 0, 0, *[0] * self.setup.num_spec)) if spec is None else dotted(
             (spec.num_drafts, spec.num_draft_tokens, spec.num_accepted_tokens,
-             *spec.num_accepted_tokens_per_pos,
-             *(() if IS_0_20 else spec.num_draft_tokens_per_pos)))
+             *spec.num_accepted_tokens_per_pos))
         usage = struct.pack(">d", stats.kv_cache_usage).hex()
         prefix = prefix_stats(stats.prefix_cache_stats)
         return (f"{stats.num_running_reqs}.{stats.num_waiting_reqs}"

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from types import SimpleNamespace
 
-from cache_mixes import Draw, Group, has_junctions
+from cache_mixes import Draw, Group
 from release import IS_0_20
 from sched_world import OrderedSet
 
@@ -154,55 +154,14 @@ if not IS_0_20:
         "fences": {**FULL, **LATER, **ASYNC, **TIGHT, "fences": True},
         "fences-hybrid": {**HYBRID, **LATER, **DEEP, **TIGHT, "sends": 0.4, "fences": True},
         "delivery": {**FULL, **LATER, **DEEP, **TIGHT, "sends": 0.4, "delivers": True},
-        "dynamic": {**NGRAM, "is_async": False, "dynamic": True},
-        "dynamic-async": {**ASYNC, **NGRAM, "dynamic": True},
-        "dynamic-eagle": {**FULL, **DEEP, **EAGLE, **TIGHT, "dynamic": True},
-        "stagger": {**DEEP, "stagger": True},
-        "stagger-eagle": {**FULL, **ASYNC, **EAGLE, **TIGHT, "stagger": True},
-        "throttle": {"throttles": 0.7},
-        "throttle-async": {**ASYNC, **TIGHT, "throttles": 0.5},
-        "throttle-loads": {**FULL, **LATER, "throttles": 0.7},
-    })
-    RSWA = {"groups": lambda d: [d.rswa()], "max_output": 1.0}
-    RING = {"groups": lambda d: [d.full(), d.ring()]}
-    STATES = {"groups": lambda d: [d.full(), d.mamba(0, spec=0)]}
-    MIXES.update({
-        "rswa": {**RSWA},
-        "rswa-async": {**RSWA, **DEEP, **TIGHT},
-        "rswa-ngram": {**RSWA, **NGRAM},
-        "rswa-eagle": {**RSWA, **EAGLE, **ASYNC},
-        "rswa-sessions": {**RSWA, "sessions": 0.6},
-        "rswa-sends": {**RSWA, **LATER, "sends": 0.6},
-        "rswa-hybrid": {"groups": lambda d: [d.window(), d.rswa(), d.hidden()], "max_output": 1.0},
-        "ring": {"groups": lambda d: [d.ring()]},
-        "ring-full": {**RING},
-        "ring-async": {**RING, **ASYNC, **TIGHT},
-        "ring-eagle": {**RING, **EAGLE},
-        "ring-loads": {**RING, **LATER, "losses": 0.1},
-        "ring-sends": {"groups": lambda d: [d.ring(), d.window(), d.full()], **LATER, "sends": 0.6},
-        "ring-mamba": {"groups": lambda d: [d.full(), align(d, 0), d.ring()], "mamba": True,
-                       "connector": False},
-        "hidden": {"groups": lambda d: [d.full(), d.hidden(d.rng.choice([1, 2]))]},
-        "kinds-priority": {"groups": lambda d: [d.rswa(), d.ring(), d.window()], "priority": True,
-                           **TIGHT},
-        "reports": {**HYBRID, **TIGHT, "reports": 0.7},
-        "reports-sizes": {"groups": sizes, "reports": 0.7, "images": 0.3},
-        "reports-mamba": {"groups": lambda d: [d.mamba(0, spec=0), d.full(), d.ring()],
-                          **LATER, "diverges": True, "reports": 0.6},
-        "diverge": {**STATES, **LATER, "diverges": True},
-        "diverge-async": {**STATES, **LATER, **ASYNC, **TIGHT, "diverges": True, "losses": 0.1},
-        "diverge-ring": {"groups": lambda d: [d.ring(), d.full(), d.mamba(0, spec=0), d.full(h=2)],
-                         **LATER, "diverges": True},
-        "diverge-eagle": {**STATES, **LATER, **EAGLE, "diverges": True},
     })
 
 
 class Setup:
     """One configuration of a mix, drawn."""
 
-    def __init__(self, name, seed, rng, given=None):
-        self.name, self.seed, self.rng, self.given = name, seed, rng, given or MIXES[name]
-        self.has_parts = "unit" in self.given
+    def __init__(self, name, seed, rng):
+        self.name, self.seed, self.rng, self.given = name, seed, rng, MIXES[name]
         self.draw = Draw(rng)
         self.draw_drafts()
         self.draw_groups()
@@ -215,9 +174,8 @@ class Setup:
         """What 0.32 has and 0.20 has not."""
         rng = self.rng
         self.draft_slots = self.max_active = self.prefill_lookahead = 0
-        self.adaptive = self.pooling_model = self.delivers = self.diverges = False
-        self.watermark = self.throttles = 0
-        self.stagger, self.dynamic = 1, []
+        self.adaptive = self.pooling_model = self.delivers = False
+        self.watermark = 0
         if IS_0_20:
             return
         if self.choose("active", 0.05):
@@ -232,20 +190,11 @@ class Setup:
         if self.choose("watermark", 0.1):
             self.watermark = rng.choice([1, 5, 20, 50])  # per cent
         self.delivers = self.connector and self.choose("delivers", 0.2)
-        self.diverges = self.connector and self.choose("diverges", 0.3)
-        self.reports = self.rate("reports", 0.15, 0.3)
-        if self.dcp > 1:  # vLLM takes the block size of one rank, and fails with an assertion
-            self.reports = 0.0
         self.losses = self.given.get("losses", rng.choice([0.0, 0.0, 0.1]))
         self.fences = self.connector and self.depth > 1 and self.choose("fences", 0.5)
         self.retention = rng.choice([None, 0, 0])
         if rng.random() < 0.2 and any(g.kind in "WVS" for g in self.groups):
             self.retention = self.block_size * rng.randint(1, 4)
-        if self.num_spec and self.choose("dynamic", 0.1):  # drafts after a step of 1, 2, ...
-            self.dynamic = [rng.randint(0, self.num_spec) for _ in range(rng.randint(1, 6))]
-        if self.is_async and self.choose("stagger", 0.05):
-            self.stagger = rng.randint(2, 4)
-        self.throttles = self.rate("throttles", 0.05, 0.5)
 
     def choose(self, name, chance):
         """A switch that the mix fixes, or that is on with this chance."""
@@ -279,20 +228,11 @@ class Setup:
             if not IS_0_20:  # where PCP scales no block
                 self.dcp, self.pcp = 2, 1
         parts = [g.block_size for g in self.groups]
-        hashed = [g.block_size for g in self.hashed_groups()]
-        self.hash_block_size = math.gcd(*hashed) * self.dcp * self.pcp
+        self.hash_block_size = math.gcd(*parts) * self.dcp * self.pcp
         self.block_size = math.lcm(*parts) * self.dcp * self.pcp
-        if self.has_parts:  # ranks share the tokens of attention groups alone
-            parts = [g.block_size * (1 if g.kind == "S" else self.dcp) for g in self.groups]
-            self.block_size = math.lcm(*parts)
-            self.hash_block_size = self.given["unit"](rng, math.gcd(*parts))
         unit = self.block_size
         self.max_model_len = max(12, unit * rng.randint(4, max(5, 160 // unit)))
         self.max_model_len += rng.randrange(unit)
-
-    def hashed_groups(self):
-        """Those that can be found in the prefix cache; one group alone counts anyway."""
-        return [g for g in self.groups if g.kind != "C"] or self.groups
 
     def draw_habits(self):
         rng = self.rng
@@ -303,8 +243,8 @@ class Setup:
         self.pooling = self.rate("pooling", 0.08, 0.2)
         self.loras = rng.randint(1, 3) if self.choose("loras", 0.1) else 0
         self.salts = rng.random() < 0.2
-        self.connector = (not self.encoder_decoder and (self.has_parts or not self.mamba)
-                          and self.choose("connector", 0.12))
+        self.connector = not self.encoder_decoder and not self.mamba and self.choose(
+            "connector", 0.12)
         self.loads = self.given.get("loads", 0.4)
         self.loads_later = self.given.get("loads_later", rng.choice([0.0, 0.5, 1.0]))
         self.asks_again = self.given.get("asks_again", rng.choice([0.0, 0.2]))
@@ -322,9 +262,6 @@ class Setup:
         self.max_prompt = rng.choice([longest, longest, longest // 2, longest // 4])
         self.acceptance = rng.choice([0.3, 0.7, 0.95])
         self.max_output = rng.choice([3, 20, self.max_model_len // 2, self.max_model_len])
-        if "max_output" in self.given:  # long outputs of short prompts
-            self.max_output = int(self.given["max_output"] * self.max_model_len)
-            self.max_prompt = longest // 3 or 1
         self.arrivals = rng.choice([0.25, 0.5, 0.8])
         self.log_stats = rng.random() < 0.85
         self.finished_sets = rng.random() < 0.4
@@ -338,17 +275,14 @@ class Setup:
         self.batched = rng.choice([unit, 2 * unit + 1, 4 * unit, self.max_model_len,
                                    2 * self.max_model_len])
         self.batched = max(self.batched, 2 * unit if self.mamba else 2)
-        if self.has_parts and rng.random() < 0.2:  # no chunk reaches the end of a block
-            self.batched = rng.randint(2, unit + 1)
         self.scheduled = 0
         if rng.random() < 0.2:
-            is_whole = self.mamba and not self.has_parts
-            self.scheduled = max(self.batched // 2, unit if is_whole else 1)
+            self.scheduled = max(self.batched // 2, 1 if not self.mamba else unit)
         self.chunked = self.choose("chunked", 0.9)
         if not self.chunked:
             self.batched, self.scheduled = max(self.batched, self.max_model_len), 0
         self.threshold = rng.randint(1, 3 * unit) if self.choose("threshold", 0.12) else 0
-        if self.mamba and self.threshold and not self.has_parts:
+        if self.mamba and self.threshold:
             self.threshold = max(self.threshold, unit)
         self.reserve = self.choose("reserve", 0.6)
         if self.given.get("crowd"):  # many prompts at once, in small parts
@@ -375,8 +309,7 @@ class Setup:
         """Room for the longest request about once: little enough to run out."""
         rng, whole = self.rng, self.dcp * self.pcp
         one = sum(-(-self.max_model_len // (g.block_size * whole)) + g.options.get("n", 0)
-                  for g in self.groups if g.kind not in "XC")
-        one += sum(g.kind == "C" for g in self.groups)
+                  for g in self.groups if g.kind != "X")
         one += sum(-(-self.image_size // g.block_size) for g in self.groups if g.kind == "X")
         room = one * rng.choice(self.given.get("room", [0.9, 1.1, 1.1, 1.5, 2.5, 4.0]))
         self.num_blocks = max(3, min(240, 2 + int(room) + rng.randint(0, 3)))
@@ -395,11 +328,7 @@ class Setup:
             numbers += [self.max_active, self.adaptive, self.draft_slots, self.prefill_lookahead,
                         self.pooling_model, self.watermark, self.delivers,
                         -1 if self.retention is None else self.retention, self.fences]
-        options = ["+diverges"] if self.diverges else []
-        options += [] if IS_0_20 else ["x1"]
-        options += [f"k{'.'.join(map(str, self.dynamic))}"] if self.dynamic else []
-        options += [f"g{self.stagger}"] if self.stagger > 1 else []
-        return " ".join(["sched", self.name, *(str(int(n)) for n in numbers), *options,
+        return " ".join(["sched", self.name, *(str(int(n)) for n in numbers),
                          *(g.text() for g in self.groups)])
 
     def vllm_config(self):
@@ -436,8 +365,7 @@ class Setup:
         scheduler.max_num_active_seqs = self.max_active or None
         scheduler.long_prefill_token_threshold_adaptive = self.adaptive
         scheduler.watermark = self.watermark / 100
-        config.cache_config.enable_mamba_shared_prefix_checkpoint = has_junctions(self.groups)
-        config.cache_config.block_size = min(g.block_size for g in self.hashed_groups())
+        config.cache_config.enable_mamba_shared_prefix_checkpoint = False
         config.observability_config.per_request_spec_decode_metrics = "none"
         config.observability_config.enable_logging_iteration_details = False
         model = config.model_config
@@ -445,8 +373,7 @@ class Setup:
         model.runner_type = "pooling" if self.pooling_model else "generate"
         model.return_sampling_mask = False
         if config.speculative_config is not None:
-            config.speculative_config.num_speculative_tokens_per_batch_size = [
-                (size, size, drafts) for size, drafts in enumerate(self.dynamic, 1)] or None
+            config.speculative_config.num_speculative_tokens_per_batch_size = None
             config.speculative_config.use_eagle_block_drop = lambda: self.eagle
             config.speculative_config.max_num_new_slots_for_drafting = self.draft_slots
         config.is_mm_encoder_only = False
@@ -482,18 +409,4 @@ class Setup:
         made.max_num_encoder_input_tokens = self.encoder_budget
         kind = EncoderDecoderCacheManager if self.encoder_decoder else EncoderCacheManager
         made.encoder_cache_manager = kind(cache_size=self.encoder_size)
-        if self.stagger > 1:
-            self.let_stagger(made)
         return made
-
-    def let_stagger(self, made):
-        """As with a pipeline of the V2 model runner, whose outputs have another form."""
-        made.decode_stagger = self.stagger
-        advance = made._update_after_schedule
-
-        def advance_v2(output):
-            made.use_v2_model_runner = True
-            advance(output)
-            made.use_v2_model_runner = False
-
-        made._update_after_schedule = advance_v2

@@ -161,10 +161,7 @@ class Connector(SupportsHMA):
     # -- 0.32 alone; none of this is a decision of the scheduler
 
     requires_kv_delivery = False
-
-    @property
-    def supports_divergent_local_hybrid_hits(self):
-        return self.setup.diverges
+    supports_divergent_local_hybrid_hits = False
 
     def on_new_request(self, _request):
         pass

@@ -82,7 +82,6 @@ static void make_scheduler(sim *s)
     quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
     hasher.algo = QUIRE_HASH_QUIRE128;
     hasher.block_size = s->mix.block_size;
-    hasher.profile = config.profile;
     hasher.hooks =
         (quire_hooks){.user = &secret, .now_ns = step_as_time, .random_bytes = same_random};
     quire_hasher_destroy(s->twin);
@@ -97,19 +96,13 @@ static void make_scheduler(sim *s)
     config.cache->hooks = hasher.hooks;
     err = quire_sched_create(&config, NULL, &s->sched);
     bool is_refused = sim_is_refused(&config);
-    if (err != QUIRE_OK && !is_refused)
-        printf("%s\n", quire_refusal());
     SIM_CHECK(s, err == (is_refused ? QUIRE_E_CONFIG : QUIRE_OK), "the scheduler", err, is_refused);
     s->tally.configs += is_refused;
 }
 
-static void open_world(sim *s, uint64_t seed, bool is_0_32, uint32_t check_every)
+static void open_world(sim *s, uint64_t seed, uint32_t check_every)
 {
-    *s = (sim){.seed = seed,
-               .random = seed,
-               .is_0_32 = is_0_32,
-               .check_every = check_every,
-               .junk = UINT64_C(1) << 63};
+    *s = (sim){.seed = seed, .random = seed, .check_every = check_every, .junk = UINT64_C(1) << 63};
     sim_fill_others(s);
     while (!s->has_failed && s->sched == NULL)
         make_scheduler(s);
@@ -164,17 +157,6 @@ static void note_outgrown(sim *s)
     }
 }
 
-/* In 0.32 outputs of steps in flight still come, unless a reset dropped some of them: then a
- * preemption drops the others too. */
-static bool has_void_steps(const sim *s, quire_req req)
-{
-    quire_req_info info = QUIRE_REQ_INFO_INIT;
-    if (!s->is_0_32)
-        return true;
-    return quire_sched_get_req_info(s->sched, req, &info) == QUIRE_OK && info.drops_stale != 0 &&
-           info.num_stale_tokens > 0;
-}
-
 static void schedule(sim *s)
 {
     const quire_step *step;
@@ -185,8 +167,7 @@ static void schedule(sim *s)
     if (s->has_failed)
         return;
     for (uint32_t i = 0; i < step->num_preempted && !s->has_failed; i++) {
-        sim_request *r =
-            has_void_steps(s, step->preempted[i]) ? sim_find(s, step->preempted[i]) : NULL;
+        sim_request *r = sim_find(s, step->preempted[i]);
         if (r != NULL)
             sim_void_in_flight(s, r);
     }
@@ -212,7 +193,7 @@ static void turn(sim *s)
     bool updates = s->num_batches == s->mix.batches || (s->num_batches > 0 && sim_chance(s, 30));
     if (s->has_failed)
         return;
-    if (updates && !s->is_ending && s->mix.faults > 0 && !s->is_0_32 && sim_chance(s, 2))
+    if (updates && !s->is_ending && s->mix.faults > 0 && sim_chance(s, 2))
         sim_lose_step(s);
     else if (updates)
         sim_update(s);
@@ -259,22 +240,18 @@ static void end_all(sim *s)
 {
     s->is_ending = true;
     SIM_CALL(s, quire_sched_set_pause(s->sched, QUIRE_UNPAUSED));
-    if (s->is_0_32)
-        SIM_CALL(s, quire_sched_set_throttle(s->sched, 0));
     while (!s->has_failed && s->num_batches > 0)
         sim_update(s);
-    if (!s->is_0_32) /* where sessions that wait take the places of others (max_num_active_seqs) */
-        run_out(s, false);
+    run_out(s, false);
     if (!s->has_failed)
         sim_end_sessions(s);
     run_out(s, true);
 }
 
-bool sim_run(uint64_t seed, bool is_0_32, uint32_t num_steps, uint32_t check_every,
-             sim_tally *tally)
+bool sim_run(uint64_t seed, uint32_t num_steps, uint32_t check_every, sim_tally *tally)
 {
     static sim s;
-    open_world(&s, seed, is_0_32, check_every);
+    open_world(&s, seed, check_every);
     while (!s.has_failed && s.tally.steps < num_steps)
         turn(&s);
     if (!s.has_failed)

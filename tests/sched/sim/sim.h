@@ -22,9 +22,6 @@
  * Every call that may change the scheduler goes through SIM_CALL, which walks all of it afterwards.
  * What the library refuses is drawn too: sim_mix.c and sim_users.c say from the headers what must
  * be refused, compare, and draw again.
- *
- * In profile VLLM_0_32 worlds are drawn in which vLLM's own bugs do not show: sim_mix.c names them
- * (narrow_0_32). There, too, every request must end.
  */
 #ifndef SCHED_SIM_H
 #define SCHED_SIM_H
@@ -173,8 +170,7 @@ typedef struct sim_request {
     uint32_t num_preemptions;
     quire_token inputs[SIM_INPUTS][SIM_LEN];
     uint32_t input_lens[SIM_INPUTS];
-    uint32_t input_mins[SIM_INPUTS];  /* min_tokens: a cut may have lowered those of the prompt */
-    uint32_t input_maxes[SIM_INPUTS]; /* max_tokens, which count in 0.32 */
+    uint32_t input_mins[SIM_INPUTS]; /* min_tokens: a cut may have lowered those of the prompt */
     sim_image input_images[SIM_INPUTS][SIM_FEATURES];
     uint32_t num_input_images[SIM_INPUTS];
     uint32_t num_inputs;
@@ -256,7 +252,6 @@ typedef struct sim {
     quire_grammar grammar;
     quire_encoder_connector encoder_connector;
     quire_hasher *hasher;
-    bool is_0_32;
     quire_hasher *twin; /* gives the same hashes, for the users */
     quire_sched *sched;
     sim_request *requests;            /* SIM_SLOTS */
@@ -348,8 +343,7 @@ int sim_called(sim *s, const char *what, int answer);
 #define SIM_CALL(s, call) sim_called((s), #call, (call))
 
 /* One seed; false and a line on stdout when something was wrong. */
-bool sim_run(uint64_t seed, bool is_0_32, uint32_t num_steps, uint32_t check_every,
-             sim_tally *tally);
+bool sim_run(uint64_t seed, uint32_t num_steps, uint32_t check_every, sim_tally *tally);
 void sim_fail(sim *s, const char *what, uint64_t a, uint64_t b);
 
 #define SIM_CHECK(s, condition, what, a, b)                                                        \

@@ -195,53 +195,6 @@ static uint32_t draw_num_blocks(sim *s)
     return sim_between(s, 2, 8);
 }
 
-/* Profile VLLM_0_32: kinds that are gone, and what shows vLLM's bugs, is left out:
- *
- *      loads that fail             what others found in their blocks stays
- *      loads with windows, states  the last token of a whole load is computed again
- *      images                      inputs of a request that was unscheduled; waits for places
- *      adapters                    those of the step count, not those of all that run
- *      priorities                  equal ones preempt each other forever
- *      small pools, whole prompts  a request that does not fit waits forever
- *      steps below 1 + drafts      a request of one token is padded, and never fits
- *      sessions, drafts            drafts behind the token that stopped it count as computed
- *      sessions, steps in flight   a session that stops while it is preempted loses its text
- *      forgotten steps             their tokens are in flight forever */
-static void narrow_0_32(sim *s)
-{
-    sim_mix *m = &s->mix;
-    bool is_full = true;
-    for (uint32_t g = 0; g < m->num_groups; g++) {
-        quire_layer_spec *spec = &s->groups[g].spec;
-        if (spec->kind == QUIRE_LAYER_SINK_FULL || spec->kind == QUIRE_LAYER_CROSS) {
-            spec->kind = QUIRE_LAYER_FULL;
-            spec->sink_len = 0;
-        }
-        if (spec->kind == QUIRE_LAYER_MAMBA && spec->mamba_mode == QUIRE_MAMBA_MODE_ALL) {
-            spec->mamba_mode = QUIRE_MAMBA_MODE_ALIGN;
-            m->is_aligned = true;
-        }
-        if (spec->kind == QUIRE_LAYER_MAMBA && spec->mamba_mode == QUIRE_MAMBA_MODE_ALIGN)
-            m->sizes[g] = spec->block_size = m->block_size; /* no hits inside blocks */
-        is_full = is_full && (spec->kind == QUIRE_LAYER_FULL || spec->kind == QUIRE_LAYER_MLA);
-    }
-    m->is_encoder_decoder = m->has_images = m->has_encoder_connector = false;
-    m->has_connector = m->has_connector && is_full;
-    m->loads_async = m->loads_async && is_full;
-    m->loads_sync = m->loads_sync && is_full;
-    m->loads_fail = m->saves = m->has_moves = false;
-    m->sends = m->sends && is_full;
-    m->max_loras = 0;
-    m->has_sessions = m->has_sessions && !m->is_async && m->batches == 1 && m->num_spec == 0;
-    uint32_t each = ceil_div(m->len + 2 * m->num_spec, m->block_size) + 4 + m->num_spec;
-    m->num_blocks = 1 + m->num_groups * each * sim_between(s, 1, 4) + sim_below(s, each);
-    m->most_blocks = m->num_blocks - 1;
-    m->max_encoder_tokens = 0;
-    uint32_t least = 2 * (m->num_spec + 2);
-    m->batched = m->batched > least ? m->batched : least;
-    m->budget = m->budget > least ? m->budget : least;
-}
-
 static void draw_mix(sim *s)
 {
     static const uint32_t sizes[] = {1, 2, 4, 4, 8, 16};
@@ -287,8 +240,6 @@ static void draw_mix(sim *s)
     for (uint32_t g = 0; g < m->num_groups; g++)
         if (s->groups[g].spec.kind == QUIRE_LAYER_SINK_FULL)
             m->most_blocks -= s->groups[g].spec.sink_len / m->sizes[g];
-    if (s->is_0_32)
-        narrow_0_32(s);
 }
 
 /* ---- the config -------------------------------------------------------------- */
@@ -364,40 +315,6 @@ static void draw_cache(sim *s, quire_cache_config *c)
         c->track_new_blocks = QUIRE_ON;
 }
 
-/* What only this profile has; and nothing that only the default has. */
-static void draw_0_32(sim *s, quire_sched_config *c)
-{
-    static uint32_t drafts[SIM_SEQS];
-    sim_mix *m = &s->mix;
-    c->profile = QUIRE_PROFILE_VLLM_0_32;
-    c->policy = QUIRE_POLICY_FCFS;
-    c->enable_chunked_prefill = QUIRE_ON;
-    c->cache->max_copies = 0;
-    m->has_forks = m->has_pins = m->use_pressure = false;
-    m->num_swap = 0;
-    c->cache->watermark = sim_chance(s, 20) ? 0.05 : 0;
-    c->cache->track_new_blocks = m->has_connector ? QUIRE_OFF : c->cache->track_new_blocks;
-    bool has_retention = false;
-    for (uint32_t g = 0; g < m->num_groups; g++) {
-        quire_layer_kind kind = s->groups[g].spec.kind;
-        has_retention = has_retention || kind == QUIRE_LAYER_SLIDING_WINDOW ||
-                        kind == QUIRE_LAYER_SLIDING_WINDOW_MLA || kind == QUIRE_LAYER_MAMBA;
-    }
-    if (has_retention && sim_chance(s, 50))
-        c->cache->prefix_cache_retention_interval = QUIRE_RETAIN_ALL;
-    c->max_num_active_seqs = sim_chance(s, 20) ? sim_between(s, 1, m->seqs) : 0;
-    c->long_prefill_token_threshold_adaptive = draw_switch(s);
-    c->num_draft_slots = m->num_spec > 0 && m->batched > 8 && sim_chance(s, 20) ? 1 : 0;
-    c->decode_interval = m->is_async && sim_chance(s, 25) ? sim_between(s, 2, 4) : 0;
-    if (m->num_spec > 0 && sim_chance(s, 30)) {
-        c->num_batch_sizes = sim_between(s, 1, m->seqs);
-        for (uint32_t i = 0; i < c->num_batch_sizes; i++)
-            drafts[i] = sim_below(s, m->num_spec + 1);
-        c->num_spec_tokens_by_batch = drafts;
-    }
-    s->connector.is_kv_consumer = sim_chance(s, 50);
-}
-
 quire_sched_config sim_draw_config(sim *s)
 {
     draw_mix(s);
@@ -436,10 +353,6 @@ quire_sched_config sim_draw_config(sim *s)
         c.encoder_connector = &s->encoder_connector;
     if (m->has_grammar)
         c.grammar = &s->grammar;
-    if (s->is_0_32) {
-        draw_0_32(s, &c);
-        return c;
-    }
     draw_swap(s, &c);
     draw_pins(s, &c);
     draw_prefix(s, &c);
@@ -458,8 +371,7 @@ static bool has_kind(const quire_sched_config *c, quire_layer_kind kind)
 }
 
 /* quire/cache.h */
-static bool cache_is_refused(const quire_cache_config *c, bool is_0_32, bool has_cross,
-                             bool has_chunk)
+static bool cache_is_refused(const quire_cache_config *c, bool has_cross, bool has_chunk)
 {
     uint32_t num_sinks = 0;
     bool all_alike = c->num_groups > 1;
@@ -476,7 +388,7 @@ static bool cache_is_refused(const quire_cache_config *c, bool is_0_32, bool has
         return false;
     bool is_chunk_refused = has_chunk && (c->use_eagle == QUIRE_ON || sizes_differ);
     bool is_one = c->num_groups == 1 && c->hash_block_size != c->groups[0].spec.block_size;
-    return has_cross || (all_alike && !is_0_32) || is_chunk_refused || is_one;
+    return has_cross || all_alike || is_chunk_refused || is_one;
 }
 
 /* quire/sched.h: steps that are too short for whole prompts or Mamba blocks; swapping and pins. */
@@ -496,11 +408,9 @@ bool sim_is_refused(const quire_sched_config *c)
     bool no_loads =
         c->is_encoder_decoder == QUIRE_ON && (c->connector != NULL || c->encoder_connector != NULL);
     double admit_below = c->cache->admit_below == 0 ? 0.80 : c->cache->admit_below;
-    double preempt_above = c->cache->preempt_above == 0 ? 1 : c->cache->preempt_above;
-    return is_short || no_loads || admit_below > preempt_above ||
+    return is_short || no_loads || admit_below > c->cache->preempt_above ||
            (c->num_swap_blocks > 0 && no_swap) ||
            (c->max_pins + c->lookahead + c->prefix_window > 0 && no_pins) ||
            (c->prefix_patience > 0 && c->prefix_window == 0) ||
-           cache_is_refused(c->cache, c->profile == QUIRE_PROFILE_VLLM_0_32, has_cross,
-                            has_kind(c, QUIRE_LAYER_CHUNKED_LOCAL));
+           cache_is_refused(c->cache, has_cross, has_kind(c, QUIRE_LAYER_CHUNKED_LOCAL));
 }

@@ -86,8 +86,7 @@ static quire_finish_reason reason_at(const sim *s, const sim_request *r, uint32_
     uint32_t num_outputs = num_tokens - r->num_prompt;
     quire_token last = r->tokens[num_tokens - 1];
     bool is_long = num_tokens >= s->mix.len || num_outputs >= r->max_tokens;
-    bool is_below = num_outputs < r->min_tokens;
-    if (is_below && !s->is_0_32) /* there all of these end it, but repetition */
+    if (num_outputs < r->min_tokens)
         return is_long ? QUIRE_FINISH_LENGTH : QUIRE_FINISH_NONE;
     if (r->has_eos && last == SIM_EOS)
         return QUIRE_FINISH_STOP;
@@ -98,8 +97,7 @@ static quire_finish_reason reason_at(const sim *s, const sim_request *r, uint32_
         }
     if (is_long)
         return QUIRE_FINISH_LENGTH;
-    bool repeats = !is_below && is_repeating(r, num_tokens);
-    return repeats ? QUIRE_FINISH_REPETITION : QUIRE_FINISH_NONE;
+    return is_repeating(r, num_tokens) ? QUIRE_FINISH_REPETITION : QUIRE_FINISH_NONE;
 }
 
 static sim_expected expect_of(const sim *s, const sim_entry *entry)
@@ -242,7 +240,7 @@ static void note_preempted(sim *s, bool compares)
         if (!r->is_there || r->has_ended ||
             quire_sched_get_req_info(s->sched, r->req, &info) != QUIRE_OK)
             continue;
-        if (compares && !s->is_0_32 && info.num_preemptions > r->num_preemptions)
+        if (compares && info.num_preemptions > r->num_preemptions)
             sim_void_in_flight(s, r);
         r->num_preemptions = info.num_preemptions;
     }
@@ -338,7 +336,7 @@ static bool is_in_order(const sim *s, uint32_t place)
 /* Mostly the oldest step; another one is refused where a request needs an older one first. */
 static uint32_t choose_batch(sim *s)
 {
-    uint32_t place = sim_chance(s, 20) && !s->is_0_32 ? sim_below(s, s->num_batches) : 0;
+    uint32_t place = sim_chance(s, 20) ? sim_below(s, s->num_batches) : 0;
     const sim_batch *batch = batch_at(s, place);
     for (uint32_t i = 0; i < batch->num_entries && place > 0; i++)
         if (batch->entries[i].r->is_tainted) /* only the engine knows yet that it gives junk */

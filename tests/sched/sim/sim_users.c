@@ -296,13 +296,10 @@ void sim_take_in_input(sim *s, sim_request *r)
     r->num_prompt = r->num_told = r->num_tokens = kept + n;
     sim_tag(r, 0);
     r->min_tokens = r->input_mins[0];
-    if (s->is_0_32)
-        r->max_tokens = r->input_maxes[0];
     r->num_inputs--;
     memmove(r->inputs[0], r->inputs[1], r->num_inputs * sizeof r->inputs[0]);
     memmove(r->input_lens, r->input_lens + 1, r->num_inputs * sizeof r->input_lens[0]);
     memmove(r->input_mins, r->input_mins + 1, r->num_inputs * sizeof r->input_mins[0]);
-    memmove(r->input_maxes, r->input_maxes + 1, r->num_inputs * sizeof r->input_maxes[0]);
     memmove(r->input_images[0], r->input_images[1], r->num_inputs * sizeof r->input_images[0]);
     memmove(r->num_input_images, r->num_input_images + 1,
             r->num_inputs * sizeof r->num_input_images[0]);
@@ -381,7 +378,6 @@ static void continue_session(sim *s, sim_request *r)
         return;
     r->num_input_images[k] = p.num_mm_inputs;
     r->input_mins[k] = p.min_tokens;
-    r->input_maxes[k] = p.max_tokens;
     r->input_lens[r->num_inputs++] = p.num_prompt_tokens;
     if (waits)
         sim_take_in_input(s, r);
@@ -407,8 +403,7 @@ void sim_cut_prompt(sim *s, sim_request *r)
     bool is_fresh = known == QUIRE_OK && info.status < QUIRE_REQ_FINISHED_STOPPED &&
                     info.seq == 0 && info.num_computed_tokens == 0 &&
                     info.num_tokens == info.num_prompt_tokens && info.num_swapped_tokens == 0 &&
-                    info.status != QUIRE_REQ_WAITING_FOR_STREAMING &&
-                    (info.num_stale_tokens == 0 || info.drops_stale != 0);
+                    info.status != QUIRE_REQ_WAITING_FOR_STREAMING;
     int err = quire_sched_cut_prompt(s->sched, r->req, n, max_tokens);
     if (s->sched->partners.is_inside == 0)
         SIM_CALL(s, err);
@@ -489,11 +484,11 @@ static void reset(sim *s)
     bool resets_connector = sim_chance(s, 50);
     int err =
         SIM_CALL(s, quire_sched_reset_prefix_cache(s->sched, resets_running, resets_connector));
-    if (resets_connector && !s->mix.has_connector && !s->is_0_32)
+    if (resets_connector && !s->mix.has_connector)
         SIM_CHECK(s, err == QUIRE_E_ARGUMENT, "reset of no connector", err, 0);
     else
         SIM_CHECK(s, err == QUIRE_OK || err == QUIRE_BUSY, "reset", err, 0);
-    bool are_preempted = resets_running && (err == QUIRE_OK || s->is_0_32); /* RESET_IN_PARTS */
+    bool are_preempted = resets_running && err == QUIRE_OK;
     for (uint32_t i = 0; are_preempted && i < n && !s->has_failed; i++) {
         sim_request *r = sim_find(s, running[i]);
         if (r != NULL)
@@ -519,8 +514,6 @@ void sim_disturb(sim *s)
     } else {
         SIM_CALL(s, quire_sched_set_pause(s->sched, QUIRE_UNPAUSED));
     }
-    if (s->is_0_32)
-        SIM_CALL(s, quire_sched_set_throttle(s->sched, sim_below(s, 2)));
     sim_request *one = &s->requests[sim_below(s, s->mix.max_requests)];
     if (one->is_there)
         sim_cut_prompt(s, one);

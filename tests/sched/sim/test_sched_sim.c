@@ -1,8 +1,6 @@
 /* sched/sim/test_sched_sim.c - many seeds of sched/sim/sim.h.
  *
- *      program [--seeds N] [--steps M] [--first SEED] [--check EVERY] [--jobs J] [--profile P]
- *
- * Profile P is 0, the default, or 2, VLLM_0_32.
+ *      program [--seeds N] [--steps M] [--first SEED] [--check EVERY] [--jobs J]
  *
  * Every seed is its own world; a failure prints the seed, `--first SEED --seeds 1` repeats it.
  */
@@ -110,20 +108,12 @@ static bool saw_all(const sim_tally *t)
            t->forks > 0 && t->shared > 0 && t->copies > 0;
 }
 
-static bool saw_all_0_32(const sim_tally *t)
-{
-    return t->hits > 0 && t->preempted > 0 && t->aborts > 0 && t->resets > 0 && t->loads > 0 &&
-           t->sendings > 0 && t->turns > 0 && t->rejected > 0 && t->cuts > 0 && t->states > 0 &&
-           t->large > 0 && t->pooled > 0 && t->repeated > 0 && t->embedded > 0 && t->hashed > 0;
-}
-
 typedef struct share {
     uint64_t first; /* seeds first, first + every, ... */
     uint64_t every;
     uint64_t end;
     uint32_t steps;
     uint32_t check_every; /* calls between two walks */
-    bool is_0_32;
 } share;
 
 typedef struct result {
@@ -136,7 +126,7 @@ static result run_share(const share *given)
     result all = {0};
     for (uint64_t seed = given->first; seed < given->end; seed += given->every) {
         sim_tally one;
-        all.failed += !sim_run(seed, given->is_0_32, given->steps, given->check_every, &one);
+        all.failed += !sim_run(seed, given->steps, given->check_every, &one);
         add_tally(&all.tally, &one);
     }
     return all;
@@ -182,18 +172,19 @@ int main(int argc, char **argv)
     uint64_t steps = STEPS;
     uint64_t check_every = 1;
     uint64_t jobs = 1;
-    uint64_t profile = QUIRE_PROFILE_DEFAULT;
     const struct {
         const char *name;
         uint64_t *value;
-    } options[] = {{"--seeds", &seeds},       {"--steps", &steps}, {"--first", &first},
-                   {"--check", &check_every}, {"--jobs", &jobs},   {"--profile", &profile}};
+    } options[] = {{"--seeds", &seeds},
+                   {"--steps", &steps},
+                   {"--first", &first},
+                   {"--check", &check_every},
+                   {"--jobs", &jobs}};
     for (int i = 1; i + 1 < argc; i += 2)
         for (size_t k = 0; k < COUNT(options); k++)
             if (strcmp(argv[i], options[k].name) == 0)
                 *options[k].value = strtoull(argv[i + 1], NULL, 10);
-    bool is_0_32 = profile == QUIRE_PROFILE_VLLM_0_32;
-    share given = {first, 1, first + seeds, (uint32_t)steps, (uint32_t)check_every, is_0_32};
+    share given = {first, 1, first + seeds, (uint32_t)steps, (uint32_t)check_every};
     struct timespec start;
     struct timespec end;
     clock_gettime(CLOCK_MONOTONIC, &start);
@@ -203,8 +194,7 @@ int main(int argc, char **argv)
     printf("%llu seeds from %llu on, %.1f s, %llu failed\n", (unsigned long long)seeds,
            (unsigned long long)first, (double)(end.tv_sec - start.tv_sec),
            (unsigned long long)all.failed);
-    bool is_enough = is_0_32 ? saw_all_0_32(&all.tally) : saw_all(&all.tally);
-    if (seeds >= SEEDS_THAT_SEE_ALL && !is_enough) {
+    if (seeds >= SEEDS_THAT_SEE_ALL && !saw_all(&all.tally)) {
         printf("something never happened\n");
         return EXIT_FAILURE;
     }

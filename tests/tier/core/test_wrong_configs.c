@@ -110,21 +110,6 @@ static int window_zero(world *w)
     return create_sched(w);
 }
 
-static int ring_in_tiers(world *w)
-{
-    w->sched.profile = w->cache.profile = QUIRE_PROFILE_VLLM_0_32;
-    w->group.spec.kind = QUIRE_LAYER_CIRCULAR_BUFFER;
-    return create_offload(w);
-}
-
-static int rswa_in_tiers(world *w)
-{
-    w->sched.profile = w->cache.profile = QUIRE_PROFILE_VLLM_0_32;
-    w->group.spec.kind = QUIRE_LAYER_RSWA;
-    w->group.spec.rswa_window = 64;
-    return create_offload(w);
-}
-
 static int no_hasher(world *w)
 {
     w->sched.hasher = NULL;
@@ -264,8 +249,6 @@ static void each_refusal_names_the_field(void **state)
         {unknown_profile, "profile 9 (expected 0..1)"},
         {head_size_zero, "groups[0]: invalid head_size 0 (expected 1 or more)"},
         {window_zero, "groups[0]: invalid sliding_window 0 (expected 1 or more)"},
-        {ring_in_tiers, "groups[0]: invalid kind 12 (tiers keep no blocks"},
-        {rswa_in_tiers, "groups[0]: invalid kind 11 (tiers keep no blocks"},
         {no_hasher, "hasher is NULL"},
         {other_block_size, "cache: invalid hash_block_size 8 (expected 16)"},
         {budget_below_the_longest_prompt, "max_num_batched_tokens"},

@@ -1,13 +1,10 @@
 """The numbers of a Core for vLLM 0.32."""
 from typing import Any
 
-from vllm import envs
-from vllm.platforms import current_platform
 from vllm.v1.kv_cache_interface import KVCacheGroupRole
-from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
 
 from ..config import ON, add_images, common_numbers, refuse_all, switch
-from ..layers import MAMBA, kind_of
+from ..layers import kind_of
 
 RETAIN_ALL = 0xFFFFFFFF  # quire/cache.h
 
@@ -19,50 +16,46 @@ def defers_frees(vllm_config) -> bool:
             and vllm_config.max_concurrent_batches > 1)
 
 
-def decode_interval(vllm_config) -> int:
-    """Steps from one token of a request to its next one, with the V2 model runner."""
-    if current_platform.is_xpu() and not envs.VLLM_XPU_PP_MICROBATCH:
-        return 1
-    return vllm_config.parallel_config.pipeline_parallel_size
-
-
-def drafts_by_batch(vllm_config) -> list[int]:
-    """The number of drafts after a step of 1, 2, ... requests."""
-    sched, spec = vllm_config.scheduler_config, vllm_config.speculative_config
-    return build_dynamic_sd_schedule_lookup(
-        spec.num_speculative_tokens_per_batch_size, vllm_max_batch_size=sched.max_num_seqs,
-        vllm_num_speculative_tokens=vllm_config.num_speculative_tokens)[1:]
+def staggers_decodes(vllm_config) -> bool:
+    """Whether a request decodes in every pipeline_parallel_size-th step alone."""
+    return (vllm_config.parallel_config.pipeline_parallel_size > 1
+            and vllm_config.scheduler_config.async_scheduling and vllm_config.use_v2_model_runner)
 
 
 def refuse(vllm_config) -> None:
     """What is not done, as far as the config says it."""
+    model, spec = vllm_config.model_config, vllm_config.speculative_config
+    observed = vllm_config.observability_config
     refuse_all({
         "auxiliary outputs (routed experts)": vllm_config.aux_output_config.enabled,
-        "diffusion models": vllm_config.model_config.is_diffusion,
+        "diffusion models": model.is_diffusion,
         "encoder-only engines (mm_encoder_only)": vllm_config.is_mm_encoder_only,
+        "encoder connectors with encoder-decoder models":
+            vllm_config.ec_transfer_config is not None and model.is_encoder_decoder,
         "HiSparse": vllm_config.attention_config.hisparse_config is not None,
         "custom encoder cache managers":
-            vllm_config.ec_manager_config.get_encoder_cache_manager_obj() is not None})
+            vllm_config.ec_manager_config.get_encoder_cache_manager_obj() is not None,
+        "return_sampling_mask": model.return_sampling_mask,
+        "per_request_spec_decode_metrics": observed.per_request_spec_decode_metrics != "none",
+        "num_speculative_tokens_per_batch_size (a number of drafts that follows the batch size)":
+            spec is not None and bool(spec.num_speculative_tokens_per_batch_size),
+        "prefill_schedule_interval above 1": vllm_config.scheduler_config.prefill_schedule_interval > 1,
+        "pipeline parallelism with async scheduling and the V2 model runner":
+            staggers_decodes(vllm_config),
+        "a KV connector that loads (kv_consumer, kv_both) with several steps in flight (async "
+        "scheduling or pipeline parallelism)": defers_frees(vllm_config)})
 
 
-def refuse_groups(vllm_config, kv_cache_config, hash_block_size: int) -> None:
+def refuse_groups(kv_cache_config, dcp_world_size: int) -> None:
     """What is not done of the cache's groups: layers of other kinds first."""
-    dcp_world_size = vllm_config.parallel_config.decode_context_parallel_size
     groups = kv_cache_config.kv_cache_groups
     specs = [group.kv_cache_spec for group in groups]
     for spec in specs:
         kind_of(spec)
-    aligned = [spec for spec in specs if kind_of(spec) == MAMBA and spec.mamba_cache_mode == "align"]
     refuse_all({
-        "Mamba layers that store states inside of a step (prefill checkpoints)":
-            any(spec.num_prefill_checkpoint_blocks > 0 for spec in aligned),
-        "hits inside of a block of Mamba layers (--prefix-match-unit)":
-            any(spec.block_size > hash_block_size for spec in aligned),
-        "decode context parallelism with Mamba layers in align mode":
-            bool(aligned) and dcp_world_size > 1,
-        "KV connectors with Mamba layers in align mode":
-            bool(aligned) and vllm_config.kv_transfer_config is not None,
         "bounded replay (DeepSeek V4.1)": any(spec.prefix_replay_tokens > 0 for spec in specs),
+        "layers that cannot be found in the prefix cache":
+            any(not spec.prefix_cacheable for spec in specs),
         "caches in host memory": any(group.host_resident for group in groups),
         "groups with a role of their own":
             any(group.role != KVCacheGroupRole.DEFAULT for group in groups),
@@ -70,27 +63,14 @@ def refuse_groups(vllm_config, kv_cache_config, hash_block_size: int) -> None:
             dcp_world_size > 1 and any(not getattr(spec, "dcp_sharded", True) for spec in specs)})
 
 
-def tell_apart(groups: list[dict[str, int]], specs: list) -> None:
-    """Groups with equal specs are looked up together. Specs may differ in fields that decide nothing
-    else (tokens_per_state, roles, precision): a number of heads for each spec stands for all."""
-    for group, spec in zip(groups, specs):
-        if "num_kv_heads" in group:
-            group["num_kv_heads"] = 1 + specs.index(spec)
-
-
 def numbers_of(vllm_config, kv_cache_config, hash_block_size: int, mm_registry, log_stats: bool,
                is_async: bool) -> dict[str, Any]:
     """The config of a Core; what is not done was refused before."""
     sched, spec = vllm_config.scheduler_config, vllm_config.speculative_config
     made = common_numbers(vllm_config, kv_cache_config, hash_block_size, log_stats, is_async)
-    tell_apart(made["groups"], [g.kv_cache_spec for g in kv_cache_config.kv_cache_groups])
     retained = kv_cache_config.prefix_cache_retention_interval
     ahead = vllm_config.num_prefill_lookahead_tokens
-    is_aligned = vllm_config.cache_config.mamba_cache_mode == "align"
     made.update(
-        mamba_block_size=vllm_config.cache_config.block_size if is_aligned else 0,
-        defers_frees=int(defers_frees(vllm_config)),
-        returns_masks=int(vllm_config.model_config.return_sampling_mask),
         is_v2=int(vllm_config.use_v2_model_runner), watermark=float(sched.watermark),
         max_num_active_seqs=sched.max_num_active_seqs or 0,
         long_prefill_token_threshold_adaptive=switch(sched.long_prefill_token_threshold_adaptive),
@@ -106,8 +86,4 @@ def numbers_of(vllm_config, kv_cache_config, hash_block_size: int, mm_registry, 
                     num_prefill_lookahead_tokens=ahead, num_prefill_lookahead=ahead)
         if spec.use_eagle_block_drop():
             made["use_eagle"] = ON
-        if spec.num_speculative_tokens_per_batch_size:
-            made["num_spec_tokens_by_batch"] = drafts_by_batch(vllm_config)
-    if is_async and vllm_config.use_v2_model_runner:
-        made["decode_interval"] = decode_interval(vllm_config)
     return made

@@ -11,11 +11,27 @@ from vllm.v1.metrics.stats import (KV_FETCH_COMPLETED_WAITING, KV_FETCH_IN_PROGR
 from vllm.v1.request import Request, RequestStatus
 
 from .. import connector as common
+from ..config import refuse_all
 
 
 def overrides(connector, base: type, name: str) -> bool:
-    """Whether a connector's method is not the one of the base class, which does nothing."""
-    return getattr(type(connector), name, None) is not getattr(base, name)
+    """Whether a connector of this base class has a method of its own."""
+    return isinstance(connector, base) and getattr(type(connector), name) is not getattr(base, name)
+
+
+def refuse(connector, ec_connector) -> None:
+    """Connectors whose calls decide what the library does not know."""
+    refuse_all({
+        "KV connectors that give blocks back later (has_pending_block_frees)":
+            overrides(connector, KVConnectorBase_V1, "has_pending_block_frees")
+            and connector.has_pending_block_frees(),
+        "encoder connectors that fetch before a request is scheduled (ensure_cache_available)":
+            overrides(ec_connector, ECConnectorBase, "ensure_cache_available"),
+        "encoder connectors that follow which items are freed (update_state_after_free)":
+            overrides(ec_connector, ECConnectorBase, "update_state_after_free"),
+        "encoder connectors that follow the end of requests (request_finished), without a KV "
+        "connector": connector is None
+                     and overrides(ec_connector, ECConnectorBase, "request_finished")})
 
 
 class Fetches:
@@ -52,7 +68,7 @@ class Fetches:
 
 
 def calls_of(scheduler) -> dict:
-    """What the core calls of the KV connector."""
+    """What the core calls of the KV connector, and when requests end of both connectors."""
     calls = common.calls_of(scheduler)
     if scheduler.connector is None:
         return {}
@@ -60,7 +76,12 @@ def calls_of(scheduler) -> dict:
 
     def finished(request, block_ids):
         scheduler._fetches.set(request, None)
-        return finished_blocks(request, block_ids)
+        delays, params = finished_blocks(request, block_ids)
+        image_params = None
+        if scheduler.ec_connector is not None:
+            ec_delays, image_params = scheduler.ec_connector.request_finished(request)
+            delays |= ec_delays
+        return delays, params, image_params
 
     def match(request, num_local):
         count, is_later = scheduler.connector.get_num_new_matched_tokens(request, num_local)
@@ -89,30 +110,7 @@ def calls_of(scheduler) -> dict:
         return False if scheduler._is_reset_refused() else scheduler.connector.reset_cache()
 
     calls.update(reset=reset, match=match, alloc=alloc, meta=meta, finished=finished)
-    if overrides(scheduler.connector, KVConnectorBase_V1, "has_pending_block_frees"):
-        calls["pending_frees"] = lambda: scheduler.connector.has_pending_block_frees()
     return calls
-
-
-def image_calls_of(scheduler) -> dict:
-    """What the core calls of the encoder connector; what the base class has need not be called."""
-    if scheduler.ec_connector is None:
-        return {}
-
-    def lost():
-        names = scheduler.ec_connector.take_unavailable_requests()
-        return [scheduler.requests[name]._quire[1] for name in names if name in scheduler.requests]
-
-    more = {"image_finished": ("request_finished",
-                               lambda request: scheduler.ec_connector.request_finished(request)),
-            "image_ready": ("ensure_cache_available",
-                            lambda *given: scheduler.ec_connector.ensure_cache_available(*given)),
-            "image_freed": ("update_state_after_free",
-                            lambda *given: scheduler.ec_connector.update_state_after_free(*given)),
-            "image_lost": ("take_unavailable_requests", lost)}
-    return common.image_calls_of(scheduler) | {
-        place: call for place, (name, call) in more.items()
-        if overrides(scheduler.ec_connector, ECConnectorBase, name)}
 
 
 def take_hits(scheduler) -> dict:

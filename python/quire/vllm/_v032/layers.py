@@ -2,6 +2,4 @@
 start in vLLM 0.32 itself."""
 
 KINDS = {"FullAttentionSpec": 1, "MLAAttentionSpec": 3, "SlidingWindowSpec": 5,
-         "SlidingWindowMLASpec": 6, "ChunkedLocalAttentionSpec": 7, "MambaSpec": 8,
-         "CrossAttentionSpec": 9, "RSWASpec": 11, "CircularBufferSpec": 12,
-         "HiddenStateCacheSpec": 13}
+         "SlidingWindowMLASpec": 6, "ChunkedLocalAttentionSpec": 7, "CrossAttentionSpec": 9}

@@ -37,7 +37,6 @@ def wants_logprobs(request: Request) -> bool:
 
 def rules_of(request: Request) -> dict[str, Any]:
     rules = common.rules_of(request) | {"wants_logprobs": int(wants_logprobs(request))}
-    rules["kv_cache_report_full"] = int(getattr(request, "kv_cache_report_mode", "") == "full")
     if request.lora_request is not None:
         rules["lora_path"] = request.lora_request.lora_path
     return rules

@@ -6,10 +6,12 @@ from vllm.multimodal.utils import strip_covered_mm_data
 from vllm.v1.core.sched.output import (GrammarOutput, NewRequestData, ScheduledEncoderInputStats,
                                        SchedulerOutput)
 from vllm.v1.engine import EngineCoreOutputs
-from vllm.v1.metrics.stats import PrefixCacheStats, RequestSpecDecodeMetrics
+from vllm.v1.metrics.stats import PrefixCacheStats
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output.utils import strip_speculative_padding
 
+from .. import scheduler as common
+from ..connector import image_calls_of
 from ..scheduler import SKIPPED, BaseScheduler
 from . import config, connector, request
 from .events import maker_of
@@ -24,12 +26,20 @@ class Scheduler(BaseScheduler):
 
     def _make_connectors(self) -> None:
         config.refuse(self.vllm_config)
-        config.refuse_groups(self.vllm_config, self.kv_cache_config, self.hash_block_size)
+        config.refuse_groups(self.kv_cache_config,
+                             self.parallel_config.decode_context_parallel_size)
         self._make_kv_connector()
         self._make_ec_connector()
+        try:
+            connector.refuse(self.connector, self.ec_connector)
+        except NotImplementedError:  # vLLM's scheduler may make them again
+            for each in (self.connector, self.ec_connector):
+                if each is not None:
+                    each.shutdown()
+            raise
         self._resets_running = False
-        self._spec_metrics = self.vllm_config.observability_config.per_request_spec_decode_metrics
         self._fetches, self._hits = connector.Fetches(), PrefixCacheStats()
+        self._failed_grammars: set[str] = common.as_set()
 
     def _make_events(self):
         return super()._make_events(stored=maker_of(self.kv_cache_config))
@@ -39,18 +49,16 @@ class Scheduler(BaseScheduler):
             self.connector.bind_kv_cache_manager(self.kv_cache_manager)
 
     def _make_core(self) -> None:
-        if self.connector is not None:
-            self._numbers["requires_kv_delivery"] = int(self.connector.requires_kv_delivery)
-            self._numbers["diverges"] = int(self.connector.supports_divergent_local_hybrid_hits)
+        delivers = self.connector is not None and self.connector.requires_kv_delivery
+        self._numbers["requires_kv_delivery"] = int(delivers)
         super()._make_core()
 
     def _calls(self) -> dict[str, Any]:
         manager = self.structured_output_manager
-        more = {} if self._spec_metrics == "none" else {"observed": self._observe}
         return {"NewRequestData": self._new_request_data, "is_ready": self._is_ready,
                 "accept_tokens": lambda *given: manager.accept_tokens(*given),
                 "validate_tokens": lambda *given: manager.validate_tokens(*given),
-                **more, **connector.calls_of(self), **connector.image_calls_of(self)}
+                **connector.calls_of(self), **image_calls_of(self)}
 
     def _new_request_data(self, request: Request, block_ids, num_computed: int) -> NewRequestData:
         """The V2 model runner gets all tokens of resumed requests in this way too."""
@@ -62,25 +70,23 @@ class Scheduler(BaseScheduler):
             request.prompt_embeds, request.prompt_is_token_ids,
             request._all_token_ids if self._numbers["is_v2"] else None)
 
-    def _observe(self, request: Request, num_drafts: int, num_accepted: int) -> None:
-        """Drafts of a request were verified."""
-        request.spec_decode_metrics.observe(num_drafts, num_accepted,
-                                            self._spec_metrics == "detailed")
-
-    def _is_ready(self, request: Request) -> int:
-        """1: the request's grammar is compiled, 0: not yet, -1: it cannot be compiled."""
+    def _is_ready(self, request: Request) -> bool:
+        """Whether the request's grammar is compiled; a request whose grammar cannot be compiled ends
+        in the next update."""
         part = request.structured_output_request
         grammar = part.grammar if part else None
         if isinstance(grammar, Exception):
-            return -1
-        return int(grammar is not None)
+            self._failed_grammars.add(request.request_id)
+            return False
+        return grammar is not None
 
     # -- requests
 
     def add_request(self, request: Request) -> None:
         is_new = request.request_id not in self.requests
-        if is_new and self._spec_metrics != "none":
-            request.spec_decode_metrics = RequestSpecDecodeMetrics.new(self.num_spec_tokens)
+        if is_new and getattr(request, "kv_cache_report_mode", "") == "full" and self._events.is_on:
+            raise NotImplementedError("quire.vllm does not support kv_cache_report_mode \"full\"; use "
+                                      "\"incremental\"")
         super().add_request(request)
         if is_new and self.connector is not None:
             self.connector.on_new_request(request)
@@ -93,7 +99,9 @@ class Scheduler(BaseScheduler):
     # -- steps
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
-        output = self._core.schedule(throttle_prefills)
+        if throttle_prefills:
+            raise NotImplementedError("quire.vllm does not support prefill_schedule_interval above 1")
+        output = self._core.schedule()
         output.kv_connector_block_state = None  # for connectors alone
         if self.log_stats and self.vllm_config.observability_config.enable_logging_iteration_details:
             output.scheduled_encoder_input_stats = self._encoder_stats(output)
@@ -118,6 +126,7 @@ class Scheduler(BaseScheduler):
         images = model_runner_output.ec_connector_output
         perf = self._perf_stats(scheduler_output)
         self._check_report(report)
+        self._end_failed()
         outputs, stats = self._core.update(scheduler_output, model_runner_output,
                                            *self._transfers(report))
         for name in (report.finished_recving or () if report else ()):
@@ -135,16 +144,24 @@ class Scheduler(BaseScheduler):
         return made
 
     def _check_report(self, report) -> None:
-        if report is not None and report.invalid_block_ids and len(self.kv_cache_config.kv_cache_groups) > 1:
+        if report is None:
+            return
+        if report.failed_recving:
+            raise NotImplementedError("quire.vllm does not support loads that fail by request "
+                                      "(KVConnectorOutput.failed_recving)")
+        if report.invalid_block_ids and len(self.kv_cache_config.kv_cache_groups) > 1:
             raise RuntimeError("a KV connector reported blocks whose load failed (invalid_block_ids) "
                                "for a model with several KV cache groups: their ids do not say which "
                                "request has failed")
 
-    def _transfers(self, report) -> tuple[list[int], ...]:
-        """And requests whose load failed as a whole."""
-        failed = report.failed_recving or () if report is not None else ()
-        return *super()._transfers(report), [self.requests[name]._quire[1] for name in failed
-                                             if name in self.requests]
+    def _end_failed(self) -> None:
+        """Requests whose grammar or encoder inputs will never come end in this update."""
+        names, self._failed_grammars = self._failed_grammars, common.as_set()
+        if self.ec_connector is not None:
+            names.update(self.ec_connector.take_unavailable_requests())
+        for name in names:
+            if name in self.requests:
+                self._core.fail(self.requests[name]._quire[1])
 
     def _connector_stats(self, report):
         stats = report.kv_connector_stats if report is not None else None

@@ -3,20 +3,15 @@
 The wheel replaces vLLM's scheduler as a whole (quire.vllm). vLLM's tests also look into the
 scheduler and write into it, and they use BlockPool, KVCacheManager, single-type managers, request
 queues and encoder caches by themselves. The shim has these, as views on the same C library, so that
-the tests run on Quire as they are. It is built for tests alone and is not part of the wheel. For vLLM
-0.32 there are the schedulers alone.
+the tests run on Quire as they are. It is built for tests alone and is not part of the wheel.
 
     quire_shim          Python: the classes, and substitute()
     _quire_shim         C: tests/vllm/shim/src, and the drop-in's own files
 """
 from quire.vllm.substitution import Substitution, place
-from quire.vllm.version import check
 
 CORE = "vllm.v1.core."
-SCHEDULERS = (("sched.scheduler", "scheduler_0_32", "Scheduler"),
-              ("sched.async_scheduler", "scheduler_0_32", "AsyncScheduler"),
-              ("kv_cache_utils", "hasher", "get_request_block_hasher"))
-ROWS = SCHEDULERS if check() == "_v032" else (
+ROWS = (
     ("sched.scheduler", "scheduler", "Scheduler"),
     ("sched.async_scheduler", "scheduler", "AsyncScheduler"),
     ("kv_cache_utils", "hasher", "get_request_block_hasher"),

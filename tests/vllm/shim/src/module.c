@@ -73,39 +73,12 @@ static PyObject *images(PyObject *module, PyObject *core)
     return shim_is_core(core) ? vllm_core_images(core) : NULL;
 }
 
-static PyObject *fences(PyObject *module, PyObject *core)
-{
-    (void)module;
-    return shim_is_core(core) ? shim_fences((vllm_core *)core) : NULL;
-}
-
-static PyObject *peek_stats(PyObject *module, PyObject *core)
-{
-    (void)module;
-    return shim_is_core(core) ? shim_peek_stats((vllm_core *)core) : NULL;
-}
-
-static PyObject *preempt(PyObject *module, PyObject *args)
-{
-    PyObject *core;
-    unsigned long long number;
-    int drops;
-    (void)module;
-    if (!PyArg_ParseTuple(args, "OKp", &core, &number, &drops) || !shim_is_core(core))
-        return NULL;
-    return shim_preempt((vllm_core *)core, number, drops);
-}
-
 static PyMethodDef functions[] = {
     {"edit", edit, METH_VARARGS, "edit(core, number, which value, value)"},
     {"flags", flags, METH_VARARGS, "flags(core, number): load has come, load has failed"},
     {"leave", leave, METH_VARARGS, "leave(core, number): its queue"},
     {"enqueue", enqueue, METH_VARARGS, "enqueue(core, number, which queue, in front)"},
     {"images", images, METH_O, "images(core): the encoder cache"},
-    {"fences", fences, METH_O,
-     "fences(core): steps scheduled, updated, and rows that wait for them"},
-    {"peek_stats", peek_stats, METH_O, "peek_stats(core): of the prefix cache, which keeps them"},
-    {"preempt", preempt, METH_VARARGS, "preempt(core, number, drops its outputs)"},
     {"take_image", take_image, METH_VARARGS, "take_image(core, number, input)"},
     {NULL, NULL, 0, NULL}};
 

@@ -20,11 +20,6 @@ extern PyObject *vllm_core_flags(PyObject *self, PyObject *number);
 extern PyObject *vllm_core_leave(PyObject *self, PyObject *args);
 extern PyObject *vllm_core_enqueue(PyObject *self, PyObject *args);
 
-/* look.c: what tests of 0.32 look at */
-extern PyObject *shim_fences(vllm_core *core);
-extern PyObject *shim_peek_stats(vllm_core *core);
-extern PyObject *shim_preempt(vllm_core *core, quire_req req, int drops);
-
 /* images.c: a core's encoder cache */
 extern PyObject *vllm_core_images(PyObject *self);
 extern PyObject *vllm_core_take_image(PyObject *self, PyObject *args);
