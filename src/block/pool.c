@@ -135,12 +135,12 @@ static void take_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
 }
 
 /* Some of the blocks are kept for requests that wait: they are released first. */
-static QR_NOINLINE int get_kept_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
+static QR_NOINLINE bool release_kept_blocks(const quire_pool *pool, uint32_t n)
 {
     if (n > pool->queue.num_free)
-        return QUIRE_NO_SPACE;
+        return false;
     pool->release_kept(pool->keeper, n);
-    return qr_pool_get_new_blocks(pool, n, out);
+    return true;
 }
 
 /* In portions: what one pass over the blocks has fetched, the next one must still find in cache. */
@@ -149,8 +149,8 @@ int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
     enum { PORTION = QR_AT_A_TIME(128, 2) };
     if (n >= pool->queue.num_blocks)
         return QUIRE_E_RANGE;
-    if (QR_UNLIKELY(n > qr_queue_num_others(&pool->queue)))
-        return get_kept_blocks(pool, n, out);
+    if (QR_UNLIKELY(n > qr_queue_num_others(&pool->queue)) && !release_kept_blocks(pool, n))
+        return QUIRE_NO_SPACE;
     for (uint32_t done = 0; done < n; done += PORTION)
         take_blocks(pool, n - done < PORTION ? n - done : PORTION, out + done);
     qr_assert_expensive(qr_pool_is_valid(pool));

@@ -23,9 +23,9 @@ static int check_plan_params(const quire_plan_params *p)
     };
     int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
     if (err == QUIRE_OK && p->layers == NULL && p->num_layers > 0)
-        err = qr_refuse("layers is NULL, but num_layers is %u", p->num_layers);
+        return qr_refuse("layers is NULL, but num_layers is %u", p->num_layers);
     if (err == QUIRE_OK && p->workers == NULL)
-        err = qr_refuse("workers is NULL, but num_workers is %u", p->num_workers);
+        return qr_refuse("workers is NULL, but num_workers is %u", p->num_workers);
     for (uint32_t i = 0; i < p->num_layers && err == QUIRE_OK; i++) {
         err = qr_refuse_in(qr_spec_check(&p->layers[i]), "layers[%u]", i);
         if (err == QUIRE_OK && p->layers[i].kind == QUIRE_LAYER_CROSS && p->max_encoder_tokens == 0)

@@ -128,9 +128,9 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *nu
             p.num_new_tokens = *num_tokens;
             continue;
         }
-        if (has_all && (r->num_placeholders > 0 || r->load_step != 0))
-            return false; /* once the steps in flight are known, windows may give blocks back */
-        if (has_all && qr_sched_end_outgrown(s, index))
+        /* Once the steps in flight are known, windows may give blocks back. */
+        bool is_in_flight = r->num_placeholders > 0 || r->load_step != 0;
+        if (has_all && (is_in_flight || qr_sched_end_outgrown(s, index)))
             return false;
         uint32_t victim = qr_sched_preempt_one(s, cursor, true);
         qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_PREEMPTED,

@@ -221,7 +221,7 @@ static int listen_at(quire_peer_server *server, const qr_address *address,
                      const qr_endpoint *endpoint)
 {
     int one = 1;
-    struct sockaddr_storage bound;
+    struct sockaddr_storage bound = {.ss_family = AF_UNSPEC};
     socklen_t bound_bytes = sizeof bound;
     int family = endpoint->address.ss_family;
     server->listener = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

@@ -247,6 +247,7 @@ static bool fetch_block(qr_promote *promote, const qr_promote_request *request, 
     const qr_promote_group *g = &promote->groups[group];
     uint8_t source = g->sources[block];
     qr_record *r = &promote->records[record];
+    qr_assert_internal(request->hashes != NULL);
     uint32_t move = qr_promote_move_find_tag(promote, tag, key);
     if (move == QR_NIL) {
         bool is_full = !r->is_urgent && promote->num_loads >= promote->max_loads / 2;
