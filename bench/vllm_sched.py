@@ -29,7 +29,9 @@ PREEMPT_POOL = 2000
 
 def config_of(num_blocks: int, num_requests: int, max_model_len: int, is_async: bool):
     """What vLLM's scheduler reads of a VllmConfig."""
-    return SimpleNamespace(
+    from vllm import __version__
+
+    config = SimpleNamespace(
         scheduler_config=SimpleNamespace(
             max_num_seqs=num_requests, max_num_scheduled_tokens=None,
             max_num_batched_tokens=num_requests * max_model_len, policy="fcfs",
@@ -45,6 +47,29 @@ def config_of(num_blocks: int, num_requests: int, max_model_len: int, is_async: 
         observability_config=SimpleNamespace(kv_cache_metrics=False, enable_mfu_metrics=False),
         model_config=SimpleNamespace(is_encoder_decoder=False, max_model_len=max_model_len,
                                      enable_return_routed_experts=False))
+    if not __version__.startswith("0.20."):
+        add_newer(config, is_async)
+    return config
+
+
+def add_newer(config, is_async: bool) -> None:
+    """What vLLM 0.32 reads besides: its defaults."""
+    sched, depth = config.scheduler_config, 1 + is_async
+    vars(sched).update(max_num_active_seqs=None, long_prefill_token_threshold_adaptive=False,
+                       watermark=0.0, prefill_schedule_interval=1)
+    config.cache_config.enable_mamba_shared_prefix_checkpoint = False
+    vars(config.observability_config).update(per_request_spec_decode_metrics="none",
+                                             enable_logging_iteration_details=False)
+    vars(config.model_config).update(
+        uses_mrope=False, is_diffusion=False, supports_multimodal_inputs=False,
+        runner_type="generate", return_sampling_mask=False)
+    vars(config).update(
+        is_mm_encoder_only=False, use_v2_model_runner=True, num_speculative_tokens=0,
+        num_lookahead_tokens=0, num_prefill_lookahead_tokens=0, max_concurrent_batches=depth,
+        max_in_flight_tokens=depth * sched.max_num_batched_tokens,
+        ec_manager_config=SimpleNamespace(get_encoder_cache_manager_obj=lambda: None),
+        aux_output_config=SimpleNamespace(enabled=False),
+        attention_config=SimpleNamespace(hisparse_config=None))
 
 
 class NoGrammars:
@@ -52,6 +77,13 @@ class NoGrammars:
 
     def should_advance(self, request) -> bool:
         return bool(request.use_structured_output)
+
+    def accept_tokens(self, request, _tokens: list[int]) -> bool:
+        """0.32 asks for each request."""
+        return not request.use_structured_output
+
+    def validate_tokens(self, _request, tokens: list[int]) -> list[int]:
+        return tokens
 
 
 class Engine:

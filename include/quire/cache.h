@@ -32,8 +32,8 @@
  * The decisions are the decisions of vLLM 0.20.0's KVCacheManager, block id for block id: with
  * QUIRE_PROFILE_VLLM_0_20 including the bugs that show in decisions (quire/config.h lists them),
  * with QUIRE_PROFILE_DEFAULT without them. With QUIRE_PROFILE_VLLM_0_32 they are the decisions of
- * vLLM 0.32.0: TQ_FULL, SINK_FULL and Mamba groups of mode ALL are refused there. Groups of kinds RSWA,
- * CIRCULAR_BUFFER and HIDDEN_STATE are refused in the other profiles.
+ * vLLM 0.32.0: TQ_FULL, SINK_FULL and Mamba groups of mode ALL are refused there. Groups of kinds
+ * RSWA, CIRCULAR_BUFFER and HIDDEN_STATE are refused in the other profiles.
  *
  * Cost: allocate_slots is O(blocks that change), free O(blocks), get_computed_blocks O(blocks up to
  * the first miss). Nothing is allocated after creation.
@@ -469,10 +469,10 @@ typedef struct quire_block_copy { /* final */
  * target are not reused; this call ends that. So make the copies before the next forward pass. If
  * the only request that has the target of a copy is freed, the copy is dropped.
  *
- * QUIRE_PROFILE_VLLM_0_32 has copies without forks: if a Mamba group in mode ALIGN has several hashes
- * in a block, a hit may end inside a block, and the request gets a copy of it; and where the state of
- * a prompt's end is kept, the copy is the one that later requests find. These copies are made group
- * by group, in the order of the list, after new blocks were zeroed, and none is dropped.
+ * QUIRE_PROFILE_VLLM_0_32 has copies without forks. If a Mamba group in mode ALIGN has several
+ * hashes in a block, a hit may end inside a block: the request gets a copy of the block. Where the
+ * state at the end of a prompt is kept, the copy is the block that later requests find. Make these
+ * copies in the order of the list, after new blocks were zeroed. No copy is dropped.
  *
  * The list is valid until the next allocate_slots, copy_on_write or fork. A scheduler takes the
  * copies of its cache itself: see quire_step.copies. */

@@ -23,6 +23,15 @@ extern "C" {
 
 struct quire_step;
 
+/* A state of Mamba layers: `block` holds what the layers of the group have after the first
+ * num_tokens tokens of the request. */
+typedef struct quire_state_offer { /* final */
+    quire_req req;
+    uint32_t group;
+    quire_block block;
+    uint32_t num_tokens;
+} quire_state_offer;
+
 /* Finds KV of earlier requests outside the prefix cache: in a tier, or in another engine. A
  * function that is NULL is not called; the connector then finds, saves or resets nothing. */
 typedef struct quire_connector {
@@ -77,6 +86,15 @@ typedef struct quire_connector {
      * then the hit of the full groups, even if a Mamba group has less; if the connector has no
      * tokens behind it, the hit of all groups counts. Used in QUIRE_PROFILE_VLLM_0_32 alone. */
     int supports_divergent_local_hybrid_hits;
+    /* 1: quire_step.states lists states that the connector may store. Used in
+     * QUIRE_PROFILE_VLLM_0_32 alone, with Mamba groups in mode ALIGN and prefix caching. */
+    int takes_states;
+    /* With takes_states. The request ends before a token was computed behind these states, one of a
+     * group at most, whose blocks are still its own. Called before request_finished, with the same
+     * blocks. Returns 1 if the request's blocks must be kept, as request_finished does. NULL: the
+     * states are not told. */
+    int (*states_finished)(void *user, quire_req req, const quire_block_span *blocks,
+                           const quire_state_offer *states, uint32_t num_states);
 } quire_connector;
 
 #define QUIRE_CONNECTOR_INIT QUIRE_SIZED_INIT(quire_connector)
@@ -102,7 +120,7 @@ typedef struct quire_encoder_connector {
      * request. Returns 0 otherwise. Called after request_finished of the quire_connector. */
     int (*request_finished)(void *user, quire_req req);
     /* Returns 0 if an encoder output that the request needs after its first num_computed tokens is
-     * still on its way: the step skips the request. Called for requests with mm_inputs: for a
+     * still in flight: the step skips the request. Called for requests with mm_inputs: for a
      * running request before its tokens are counted, for a waiting request once its cached tokens
      * are known. */
     int (*ensure_cache_available)(void *user, quire_req req, uint32_t num_computed);
@@ -110,7 +128,8 @@ typedef struct quire_encoder_connector {
      * cache. Not called when the request ends or is preempted. */
     void (*update_state_after_free)(void *user, quire_req req, uint32_t input);
     /* Writes at most `capacity` requests whose encoder outputs will never come, and returns their
-     * number: they end with an error. Called in each update, after the outputs of the step. */
+     * number: they end with an error, after all others that do. Called in each update, after the
+     * outputs of the step and before any request ends with an error. */
     uint32_t (*take_unavailable)(void *user, quire_req *reqs, uint32_t capacity);
 } quire_encoder_connector;
 

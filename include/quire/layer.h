@@ -145,9 +145,9 @@ typedef struct quire_layer_spec { /* final */
     quire_mamba_type mamba_type;
     quire_mamba_mode mamba_mode;
     uint32_t num_speculative_blocks;
-    /* ALIGN, in QUIRE_PROFILE_VLLM_0_32: the layers can write the state of a token inside a chunk to
-     * a block of its own, 0 or 1; and the tokens that this token is a multiple of, counted from the
-     * chunk's start. 0: they cannot. */
+    /* ALIGN, in QUIRE_PROFILE_VLLM_0_32: blocks for the state of a token inside a chunk, which the
+     * layers can write beside the last state; 0 or 1. The tokens before this token, from the start
+     * of the chunk, are a multiple of the alignment; 0: the layers cannot write it. */
     uint32_t num_prefill_checkpoint_blocks;
     uint32_t prefill_checkpoint_alignment;
 

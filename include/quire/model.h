@@ -5,8 +5,8 @@
  *
  * The fields have their names from config.json. If a field is missing or null in config.json, set
  * it to 0 here. If config.json has a text_config, use the fields of text_config. The layers are the
- * layers that vLLM makes (profile says which release), in vLLM's order. Layers that store nothing (MLPs, a vision tower)
- * are skipped.
+ * layers that vLLM makes (profile says which release), in vLLM's order. Layers that store nothing
+ * (MLPs, a vision tower) are skipped.
  */
 #ifndef QUIRE_MODEL_H
 #define QUIRE_MODEL_H

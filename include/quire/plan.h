@@ -22,8 +22,8 @@
  *          smaller pages get more tokens in a block.
  *
  * The results are the results of vLLM's get_kv_cache_configs, generate_scheduler_kv_cache_config
- * and resolve_kv_cache_block_sizes, number for number: with QUIRE_PROFILE_VLLM_0_32 those of vLLM
- * 0.32.0, otherwise those of vLLM 0.20.0.
+ * and resolve_kv_cache_block_sizes, number for number: with QUIRE_PROFILE_VLLM_0_32 the results of
+ * vLLM 0.32.0, otherwise the results of vLLM 0.20.0.
  *
  * vLLM 0.32 puts all layers of a worker into one allocation, in the order that a layout names. A
  * tensor is then a set of equal layers of one group in this allocation (quire_plan_get_placement).
@@ -117,8 +117,8 @@ typedef struct quire_plan_params {
     uint32_t max_in_flight_tokens;
     /* Tokens that draft modules look ahead (quire/cache.h); windows keep all but one of them. */
     uint32_t num_prefill_lookahead;
-    /* Default off. On, with use_eagle: the drafts are MTP's, so that the last layer is a draft layer,
-     * and if there are several groups its group has is_eagle. */
+    /* Default off. On, with use_eagle: the drafts are MTP's, so that the last layer is a draft
+     * layer, and if there are several groups its group has is_eagle. */
     quire_switch use_mtp;
 } quire_plan_params;
 
@@ -139,8 +139,8 @@ typedef struct quire_plan_params {
  *                             allocates the tensors)
  *      QUIRE_E_MEMORY_LIMIT  the memory of a worker cannot hold one request of max_model_len tokens
  *                             (with auto_fit: of one token), or not one block
- *      QUIRE_E_RANGE         more blocks than a quire_block can number, or (QUIRE_PROFILE_VLLM_0_32)
- *                             more bytes than 64 bits can count */
+ *      QUIRE_E_RANGE         more blocks than a quire_block can number, or, in
+ *                             QUIRE_PROFILE_VLLM_0_32, more bytes than 64 bits can count */
 QUIRE_API int quire_plan_create(const quire_plan_params *params, const quire_allocator *allocator,
                                 quire_plan **plan);
 static inline size_t quire_plan_bytes(const quire_plan_params *params)
@@ -161,8 +161,8 @@ typedef struct quire_plan_info {
     uint32_t num_workers;
     uint32_t num_blocks;    /* with the null block; 1 for a model without a KV cache */
     uint32_t max_model_len; /* after auto_fit */
-    /* Tokens that fit in all blocks if all groups keep all tokens. In QUIRE_PROFILE_VLLM_0_32 tokens
-     * of the requests of max_model_len tokens that fit: max_concurrency x max_model_len. */
+    /* Tokens that fit in all blocks if all groups keep all tokens. In QUIRE_PROFILE_VLLM_0_32 the
+     * tokens of the requests of max_model_len tokens that fit: max_concurrency x max_model_len. */
     uint64_t num_tokens;
     uint32_t block_size; /* of the scheduler: counts of computed tokens are multiples of it */
     uint32_t hash_block_size;
@@ -208,7 +208,7 @@ typedef struct quire_plan_tensor { /* final */
 /* Where a tensor lies. In QUIRE_PROFILE_VLLM_0_32: the page of its l-th layer for block b begins at
  * offset_bytes + l * layer_stride + b * block_stride in the allocation of the worker, whose size is
  * the bytes of each tensor; tensors of different groups overlap. Otherwise each tensor is an
- * allocation of its own, which its layers share: offset_bytes and layer_stride are 0. */
+ * allocation that its layers share: offset_bytes and layer_stride are 0. */
 typedef struct quire_plan_placement {
     size_t size;
     uint64_t offset_bytes;

@@ -118,8 +118,8 @@ typedef struct quire_sched_config {
     uint32_t max_num_seqs;             /* the most running requests; 0 = 128 */
     uint32_t max_num_batched_tokens;   /* 0 = 2,048 */
     uint32_t max_num_scheduled_tokens; /* of one step; 0 = max_num_batched_tokens */
-    /* The most tokens of one request in a step; 0: no limit. A request that is alone in the scheduler
-     * has no limit, except in QUIRE_PROFILE_VLLM_0_20. */
+    /* The most tokens of one request in a step; 0: no limit. A request that is alone in the
+     * scheduler has no limit, except in QUIRE_PROFILE_VLLM_0_20. */
     uint32_t long_prefill_token_threshold;
     /* Default on. If off, max_num_batched_tokens and max_num_scheduled_tokens must be at least
      * cache.max_model_len, otherwise QUIRE_E_CONFIG. */
@@ -136,8 +136,9 @@ typedef struct quire_sched_config {
     quire_switch disable_chunked_mm_input;
     uint32_t encoder_compute_budget; /* embeddings that one step encodes */
     uint32_t encoder_cache_size;     /* embeddings that the encoder cache holds */
-    /* vLLM's cache_config.block_size, for Mamba in align mode; 0 = the block size of that group.
-     * QUIRE_E_CONFIG if it exceeds the tokens of a step or long_prefill_token_threshold. */
+    /* vLLM's cache_config.block_size, for Mamba in align mode; 0 = the block size of that group, in
+     * QUIRE_PROFILE_VLLM_0_32 the smallest of all groups with prefix caching. QUIRE_E_CONFIG if it
+     * exceeds the tokens of a step or long_prefill_token_threshold (not in that profile). */
     uint32_t mamba_block_size;
     quire_switch include_finished_set; /* outputs list the finished requests by client */
     quire_switch fail_on_load_error;   /* a failed load ends its request; default: recompute */
@@ -242,14 +243,16 @@ typedef struct quire_sched_config {
     /* ---- options of vLLM 0.32; QUIRE_E_CONFIG in QUIRE_PROFILE_VLLM_0_20 unless 0 ---- */
 
     /* Requests that may run, with sessions that wait for their next input: at most max_num_seqs.
-     * 0: max_num_seqs. */
+     * 0: max_num_seqs. QUIRE_E_CONFIG in QUIRE_PROFILE_DEFAULT too. */
     uint32_t max_num_active_seqs;
-    /* On: long_prefill_token_threshold is at least max_num_batched_tokens / number of requests. */
+    /* On: long_prefill_token_threshold is at least max_num_batched_tokens / number of requests.
+     * QUIRE_E_CONFIG in QUIRE_PROFILE_DEFAULT too. */
     quire_switch long_prefill_token_threshold_adaptive;
     /* Input slots of each request that the draft model needs beside num_spec_tokens; they count
-     * against max_num_batched_tokens. */
+     * against max_num_batched_tokens, which must be larger. */
     uint32_t num_draft_slots;
-    /* Tokens behind a chunk of a prompt that the draft model reads. 0: 1 with EAGLE, else none. */
+    /* Tokens behind a chunk of a prompt that the draft model reads. 0: 1 with EAGLE, else none.
+     * QUIRE_PROFILE_DEFAULT: at most 1. */
     uint32_t num_prefill_lookahead_tokens;
     quire_switch is_pooling_model; /* on: no token is sampled, a prompt may have max_model_len */
 
@@ -369,7 +372,7 @@ QUIRE_API int quire_sched_continue(quire_sched *sched, quire_req req,
  * get_num_new_matched_tokens, for the request that it is asked about: a connector that computes a
  * prompt for another engine may leave the last token to that engine. QUIRE_E_RANGE if
  * num_prompt_tokens is 0 or above the prompt's, or if the cut goes through an mm_input.
- * QUIRE_E_ARGUMENT if the request has begun or its output is on its way
+ * QUIRE_E_ARGUMENT if the request has begun or its output is in flight
  * (QUIRE_PROFILE_VLLM_0_32), if it is a session that waits for input, or, with
  * prefix caching, if it has a prompt of embeddings, whose rows are not kept. */
 QUIRE_API int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_prompt_tokens,
@@ -502,8 +505,9 @@ QUIRE_API int quire_sched_take_stats(quire_sched *sched, const quire_sched_stats
  * connector's cache too.
  *
  *      QUIRE_BUSY        a block would still be in use: by a request that runs (unless
- *                        QUIRE_RESET_RUNNING), loads, is being sent or is a session that waits for input,
- *                        or by a hold that is not a pin; or the connector's reset_cache failed
+ *                        QUIRE_RESET_RUNNING), loads, is being sent or is a session that waits for
+ *                        input, or by a hold that is not a pin; or the connector's reset_cache
+ *                        failed
  *      QUIRE_E_ARGUMENT  QUIRE_RESET_CONNECTOR without a connector, or other flags
  *
  * Both change nothing, except in the vLLM profile: each part that

@@ -1,6 +1,7 @@
 """What the lock-step test draws for vLLM 0.32 besides: settings, groups of layers, and how connectors
 behave."""
 import dataclasses
+import math
 import random
 from types import SimpleNamespace
 
@@ -54,8 +55,9 @@ def settle(pair, groups: list) -> list:
         config.speculative_config.num_speculative_tokens_per_batch_size = [
             (1, 2, pair.num_spec), (3, 64, rng.randint(0, pair.num_spec))]
     config.scheduler_config.disable_chunked_mm_input = rng.random() < 0.15
+    config.aux_output_config.enabled = rng.random() < 0.08
     if not pair.is_encoder_decoder:
-        groups = drawn_groups(rng, config, not pair.has_sessions)
+        groups = drawn_groups(rng, config)
         set_pooling(pair)
     has_window = any("Window" in type(group.kv_cache_spec).__name__ for group in groups)
     has_states = has_kind(groups, "MambaSpec")
@@ -70,12 +72,39 @@ def settle(pair, groups: list) -> list:
                 change(group, extra_retained_tokens=config.num_prefill_lookahead_tokens - 1)
     if len(groups) > 1 and not pair.is_encoder_decoder:
         set_unlike(rng, groups)
-    elif len(groups) == 1 and has_kind(groups, "FullAttentionSpec") and rng.random() < 0.1:
+        if has_states:
+            set_parts(rng, config, groups)
+    if all(has_kind([group], "FullAttentionSpec") or has_kind([group], "MambaSpec")
+           for group in groups) and has_kind(groups, "FullAttentionSpec") and rng.random() < 0.1:
         config.parallel_config.decode_context_parallel_size = 2
-        pair.block_size = pair.hash_block_size = 2 * BLOCK_SIZE
-        return groups
-    pair.block_size = max(group.kv_cache_spec.block_size for group in groups)
+    set_sizes(pair, groups)
     return groups
+
+
+def set_parts(rng: random.Random, config, groups: list) -> None:
+    """States whose blocks have several hashes: hits end inside of a block. The other groups have
+    blocks of the same size, or of one hash."""
+    scale = rng.choice([1, 2, 2, 4])
+    is_alike = rng.random() < 0.6 and not has_kind(groups, "ChunkedLocalAttentionSpec")
+    for group in groups:
+        if is_alike or has_kind([group], "MambaSpec"):
+            change(group, block_size=scale * BLOCK_SIZE)
+    config.cache_config.enable_mamba_shared_prefix_checkpoint = rng.random() < 0.4
+
+
+def set_sizes(pair, groups: list) -> None:
+    """Blocks of the scheduler, and tokens under one hash: at least those that all blocks are
+    multiples of. Ranks share the blocks of attention layers."""
+    ranks = pair.config.parallel_config.decode_context_parallel_size
+    specs = [group.kv_cache_spec for group in groups]
+    sizes = [spec.block_size * (ranks if spec.dcp_sharded else 1) for spec in specs]
+    pair.block_size = math.lcm(*sizes)
+    pair.hash_block_size = math.gcd(*sizes)
+    if has_kind(groups, "MambaSpec"):  # --prefix-match-unit
+        pair.hash_block_size = pair.rng.choice([BLOCK_SIZE, pair.hash_block_size])
+    elif ranks == 1:
+        pair.hash_block_size = BLOCK_SIZE
+    pair.config.cache_config.block_size = min(spec.block_size for spec in specs)
 
 
 def has_kind(groups: list, name: str) -> bool:
@@ -94,18 +123,18 @@ def set_pooling(pair) -> None:
 
 def set_unlike(rng: random.Random, groups: list) -> None:
     """Groups with blocks of two sizes, or with numbers of two precisions: new blocks are zeroed
-    then. States have blocks of the size of all hashes, and vLLM wants one size with chunks."""
+    then. vLLM wants one size with chunks."""
     import torch
 
     layers = [group for group in groups if not has_kind([group], "MambaSpec")]
-    is_of_one_size = has_kind(groups, "MambaSpec") or has_kind(groups, "ChunkedLocalAttentionSpec")
+    is_of_one_size = has_kind(groups, "ChunkedLocalAttentionSpec")
     if rng.random() < 0.4 and not is_of_one_size:
         change(rng.choice(groups), block_size=2 * BLOCK_SIZE)
     if rng.random() < 0.4 and layers:
         change(rng.choice(layers), dtype=torch.float32)
 
 
-def drawn_groups(rng: random.Random, config, may_have_states: bool) -> list:
+def drawn_groups(rng: random.Random, config) -> list:
     """All kinds of layers and of hybrids."""
     import torch
     from vllm.v1 import kv_cache_interface as specs
@@ -134,18 +163,22 @@ def drawn_groups(rng: random.Random, config, may_have_states: bool) -> list:
     def states():
         mode = "align" if config.cache_config.enable_prefix_caching else "none"
         config.cache_config.mamba_cache_mode = mode
+        more = checkpoints if mode == "align" else {}
         return specs.MambaSpec(block_size=BLOCK_SIZE, shapes=((2,),), dtypes=(torch.float32,),
                                mamba_cache_mode=mode,
-                               num_speculative_blocks=config.num_speculative_tokens)
+                               num_speculative_blocks=config.num_speculative_tokens, **more)
 
+    checkpoints = {}
+    if rng.random() < 0.3:  # layers that write states inside of a chunk
+        checkpoints = {"num_prefill_checkpoint_blocks": 1,
+                       "prefill_checkpoint_alignment": rng.choice([1, 2, BLOCK_SIZE])}
     kinds = [[full]] * 5 + [[window]] * 2 + [[full, window]] * 3 + [
         [full, window, window], [full, full], [references], [full, ring], [ring, full, window],
         [full, hidden], [references, hidden]]
     if config.num_prefill_lookahead_tokens == 0:  # else vLLM does not start
         kinds += [[chunks], [full, chunks]]
-    if config.kv_transfer_config is None and may_have_states:
-        kinds += [[states]] + [[full, states]] * 3 + [[full, states, states], [full, window, states]]
-    elif config.kv_transfer_config is not None:  # several groups are rare there
+    kinds += [[states]] + [[full, states]] * 3 + [[full, states, states], [full, window, states]]
+    if config.kv_transfer_config is not None:  # several groups are rare there
         kinds += [[full]] * 6
     made = [kind() for kind in rng.choice(kinds)]
     return [specs.KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(made)]

@@ -78,6 +78,27 @@ class Published:
         self.notes.append(batch.events)
 
 
+class Aux:
+    """Stands for vLLM's AuxOutputSchedulerConnector."""
+
+    def __init__(self):
+        self.notes = []
+
+    def build_connector_meta(self, output, requests):
+        return [(name, len(requests[name].block_hashes), requests[name].num_output_tokens)
+                for name in output.num_scheduled_tokens]
+
+    def take_output(self, request, output):
+        self.notes.append(("take", request.request_id, request.num_tokens, output))
+        return f"experts {request.num_tokens}" if request.num_tokens % 5 else None
+
+    def request_finished(self, request):
+        self.notes.append(("finished", request.request_id, list(request.block_hashes)))
+
+    def reset(self):
+        self.notes.append(("reset",))
+
+
 class Grammars:
     """Stands for vLLM's StructuredOutputManager, and notes what it is asked and what it sees."""
 
@@ -183,8 +204,10 @@ def make_connector(seed: int):
             self.notes.append(("meta", list(output.num_scheduled_tokens.items())))
             state = getattr(output, "kv_connector_block_state", None)
             if state is not None:
-                self.notes.append(("state", [(name, state.get_block_ids(name))
-                                             for name in output.num_scheduled_tokens]))
+                names = dict.fromkeys([*output.num_scheduled_tokens,
+                                       *state.boundary_state_offloads])
+                self.notes.append(("state", [(name, state.get_block_ids(name)) for name in names],
+                                   state.boundary_state_offloads, state.req_ids))
             return f"meta {output.total_num_scheduled_tokens}"
 
         def request_finished_all_groups(self, request, block_ids):
@@ -205,7 +228,18 @@ def make_connector(seed: int):
         # -- 0.32
 
         requires_kv_delivery = seed % 3 == 0
-        supports_divergent_local_hybrid_hits = False
+        supports_divergent_local_hybrid_hits = seed % 4 == 1
+
+        def register_finished_partial_tail(self, request, block_ids, states):
+            self.notes.append(("tail", self.seen(request), block_ids, states))
+            return self.keeps_tail(request.request_id)
+
+        def keeps_tail(self, name):
+            """As a load that is under way: then nothing is sent."""
+            keeps = name not in self.loading and seed % 2 == 0
+            if keeps:
+                self.sending.add(name)
+            return keeps
 
         def on_new_request(self, request):
             self.notes.append(("new", self.seen(request)))

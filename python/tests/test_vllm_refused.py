@@ -44,7 +44,6 @@ def put(path: str, value):
 
 
 REFUSED = {
-    "auxiliary outputs": put("aux_output_config.enabled", True),
     "diffusion": put("model_config.is_diffusion", True),
     "encoder-only": put("is_mm_encoder_only", True),
     "HiSparse": put("attention_config.hisparse_config", object()),
@@ -74,25 +73,33 @@ def states(**fields):
     return KVCacheConfig(30, [], [KVCacheGroupSpec(["states"], spec)])
 
 
-def refuse_groups(given, groups, hash_block_size=2 * BLOCK_SIZE) -> None:
+def refuse_groups(given, groups) -> None:
     from quire.vllm.version import part
 
-    part("config").refuse_groups(given, groups, hash_block_size)
+    part("config").refuse_groups(given, groups)
 
 
 def test_states():
+    """What is served of them: states inside of a chunk, connectors, ranks that share no states."""
     given = config()
     refuse_groups(given, states())
-    with pytest.raises(NotImplementedError, match="prefill checkpoints"):
-        refuse_groups(given, states(num_prefill_checkpoint_blocks=1, prefill_checkpoint_alignment=1))
-    with pytest.raises(NotImplementedError, match="prefix-match-unit"):
-        refuse_groups(given, states(), BLOCK_SIZE)
+    refuse_groups(given, states(num_prefill_checkpoint_blocks=1, prefill_checkpoint_alignment=1))
     given.kv_transfer_config = SimpleNamespace()
-    with pytest.raises(NotImplementedError, match="KV connectors with Mamba"):
-        refuse_groups(given, states())
-    given.kv_transfer_config, given.parallel_config.decode_context_parallel_size = None, 2
-    with pytest.raises(NotImplementedError, match="context parallelism with Mamba"):
-        refuse_groups(given, states())
+    given.parallel_config.decode_context_parallel_size = 2
+    refuse_groups(given, states())
+
+
+def test_attention_that_ranks_do_not_share():
+    import dataclasses
+    from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
+
+    given, group = config(), vllm_kit.full_group()
+    spec = dataclasses.replace(group.kv_cache_spec, dcp_sharded=False)
+    cache = KVCacheConfig(30, [], [group, KVCacheGroupSpec(["other"], spec)])
+    refuse_groups(given, cache)
+    given.parallel_config.decode_context_parallel_size = 2
+    with pytest.raises(NotImplementedError, match="attention layers that are not sharded"):
+        refuse_groups(given, cache)
 
 
 @pytest.mark.parametrize("kind", ["SinkFullAttentionSpec", "HiSparseHotSpec", "HiSparseResidentSpec",

@@ -111,6 +111,7 @@ static QR_NOINLINE int check_then_allocate(quire_cache *cache, quire_cache_reque
     return err == QUIRE_OK ? qr_cache_allocate_more(cache, request, params, new_blocks) : err;
 }
 
+/* NOLINTBEGIN(misc-no-recursion): once more, with a copy of a struct of another size */
 static QR_NOINLINE int allocate_by_other_params(quire_cache *cache, quire_cache_request *request,
                                                 const quire_allocate_params *params,
                                                 quire_block_span *new_blocks)
@@ -164,6 +165,7 @@ int quire_cache_can_allocate(const quire_cache *cache, const quire_cache_request
     return is_whole ? qr_cache_can_fit(cache, request, params)
                     : qr_cache_can_allocate(cache, request, params);
 }
+/* NOLINTEND(misc-no-recursion) */
 
 int quire_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request,
                              uint32_t num_computed_tokens)

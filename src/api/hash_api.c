@@ -150,6 +150,7 @@ static bool extra_ok(const quire_extra_keys *extra)
     return bytes_ok(extra->lora_name) && bytes_ok(extra->lora_path) && bytes_ok(extra->cache_salt);
 }
 
+/* NOLINTBEGIN(misc-no-recursion): once more, with a copy of a struct of another size */
 static QR_NOINLINE int append_by_other_keys(quire_hasher *hasher, quire_chain *chain,
                                             const quire_token *tokens, size_t num_tokens,
                                             const quire_extra_keys *extra, void *digests,
@@ -175,6 +176,7 @@ int quire_chain_append(quire_hasher *hasher, quire_chain *chain, const quire_tok
         return QUIRE_E_ARGUMENT;
     return qr_chain_append(hasher, chain, tokens, num_tokens, extra, digests, capacity, num_new);
 }
+/* NOLINTEND(misc-no-recursion) */
 
 uint64_t quire_chain_get_num_tokens(const quire_chain *chain)
 {

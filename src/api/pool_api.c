@@ -159,19 +159,11 @@ int quire_pool_let_go(quire_pool *pool, const quire_block *blocks, uint32_t num_
     return err == QUIRE_OK ? qr_pool_let_go(pool, blocks, num_blocks, to_head != 0) : err;
 }
 
-static QR_NOINLINE int cache_by_other_params(quire_pool *pool,
-                                             const quire_cache_full_params *params)
-{
-    quire_cache_full_params own;
-    bool is_read = qr_config_read(&own, sizeof own, params) == QUIRE_OK;
-    return is_read ? quire_pool_cache_full_blocks(pool, &own) : QUIRE_E_ARGUMENT;
-}
-
 int quire_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *params)
 {
-    if (!qr_struct_is_ours(params, sizeof *params))
-        return cache_by_other_params(pool, params);
-    if (!pool_ok(pool))
+    quire_cache_full_params room;
+    params = qr_struct_in(&room, sizeof room, params);
+    if (params == NULL || !pool_ok(pool))
         return QUIRE_E_ARGUMENT;
     if (!pool->enable_caching)
         return QUIRE_E_DISABLED;

@@ -7,8 +7,9 @@
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 int __sanitizer_get_ownership(const volatile void *memory); /* gcc has no header for it */
+#define is_from_heap(memory) (__sanitizer_get_ownership(memory) != 0)
 #else
-#define __sanitizer_get_ownership(memory)          ((void)(memory), 0)
+#define is_from_heap(memory)                       ((void)(memory), false)
 #define ASAN_POISON_MEMORY_REGION(memory, bytes)   ((void)(memory), (void)(bytes))
 #define ASAN_UNPOISON_MEMORY_REGION(memory, bytes) ((void)(memory), (void)(bytes))
 #endif
@@ -22,11 +23,8 @@ qr_arena qr_arena_over(void *memory, size_t size)
 {
     qr_assert((uintptr_t)memory % QUIRE_ALIGNMENT == 0);
     ASAN_UNPOISON_MEMORY_REGION(memory, size); /* where an arena was before */
-    return (qr_arena){.base = memory,
-                      .size = size,
-                      .used = 0,
-                      .sealed = false,
-                      .has_gaps = __sanitizer_get_ownership(memory) != 0};
+    return (qr_arena){
+        .base = memory, .size = size, .used = 0, .sealed = false, .has_gaps = is_from_heap(memory)};
 }
 
 qr_arena qr_arena_carve(void *memory, size_t size)

@@ -19,7 +19,7 @@ static inline size_t qr_json_char(const void *text, size_t n, char out[QR_JSON_C
     size_t len = qr_utf8_char(at, n);
     *used = len == 0 ? 1 : len;
     if (len == 0) {
-        memcpy(out, "\\ufffd", 6);
+        memcpy(out, "\\ufffd", 6); /* NOLINT(bugprone-not-null-terminated-result): no end */
         return 6;
     }
     if (*at == '"' || *at == '\\') {
@@ -28,7 +28,7 @@ static inline size_t qr_json_char(const void *text, size_t n, char out[QR_JSON_C
         return 2;
     }
     if (*at < 0x20 || *at == '<' || *at == 0x7f) {
-        memcpy(out, "\\u00", 4);
+        memcpy(out, "\\u00", 4); /* NOLINT(bugprone-not-null-terminated-result): no end */
         (void)qr_hex_write(out + 4, at, 1);
         return 6;
     }

@@ -56,6 +56,7 @@ int qr_pool_init(quire_pool *pool, const quire_pool_config *config)
     pool->residency = NULL;
     pool->on_event = config->on_event;
     pool->event_user = config->event_user;
+    pool->on_move = NULL;
     qr_block *blocks = pool->queue.blocks;
     size_t num_records = (size_t)config->num_blocks + 1 + pool->extras.num_extras;
     memset(blocks, 0, num_records * sizeof *blocks);
@@ -164,12 +165,12 @@ static void take_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
 }
 
 /* Some of the blocks are kept for requests that wait: they are released first. */
-static QR_NOINLINE int get_kept_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
+static QR_NOINLINE bool release_kept_blocks(const quire_pool *pool, uint32_t n)
 {
     if (n > pool->queue.num_free)
-        return QUIRE_NO_SPACE;
+        return false;
     pool->release_kept(pool->keeper, n);
-    return qr_pool_get_new_blocks(pool, n, out);
+    return true;
 }
 
 /* In portions: what one pass over the blocks has fetched, the next one must still find in cache. */
@@ -178,8 +179,8 @@ int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
     enum { PORTION = QR_AT_A_TIME(128, 2) };
     if (n >= pool->queue.num_blocks)
         return QUIRE_E_RANGE;
-    if (QR_UNLIKELY(n > qr_queue_num_others(&pool->queue)))
-        return get_kept_blocks(pool, n, out);
+    if (QR_UNLIKELY(n > qr_queue_num_others(&pool->queue)) && !release_kept_blocks(pool, n))
+        return QUIRE_NO_SPACE;
     for (uint32_t done = 0; done < n; done += PORTION)
         take_blocks(pool, n - done < PORTION ? n - done : PORTION, out + done);
     qr_assert_expensive(qr_pool_is_valid(pool));
@@ -536,6 +537,8 @@ void qr_pool_move_keys(quire_pool *pool, uint32_t from, uint32_t to)
     qr_assert(pool->queue.blocks[from].ref_cnt > 0 && pool->queue.blocks[to].ref_cnt > 0);
     qr_assert(!qr_block_has_key(&pool->queue.blocks[to]));
     qr_extras_move(&pool->extras, &pool->map, from, to);
+    if (pool->on_move != NULL)
+        pool->on_move(pool->move_user, from, to);
     qr_assert_expensive(qr_pool_is_valid(pool));
 }
 

@@ -49,6 +49,8 @@ struct quire_pool {
     void *keeper;
     void (*on_event)(void *user, const quire_event *event);
     void *event_user;
+    void (*on_move)(void *user, uint32_t from, uint32_t to); /* of qr_pool_move_keys; NULL: none */
+    void *move_user;
     qr_extras extras; /* keys of blocks that have several */
     qr_owner owner;
 };
@@ -101,7 +103,7 @@ typedef struct qr_partial_key {
 /* One more key for the block, unless it has it; where its own key is one for fewer tokens, all of
  * its keys are forgotten before. A pool without extra keys gives whole ones alone. */
 void qr_pool_cache_partial(quire_pool *pool, const qr_partial_key *p);
-/* All keys of a block go to another that has none, both in use. Nothing is told: what the keys name
+/* All keys of a block go to another that has none, both in use. It is no event: what the keys name
  * is in the cache as before. The pool has extra keys. */
 void qr_pool_move_keys(quire_pool *pool, uint32_t from, uint32_t to);
 /* Whether the block's own key is a partial one. */

@@ -215,6 +215,7 @@ static inline void qr_queue_unjoin(qr_queue *queue, qr_queue_joining *joining, u
         return;
     }
     if (block == joining->end) { /* it was kept back */
+        qr_assert_internal(queue->wanted != NULL);
         queue->wanted[block] &= QR_QUEUE_MAX_WANTED;
         joining->end = link->next;
         joining->num_kept--;

@@ -3,6 +3,7 @@
 #include "base/hooks.h"
 #include "base/refuse.h"
 #include "base/rules.h"
+#include "cache/parts.h"
 #include "group/spec.h"
 
 enum { DEFAULT_MAX_REQUESTS = 256, DEFAULT_DIGEST_BYTES = 32 };
@@ -151,8 +152,11 @@ static int check_hashing(quire_cache_config *c)
 {
     uint32_t divisor = 0;
     uint32_t largest = 0;
+    bool any_cacheable = false;
+    for (uint32_t g = 0; g < c->num_groups; g++)
+        any_cacheable = any_cacheable || qr_spec_is_cacheable(&c->groups[g].spec);
     for (uint32_t g = 0; g < c->num_groups; g++) {
-        if (c->num_groups > 1 && !qr_spec_is_cacheable(&c->groups[g].spec))
+        if (any_cacheable && !qr_spec_is_cacheable(&c->groups[g].spec))
             continue; /* its blocks have no keys */
         divisor = (uint32_t)qr_gcd(block_size_of(c, g), divisor);
         if (block_size_of(c, g) > largest)
@@ -586,22 +590,4 @@ int qr_cache_init(quire_cache *cache, const quire_cache_config *c)
     cache->magic = QR_CACHE_MAGIC;
     qr_assert_expensive(qr_cache_is_valid(cache));
     return QUIRE_OK;
-}
-
-/* ---- rows ------------------------------------------------------------------ */
-
-uint32_t qr_cache_open_row(quire_cache *cache, quire_seq *seq)
-{
-    qr_assert(qr_cache_has_row(cache));
-    uint32_t row = cache->free_rows[cache->max_requests - 1 - cache->num_seqs++];
-    qr_row_state *state = &cache->row_states[row];
-    *state = (qr_row_state){.generation = state->generation + 1};
-    *seq = (quire_seq)state->generation << 32 | (row + 1);
-    return row;
-}
-
-void qr_cache_close_row(quire_cache *cache, uint32_t row)
-{
-    cache->row_states[row].generation++;
-    cache->free_rows[cache->max_requests - cache->num_seqs--] = row;
 }

@@ -84,6 +84,10 @@ struct quire_cache {
     qr_event_log events;
     void (*on_event)(void *user, const quire_event *event);
     void *event_user;
+    /* Mamba, align mode: a block with a key holds the state behind so many tokens of the request
+     * for which the call is. NULL: not told. */
+    void (*on_state)(void *user, uint32_t group, uint32_t block, uint32_t num_tokens);
+    void *state_user;
     quire_pool *pool;
     qr_owner owner;
     qr_host host;
@@ -121,6 +125,12 @@ static inline bool qr_cache_row_in_use(const quire_cache *cache, uint32_t row)
 uint32_t qr_cache_open_row(quire_cache *cache, quire_seq *seq);
 void qr_cache_close_row(quire_cache *cache, uint32_t row);
 
+/* No request has blocks, none is held, and none waits to be copied. */
+static inline bool qr_cache_is_unused(const quire_cache *cache)
+{
+    return cache->num_seqs == 0 && cache->pool->num_held == 0 && cache->num_copies == 0;
+}
+
 static inline bool qr_cache_has_row(const quire_cache *cache)
 {
     return cache->num_seqs < cache->max_requests;
@@ -133,13 +143,22 @@ static inline bool qr_cache_is_quiet(const quire_cache *cache, quire_seq seq, ui
     return row != QR_NIL && num_tokens <= cache->row_states[row].quiet_until;
 }
 
-/* New tokens alone: no hit, no external and no encoder tokens. */
+_Static_assert(offsetof(quire_allocate_params, num_encoder_tokens) ==
+                       offsetof(quire_allocate_params, num_external_computed_tokens) + 4 &&
+                   offsetof(quire_allocate_params, reserved_blocks) ==
+                       offsetof(quire_allocate_params, full_sequence_must_fit) + 4,
+               "read as pairs");
+
+/* New tokens alone: no hit, no external and no encoder tokens, nothing to be left. Each decoded
+ * token asks for it, so pairs of fields are read at once. */
 static inline bool qr_cache_is_plain(const quire_allocate_params *p)
 {
-    uint32_t others = p->num_new_computed_tokens | p->num_external_computed_tokens |
-                      p->num_encoder_tokens | p->full_sequence_must_fit | p->reserved_blocks |
-                      p->has_scheduled_reqs;
-    return others == 0 && p->new_computed_blocks == NULL && p->num_new_tokens > 0;
+    const unsigned char *fields = (const unsigned char *)p;
+    uint64_t others =
+        qr_load_u64(fields + offsetof(quire_allocate_params, num_external_computed_tokens)) |
+        qr_load_u64(fields + offsetof(quire_allocate_params, full_sequence_must_fit)) |
+        p->num_new_computed_tokens | p->has_scheduled_reqs | (uintptr_t)p->new_computed_blocks;
+    return others == 0 && p->num_new_tokens > 0;
 }
 
 static inline uint64_t qr_cache_all_tokens(const quire_cache_request *request,
@@ -187,7 +206,9 @@ uint32_t qr_cache_most_full_blocks(const quire_cache_config *config);
 bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num_tokens);
 /* The first hash that caching further blocks of the request looks at. */
 uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq);
-/* The same of a new request, once these hits are kept. */
+/* The tokens under all the hashes that it looks at, where so many tokens are cached. */
+uint32_t qr_cache_end_of_keys(const quire_cache *cache, quire_seq seq, uint32_t num_tokens);
+/* The same as the first hash, of a new request, once these hits are kept. */
 uint32_t qr_cache_first_hash_after(const quire_cache *cache, const quire_block_span *hits);
 
 /* ---- the others ------------------------------------------------------------ */
@@ -199,8 +220,8 @@ int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *
 void qr_cache_report_hits(const quire_cache *cache, const quire_cache_request *request,
                           const quire_block_span *blocks);
 /* For a connector that brings the states of Mamba groups: the hit of the full groups, and for each
- * group the blocks that it has of it. *has_diverged: a group has fewer. Without both kinds, and where
- * another group has more than the full ones: as above. */
+ * group the blocks that it has of it. *has_diverged: a group has fewer. Without both kinds, and
+ * where another group has more than the full ones: as above. */
 int qr_cache_get_diverged_blocks(quire_cache *cache, const quire_cache_request *request,
                                  quire_block_span *blocks, uint32_t *num_tokens,
                                  bool *has_diverged);
@@ -282,26 +303,6 @@ uint32_t qr_cache_content_of(const quire_cache *cache, uint32_t block);
 /* After a row was freed: forgets the copies whose targets no row lists. */
 void qr_cache_drop_copies(quire_cache *cache);
 uint32_t qr_cache_take_copies(quire_cache *cache);
-
-/* ---- parts.c --------------------------------------------------------------- */
-
-/* Whether hits may end inside a block; and whether there are blocks to be copied, for this or for the
- * ends of prompts. */
-bool qr_cache_takes_parts(const quire_cache_config *config);
-bool qr_cache_copies_parts(const quire_cache_config *config);
-/* Whether Mamba layers can write states of tokens inside a chunk. */
-bool qr_cache_has_checkpoints(const quire_cache_config *config);
-/* As a group's allocate, with the copy of a block that the row shares. Such a block is new to the
- * request, unless it keeps the block and others get the copy. */
-uint32_t qr_cache_allocate_parts(quire_cache *cache, uint32_t group, const qr_want *want);
-/* Which states inside the chunk are kept: from the row as it is before its hits; */
-void qr_cache_plan_checkpoints(quire_cache *cache, const qr_want *want);
-/* the row, which there is by now, gets to know it. */
-void qr_cache_note_checkpoints(quire_cache *cache, const qr_want *want);
-/* Of the copies, those that were not told before: the last ones; returns how many. */
-uint32_t qr_cache_tell_copies(quire_cache *cache);
-/* The first n copies, which were told, have been made. */
-void qr_cache_end_copies(quire_cache *cache, uint32_t n);
 
 bool qr_cache_is_valid(const quire_cache *cache);
 

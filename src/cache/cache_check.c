@@ -19,6 +19,15 @@ static bool rows_are_valid(const quire_cache *cache)
     return qr_tally_is_same(all, named);
 }
 
+/* The checkpoint's tokens end before those of the chunk, whose last block is the next but one. */
+static bool checkpoint_is_valid(const qr_group *group, qr_part part)
+{
+    if (part.checkpoint == QR_NIL)
+        return part.checkpoint_end == 0;
+    return part.checkpoint_end > 0 && part.checkpoint_end % group->hash_size == 0 &&
+           part.checkpoint_end < ((uint64_t)part.checkpoint + 2) * group->block_size;
+}
+
 /* Adds what the row uses to *users. */
 static bool row_is_valid(const qr_group *group, uint32_t row, bool in_use, qr_tally *users)
 {
@@ -26,13 +35,15 @@ static bool row_is_valid(const qr_group *group, uint32_t row, bool in_use, qr_ta
     qr_part part = qr_group_part(group, row);
     if (!in_use)
         return r->num_blocks == 0 && r->num_cached == 0 && r->last_state == QR_NIL &&
-               part.partial == QR_NIL && part.checkpoint == QR_NIL && r->num_retired == 0 &&
-               !r->is_settled && !r->has_state;
+               part.partial == QR_NIL && part.keyed == QR_NIL && checkpoint_is_valid(group, part) &&
+               part.checkpoint == QR_NIL && r->num_retired == 0 && !r->is_settled && !r->has_state;
     if (r->num_blocks > group->max_row || r->num_cached > r->num_blocks)
         return false;
     if (r->last_state != QR_NIL && r->last_state >= r->num_blocks)
         return false;
     if (part.partial != QR_NIL && part.partial >= r->num_blocks)
+        return false;
+    if (!checkpoint_is_valid(group, part))
         return false;
     const uint32_t *blocks = qr_group_row_blocks(group, row);
     for (uint32_t i = 0; i < r->num_blocks; i++) {

@@ -4,8 +4,8 @@
  *      Mamba    [ - ][ s ]                   32 tokens: the state at 64 comes with the load
  *
  * Models with full and Mamba groups lose blocks of one kind before blocks of the other. A connector
- * brings the state of a load's end anyway, so the hit of the full groups counts. Without a load there
- * is no state at its end, and the hit must be looked up again, for all groups together.
+ * brings the state of a load's end anyway, so the hit of the full groups counts. Without a load
+ * there is no state at its end, and the hit must be looked up again, for all groups together.
  */
 #include "cache/cache.h"
 

@@ -12,7 +12,7 @@
  * into it: the copy was made before. A request that is freed takes the copies with it that only it
  * wanted: 4 and 9 are free then, as far as nobody else has them.
  */
-#include "cache/cache.h"
+#include "cache/parts.h"
 
 /* Blocks of the parent's row that hold its first num_tokens tokens. Those of cross attention hold
  * the encoder's. */

@@ -55,7 +55,7 @@ int qr_host_move_in(quire_cache *cache, quire_cache_request *request, uint32_t s
                     uint32_t *num_moves);
 int qr_host_can_move_in(quire_cache *cache, const quire_cache_request *request, uint32_t slot);
 /* Gives the slots of a request back. */
-void qr_host_drop(quire_cache *cache, uint32_t slot);
+void qr_host_drop(quire_cache *cache, uint32_t first);
 /* The slot of a block of a request that was moved out, and *prev that of the block before it in the
  * same group; QR_NIL where none is kept. */
 uint32_t qr_host_find(const quire_cache *cache, uint32_t first, uint32_t group, uint32_t index,

@@ -1,17 +1,4 @@
-/* cache/parts.c - blocks that a prefix ends inside of, by the rules of vLLM 0.32.
- *
- *      blocks of 4 hashes; A's prompt ended behind hash 5:
- *
- *      full     A  [ 7 ][ 3 ]        B has the same 6 hashes, and then goes on differently:
- *               B  [ 7 ][ 9 ]        copy 3 -> 9: what A and B write behind hash 5 is not the same
- *
- *      Mamba    B  [ - ][ 8 ]        likewise; and the state behind hash 5 is A's until it goes on:
- *               A  [ - ][ 5 ]        copy 5 -> 6, and the key is that of 6 from then on
- *
- * A block with such a place in a row is its `partial`, until allocate_slots has made the copy. Both
- * blocks of a copy have one user more until the copy was made. Copies are listed group by group.
- */
-#include "cache/cache.h"
+#include "cache/parts.h"
 
 #include "group/spec.h"
 
@@ -105,10 +92,13 @@ static void copy_part(quire_cache *cache, uint32_t g, uint32_t row)
     int err = qr_pool_get_new_blocks(cache->pool, 1, &copy.to);
     qr_assert(err == QUIRE_OK && copy.from != QUIRE_NULL_BLOCK);
     if (r->has_state) { /* a running request stays on its block */
+        uint32_t num_tokens = qr_group_keyed_tokens(group, row, partial);
         qr_pool_move_keys(cache->pool, copy.from, copy.to);
         records[copy.from].ref_cnt++;
         if (qr_block_has_key(&records[copy.to]))
             qr_mamba_stamp(group, copy.to);
+        if (cache->on_state != NULL)
+            cache->on_state(cache->state_user, g, copy.to, num_tokens);
     } else { /* the row's use of the block becomes the copy's */
         *place = copy.to;
         records[copy.to].ref_cnt++;
@@ -155,6 +145,29 @@ void qr_cache_end_copies(quire_cache *cache, uint32_t n)
     cache->num_copies = left;
     cache->num_told -= n;
     qr_assert_expensive(qr_cache_is_valid(cache));
+}
+
+/* ---- states ------------------------------------------------------------------ */
+
+void qr_cache_tell_states(const quire_cache *cache, uint32_t g, uint32_t row, uint32_t first,
+                          uint32_t end)
+{
+    const qr_group *group = &cache->groups[g];
+    for (uint32_t i = first; i < end && part_is_aligned(&group->spec); i++) {
+        uint32_t num_tokens = qr_group_keyed_tokens(group, row, i); /* the null block has no key */
+        if (num_tokens > 0)
+            cache->on_state(cache->state_user, g, qr_group_row_blocks(group, row)[i], num_tokens);
+    }
+}
+
+uint32_t qr_cache_own_state(const quire_cache *cache, uint32_t g, uint32_t row, uint32_t *block)
+{
+    const qr_group *group = &cache->groups[g];
+    uint32_t partial = qr_group_part(group, row).partial;
+    if (!part_is_aligned(&group->spec) || partial == QR_NIL || !group->rows[row].has_state)
+        return 0;
+    *block = qr_group_row_blocks(group, row)[partial];
+    return qr_group_keyed_tokens(group, row, partial);
 }
 
 /* ---- checkpoints ------------------------------------------------------------ */

@@ -24,14 +24,17 @@ void qr_cache_report_hits(const quire_cache *cache, const quire_cache_request *r
 {
     for (uint32_t g = 0; g < cache->num_groups && cache->pool->on_event != NULL; g++) {
         const qr_group *group = &cache->groups[g];
-        if (blocks[g].count == 0)
+        /* A block that the hit ends inside of may have no hash of its own: vLLM raises then. */
+        uint32_t most = request->num_hashes / group->hashes_joined;
+        uint32_t n = blocks[g].count < most ? blocks[g].count : most;
+        if (n == 0)
             continue;
         quire_event event = {.size = sizeof(quire_event),
                              .kind = QUIRE_EVENT_REPORTED,
                              .group_id = g,
                              .blocks = blocks[g].ids,
-                             .num_blocks = blocks[g].count,
-                             .hashes = list_keys(group, request->hashes, blocks[g].count),
+                             .num_blocks = n,
+                             .hashes = list_keys(group, request->hashes, n),
                              .hash_bytes = group->hash_len,
                              .block_size = group->block_size,
                              .request = request->user};

@@ -1,4 +1,5 @@
-/* group/fresh.h - blocks that were taken since they were last asked for: their pages are to be zeroed.
+/* group/fresh.h - blocks that were taken since they were last asked for: their pages are to be
+ * zeroed.
  *
  *      ids     [ 12 ][ 40 ][ 41 ][ 12 ]        in the order taken; a block given back and taken
  *      groups  [  0 ][  0 ][  2 ][  2 ]        again is there twice

@@ -46,12 +46,14 @@ _Static_assert(sizeof(qr_row) == 16, "decoding reads one of each request");
 /* Blocks of a row that hold a prefix which ends inside them, or elsewhere. */
 typedef struct qr_part {
     uint32_t partial;    /* place of a block that others find, and that is copied before the next
-                                tokens are written to it (cache/parts.c); or QR_NIL */
+                                tokens are written to it (cache/parts.h); or QR_NIL */
     uint32_t checkpoint; /* Mamba: place of the block for the state of a token inside the chunk */
     uint32_t checkpoint_end; /* and the tokens up to there; QR_NIL and 0: there is none */
+    uint32_t keyed;     /* place of the last checkpoint that got a key, also of earlier chunks */
+    uint32_t keyed_end; /* and the tokens that its key names; QR_NIL and 0: there is none */
 } qr_part;
 
-#define QR_NO_PART ((qr_part){.partial = QR_NIL, .checkpoint = QR_NIL})
+#define QR_NO_PART ((qr_part){.partial = QR_NIL, .checkpoint = QR_NIL, .keyed = QR_NIL})
 
 /* What a request's own text says about the blocks that are worth a key. */
 typedef struct qr_prompt {
@@ -201,6 +203,21 @@ static inline uint32_t qr_clamp_u32(uint64_t n)
 static inline uint32_t *qr_group_row_blocks(const qr_group *group, uint32_t row)
 {
     return group->blocks + (size_t)row * group->max_row;
+}
+
+/* Tokens that the key of block i of a row stands for, which may be fewer than the block has, or
+ * than end there (group/checkpoint.h); 0: it has none. */
+static inline uint32_t qr_group_keyed_tokens(const qr_group *group, uint32_t row, uint32_t i)
+{
+    const quire_pool *pool = group->pool;
+    uint32_t block = qr_group_row_blocks(group, row)[i];
+    if (!qr_block_has_key(&pool->queue.blocks[block]))
+        return 0;
+    qr_part part = qr_group_part(group, row);
+    if (part.keyed == i)
+        return part.keyed_end;
+    uint32_t partial = pool->extras.heads == NULL ? 0 : pool->extras.heads[block].num_tokens;
+    return partial > 0 ? partial : (i + 1) * group->block_size;
 }
 
 static inline const unsigned char *qr_lookup_hash(const qr_lookup *lookup, const qr_group *group,

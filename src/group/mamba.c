@@ -10,7 +10,7 @@
  *
  * With blocks of several hashes the state where the prompt ends, at a hash, gets a key of its own:
  * others resume there. The request itself goes on in the same block. So before its next tokens the
- * key moves to a fresh block, to which the state is copied (cache/parts.c).
+ * key moves to a fresh block, to which the state is copied (cache/parts.h).
  *
  * A state is written at the end of the step that computes it. Another request must not use it as a
  * hit in the same step: stamps tell in which step a block got its key. All blocks of one key have
@@ -349,18 +349,22 @@ static bool is_kept_checkpoint(const qr_group *group, uint32_t row, uint32_t end
     return interval == QUIRE_RETAIN_ALL || interval <= group->block_size || end % interval == 0;
 }
 
-/* The state of a token inside the chunk takes the place of the one that the block was for. */
+/* The state of a token inside the chunk takes the place of the one that the block was for. Behind
+ * the request's own tokens, among drafts, it has no hash. */
 static void cache_checkpoint(qr_group *group, uint32_t row, const quire_cache_request *request)
 {
-    qr_part part = group->parts[row];
-    uint32_t block = qr_group_row_blocks(group, row)[part.checkpoint];
+    qr_part *part = &group->parts[row];
+    uint32_t block = qr_group_row_blocks(group, row)[part->checkpoint];
     if (block == QUIRE_NULL_BLOCK)
         return;
-    if (!is_kept_checkpoint(group, row, part.checkpoint_end)) {
+    bool has_hash = part->checkpoint_end / group->hash_size <= request->num_hashes;
+    if (!has_hash || !is_kept_checkpoint(group, row, part->checkpoint_end)) {
         qr_pool_evict_blocks(group->pool, &block, 1);
         return;
     }
-    qr_partial_key key = qr_group_key_at(group, block, request, part.checkpoint_end);
+    qr_partial_key key = qr_group_key_at(group, block, request, part->checkpoint_end);
+    part->keyed = part->checkpoint;
+    part->keyed_end = part->checkpoint_end;
     if (qr_map_has_key(&group->pool->map, block, key.key))
         return;
     key.replaces = true;
@@ -368,8 +372,8 @@ static void cache_checkpoint(qr_group *group, uint32_t row, const quire_cache_re
     stamp_ring(group, block);
 }
 
-/* Whether a state behind num_tokens tokens gets a key, besides those at the ends of blocks: the last
- * one of the prompt, and where other requests have gone on differently. */
+/* Whether a state behind num_tokens tokens gets a key, besides those at the ends of blocks: the
+ * last one of the prompt, and where other requests have gone on differently. */
 static bool is_tail(const qr_group *group, uint32_t row, const quire_cache_request *request,
                     uint32_t num_tokens)
 {

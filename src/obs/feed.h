@@ -138,14 +138,14 @@ static inline void qr_feed_fence_before_check(void)
 /* n words, to where others read them and from there. */
 static inline void qr_words_put(_Atomic uint64_t *to, const void *from, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         atomic_store_explicit(&to[i], qr_load_u64((const unsigned char *)from + 8 * i),
                               QR_FEED_STORE);
 }
 
 static inline void qr_words_take(const _Atomic uint64_t *from, void *to, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         qr_store_u64((unsigned char *)to + 8 * i, atomic_load_explicit(&from[i], QR_FEED_LOAD));
 }
 

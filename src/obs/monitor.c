@@ -56,8 +56,8 @@ static qr_metrics_shape metrics_shape(const quire_monitor_config *c, const qr_mo
 
 uint32_t qr_monitor_feed_words(const quire_monitor_config *c, const qr_monitor_world *world)
 {
-    uint32_t least =
-        (uint32_t)qr_round_up_pow2(WALK_SHARE * MIN_WALK * (world->info.hash_bytes + KEY_ROOM));
+    uint32_t least = (uint32_t)qr_round_up_pow2((uint64_t)WALK_SHARE * MIN_WALK *
+                                                (world->info.hash_bytes + KEY_ROOM));
     return (c->event_bytes > least ? c->event_bytes : least) / 8;
 }
 

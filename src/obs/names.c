@@ -25,8 +25,8 @@ void qr_names_set(qr_names *names, uint64_t place, uint32_t i, quire_bytes id)
 {
     quire_name name = {.bytes = (uint32_t)id.len};
     memcpy(name.text, id.data, id.len < sizeof name.text ? id.len : sizeof name.text);
-    qr_words_put(names->words + place * names->step_words + QR_NAMES_HEAD + i * QR_NAME_WORDS,
-                 &name, QR_NAME_WORDS);
+    _Atomic uint64_t *first = names->words + place * names->step_words + QR_NAMES_HEAD;
+    qr_words_put(first + (size_t)i * QR_NAME_WORDS, &name, QR_NAME_WORDS);
 }
 
 void qr_names_set_head(qr_names *names, uint64_t place, const quire_step_names *head)

@@ -2,8 +2,8 @@
  * layers: each is a group of its own.
  *
  *      packed        the layer as it is
- *      pages of one  as many tokens in a block as the page holds, of the divisors of all block sizes;
- *      size          if the page does not hold one token, all blocks grow first
+ *      pages of one  as many tokens in a block as the page holds, of the divisors of all block
+ *      size          sizes; if the page does not hold one token, all blocks grow first
  */
 #ifndef QR_PLAN_HIDDEN_H
 #define QR_PLAN_HIDDEN_H

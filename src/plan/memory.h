@@ -18,7 +18,8 @@
 uint64_t qr_plan_needed_bytes(const quire_plan *plan, const qr_plan_share *share,
                               uint32_t max_model_len);
 
-/* The longest request, up to most, that fits in this memory of a worker: by halving, as vLLM does. */
+/* The longest request, up to most, that fits in this memory of a worker: by halving, as vLLM does.
+ */
 uint32_t qr_plan_fitting_len(const quire_plan *plan, const qr_plan_share *share,
                              uint64_t memory_bytes, uint32_t most);
 

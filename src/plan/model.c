@@ -472,8 +472,8 @@ static bool one_layer_type(const quire_model_params *p)
     return true;
 }
 
-/* The window as the layers see it: vLLM 0.20 has one for the whole model where all layers are of one
- * type, and then it counts for all, whatever the type is called; vLLM 0.32 where all slide. */
+/* The window as the layers see it: vLLM 0.20 has one for the whole model where all layers are of
+ * one type, and then it counts for all, whatever the type is called; vLLM 0.32 where all slide. */
 static int settle_window(quire_model_params *p, model_family family)
 {
     if (family == QWEN) {

@@ -158,8 +158,8 @@ static bool page_fields_equal(const quire_layer_spec *a, const quire_layer_spec 
            a->page_size_padded == b->page_size_padded;
 }
 
-/* A full layer takes R-SWA layers of its shape into its group, which then keeps all tokens; an R-SWA
- * layer takes its like alone. */
+/* A full layer takes R-SWA layers of its shape into its group, which then keeps all tokens; an
+ * R-SWA layer takes its like alone. */
 static bool merges_with_full(const quire_layer_spec *first, const quire_layer_spec *spec)
 {
     if (first->kind == QUIRE_LAYER_RSWA)

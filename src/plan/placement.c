@@ -156,8 +156,8 @@ static bool is_first_equal(const quire_plan *plan, qr_layers layers, uint32_t at
     return true;
 }
 
-/* One tensor for each set of equal layers. If the worker has no layer of a group whose pages differ,
- * vLLM places all layers of the group. */
+/* One tensor for each set of equal layers. If the worker has no layer of a group whose pages
+ * differ, vLLM places all layers of the group. */
 static bool place_group(const quire_plan *plan, qr_plan_share *share, uint32_t group)
 {
     bool differ = qr_plan_pages_differ(plan, group);

@@ -47,16 +47,16 @@ static int check_plan_params(const quire_plan_params *p)
     if (err == QUIRE_OK)
         err = check_newer_fields(p);
     if (err == QUIRE_OK && p->layers == NULL && p->num_layers > 0)
-        err = qr_refuse("layers is NULL, but num_layers is %u", p->num_layers);
+        return qr_refuse("layers is NULL, but num_layers is %u", p->num_layers);
     if (err == QUIRE_OK && p->workers == NULL)
-        err = qr_refuse("workers is NULL, but num_workers is %u", p->num_workers);
+        return qr_refuse("workers is NULL, but num_workers is %u", p->num_workers);
     for (uint32_t i = 0; i < p->num_layers && err == QUIRE_OK; i++) {
         const quire_layer_spec *spec = &p->layers[i];
         bool by_layout = qr_rules_of(p->profile)->plans_by_layout;
         err = qr_refuse_in(by_layout ? qr_page_check(spec) : qr_spec_check(spec), "layers[%u]", i);
         if (err == QUIRE_OK && !by_layout && qr_spec_is_new(spec))
-            err = qr_refuse("layers[%u]: invalid kind %d (plans follow vLLM 0.20, which has "
-                            "no layers of this kind)",
+            err = qr_refuse("layers[%u]: invalid kind %d (only plans of vLLM 0.32 have layers of "
+                            "this kind)",
                             i, (int)spec->kind);
         if (err == QUIRE_OK && spec->kind == QUIRE_LAYER_CROSS && p->max_encoder_tokens == 0)
             err = qr_refuse("layers[%u]: cross attention needs max_encoder_tokens", i);

@@ -2,6 +2,8 @@
 
 #include "base/hooks.h"
 #include "base/refuse.h"
+#include "cache/parts.h"
+#include "group/spec.h"
 #include "sched/step/admissible.h"
 
 /* ---- reading the config ---------------------------------------------------- */
@@ -13,6 +15,19 @@ static uint32_t align_block_size(const quire_cache_config *c)
             c->groups[g].spec.mamba_mode == QUIRE_MAMBA_MODE_ALIGN)
             return c->groups[g].spec.block_size;
     return 0;
+}
+
+/* What chunks are aligned to: vLLM's cache_config.block_size, which is by later rules the smallest
+ * block in which a prefix can be found. */
+static uint32_t chunk_alignment(const quire_cache_config *c)
+{
+    uint32_t size = align_block_size(c);
+    for (uint32_t g = 0; g < c->num_groups && qr_rules_of(c->profile)->aligns_to_stops; g++) {
+        const quire_layer_spec *spec = &c->groups[g].spec;
+        if (qr_spec_is_cacheable(spec) && spec->block_size < size)
+            size = spec->block_size;
+    }
+    return size;
 }
 
 /* Where states inside a chunk can be kept: only if all Mamba layers can. */
@@ -112,13 +127,19 @@ static int check_0_32(const quire_sched_config *c)
         {"decode_interval", c->decode_interval, is_0_32},
         {"num_batch_sizes", c->num_batch_sizes, is_0_32},
         {"num_draft_slots", c->num_draft_slots, !is_0_20},
-        {"num_prefill_lookahead_tokens", c->num_prefill_lookahead_tokens, !is_0_20},
+        {"num_prefill_lookahead_tokens", c->num_prefill_lookahead_tokens,
+         is_0_32 || (!is_0_20 && c->num_prefill_lookahead_tokens == 1)},
         {"is_pooling_model", c->is_pooling_model == QUIRE_ON, !is_0_20},
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i].value > 0 && !options[i].is_allowed)
             return qr_refuse("%s is %u, but this profile does not have it", options[i].name,
                              options[i].value);
+    if (c->num_draft_slots >= c->max_num_batched_tokens)
+        return qr_refuse(
+            "num_draft_slots is %u, but max_num_batched_tokens is %u: no request could "
+            "be scheduled",
+            c->num_draft_slots, c->max_num_batched_tokens);
     return qr_pace_check(c);
 }
 
@@ -159,9 +180,12 @@ static void derive_cache(quire_sched_config *c)
     c->cache->log_stats = c->monitor != NULL ? QUIRE_ON : c->log_stats; /* its metrics need them */
     c->cache->max_num_batched_tokens = c->max_num_batched_tokens;
     const qr_rules *rules = qr_rules_of(c->profile);
-    if (rules->counts_in_flight && c->cache->max_in_flight_tokens == 0)
-        c->cache->max_in_flight_tokens = c->max_batches * c->max_num_batched_tokens;
-    if (c->num_prefill_lookahead_tokens > 1 && c->cache->num_prefill_lookahead == 0)
+    if (rules->counts_in_flight && c->cache->max_in_flight_tokens == 0) {
+        uint64_t most = (uint64_t)c->max_batches * c->max_num_batched_tokens;
+        c->cache->max_in_flight_tokens = most < QR_MAX_TOKENS ? (uint32_t)most : QR_MAX_TOKENS;
+    }
+    if (rules->retains_boundaries && c->num_prefill_lookahead_tokens > 1 &&
+        c->cache->num_prefill_lookahead == 0)
         c->cache->num_prefill_lookahead = c->num_prefill_lookahead_tokens;
     c->cache->max_requests = c->max_num_seqs + c->max_loading + qr_fences_most(c);
     bool has_hasher = c->hasher != NULL && c->hasher->magic == QR_HASHER_MAGIC;
@@ -223,7 +247,7 @@ int qr_sched_config_read(quire_sched_config *c, quire_cache_config *cache,
     quire_monitor_config monitor;
     if (c->monitor != NULL && qr_monitor_config_read(&monitor, c->monitor) != QUIRE_OK)
         return qr_refuse_in(QUIRE_E_CONFIG, "monitor");
-    qr_default_u32(&c->mamba_block_size, align_block_size(cache));
+    qr_default_u32(&c->mamba_block_size, chunk_alignment(cache));
     const char *never =
         qr_admissible_config(c, align_block_size(cache) > 0 ? c->mamba_block_size : 0);
     if (never != NULL) {
@@ -292,6 +316,9 @@ static void carve_requests(quire_sched *s, qr_arena *arena, const quire_sched_co
     TAKE(s->room.scratch, n);
     TAKE(s->room.order, n);
     TAKE(s->room.req_scratch, n);
+    quire_encoder_connector images = QUIRE_ENCODER_CONNECTOR_INIT;
+    (void)qr_config_read(&images, sizeof images, c->encoder_connector);
+    TAKE(s->room.lost_reqs, images.take_unavailable == NULL ? 0 : n);
     TAKE(s->room.token_scratch, c->cache->max_model_len);
     qr_idmap_carve(&s->table.ids, arena, n, QR_MAX_ID_BYTES);
 }
@@ -321,34 +348,6 @@ static quire_connector connector_of(const quire_sched_config *c)
     return connector;
 }
 
-static qr_monitor_world monitor_world(const quire_sched_config *c)
-{
-    bool has_tiers = connector_of(c).get_tiers != NULL;
-    return (qr_monitor_world){.info = {.num_blocks = c->cache->num_blocks,
-                                       .num_groups = c->cache->num_groups,
-                                       .hash_bytes = qr_cache_hash_bytes(c->cache),
-                                       .block_size = c->cache->hash_block_size,
-                                       .num_swap_slots = c->num_swap_blocks,
-                                       .max_num_seqs = c->max_num_seqs,
-                                       .profile = c->profile},
-                              .max_requests = c->max_requests,
-                              .max_model_len = c->cache->max_model_len,
-                              .num_spec_tokens = c->num_spec_tokens,
-                              .enable_caching = c->cache->enable_caching == QUIRE_ON,
-                              .num_tiers = has_tiers ? QUIRE_CONNECTOR_TIERS : 0};
-}
-
-static void carve_monitor(quire_sched *s, qr_arena *arena, const quire_sched_config *c)
-{
-    quire_monitor_config config;
-    if (c->monitor == NULL || qr_monitor_config_read(&config, c->monitor) != QUIRE_OK)
-        return;
-    qr_monitor_world world = monitor_world(c);
-    s->watch.monitor = qr_monitor_carve(arena, &config, &world);
-    TAKE(s->watch.pieces, (size_t)s->texts.store.max_pages + 1);
-    TAKE(s->watch.keys, qr_feed_keys_of(qr_monitor_feed_words(&config, &world)));
-}
-
 /* A flag for each token that there is room for, and a chunk that is not full for each request and
  * input: where features do not overlap, whoever has room for a prompt has room for its flags. */
 static uint32_t num_flag_chunks(const quire_sched *s, const quire_sched_config *c)
@@ -373,6 +372,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
         s->fences.max_rows += c->cache->num_blocks; /* each step's copies have different targets */
     TAKE(s->fences.rows, s->fences.max_rows);
     qr_pace_carve(&s->pace, arena, c);
+    qr_states_carve(&s->states, arena, c);
     TAKE(s->flight.batches, c->max_batches);
     for (uint32_t i = 0; i < c->max_batches; i++) {
         qr_batch batch;
@@ -415,7 +415,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     qr_lookahead_carve(&s->ahead, arena, c);
     qr_prefix_carve(&s->prefix, arena, c);
     s->cache = qr_cache_carve(arena, c->cache);
-    carve_monitor(s, arena, c);
+    qr_watch_carve(s, arena, c);
     if (made != NULL)
         *made = parts;
     return made;
@@ -515,35 +515,6 @@ static void init_observer(qr_observer *observer, const quire_sched_config *c)
     memset(observer->ghosts, 0, (size_t)observer->num_ghosts * sizeof *observer->ghosts);
 }
 
-/* A full layer may have a window, too: of its attention, not of its cache. */
-static quire_monitor_group monitor_group(const qr_group *group)
-{
-    bool has_window = group->spec.kind == QUIRE_LAYER_SLIDING_WINDOW ||
-                      group->spec.kind == QUIRE_LAYER_SLIDING_WINDOW_MLA;
-    return (quire_monitor_group){.kind = group->spec.kind,
-                                 .block_size = group->block_size,
-                                 .sliding_window = has_window ? group->spec.sliding_window : 0};
-}
-
-static int init_monitor(quire_sched *s, const quire_sched_config *c)
-{
-    quire_monitor_config config;
-    if (s->watch.monitor == NULL)
-        return QUIRE_OK;
-    int err = qr_monitor_config_read(&config, c->monitor);
-    qr_monitor_world world = monitor_world(c);
-    if (err == QUIRE_OK)
-        err = qr_monitor_init(s->watch.monitor, &config, &world, s->cache->pool);
-    for (uint32_t g = 0; g < s->cache->num_groups; g++)
-        s->watch.monitor->groups[g] = monitor_group(&s->cache->groups[g]);
-    if (config.map_ms > 0 && c->max_pins > 0)
-        s->watch.monitor->maps.maps[0].pins = s->pins.users;
-    s->watch.monitor->shares_clock = config.hooks.now_ns == NULL && c->hooks.now_ns == NULL;
-    if (err == QUIRE_OK && config.residency == QUIRE_ON)
-        s->cache->pool->residency = &s->watch.monitor->residency;
-    return err;
-}
-
 static void init_slots(quire_sched *s)
 {
     uint32_t n = s->settings.max_requests;
@@ -585,12 +556,17 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
         err = qr_cache_init(s->cache, &cache);
     if (err != QUIRE_OK)
         return err;
-    err = init_monitor(s, c);
+    err = qr_watch_init(s, c);
     if (err != QUIRE_OK)
         return err;
+    if (s->watch.monitor != NULL) {
+        s->cache->pool->on_move = qr_sched_tell_move;
+        s->cache->pool->move_user = s;
+    }
     init_sched_numbers(s, c);
     init_pressure(s, c);
     init_observer(&s->observer, c);
+    qr_states_init(s);
     qr_pace_init(&s->pace, c);
     qr_swap_init(&s->swap, c);
     qr_pins_init(&s->pins, c);

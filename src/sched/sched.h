@@ -15,11 +15,13 @@
  *                 fence.*    blocks that wait for them pace.*       passed over on purpose
  *                 update.c   the model's outputs       stop.c       when a request ends by itself
  *                 loads.c    loads end or fail         reset.c      the prefix cache is emptied
+ *                 states.*   states for a connector
  *      encoder/   encoder.*, encoder_step.*            flags.*      placeholders with an embedding
  *      retain/    swap.*     KV of preempted requests in host memory
  *                 pins.*     blocks of ended requests that stay for a while
  *                 lookahead.*  blocks of waiting requests that are evicted last
  *      watch/     observer.* decisions                 tell.c       snapshots, the monitor
+ *                 watch.*    making the monitor
  *      image/     saving and restoring all of it
  *
  * The public contracts are in quire/sched.h.
@@ -44,8 +46,10 @@
 #include "sched/step/flight.h"
 #include "sched/step/pace.h"
 #include "sched/step/preempt.h"
+#include "sched/step/states.h"
 #include "sched/step/step.h"
 #include "sched/watch/observer.h"
+#include "sched/watch/watch.h"
 
 enum { QR_MAX_ID_BYTES = 256, QR_MAX_IDENTIFIER_BYTES = 256 };
 
@@ -54,6 +58,7 @@ typedef struct qr_room {
     uint32_t *scratch; /* max_requests numbers, inside one call */
     uint32_t *order;   /* the same */
     quire_req *req_scratch;
+    quire_req *lost_reqs;       /* the same, for an encoder connector that loses requests */
     quire_token *token_scratch; /* max_model_len */
     uint8_t *failed_blocks;     /* a qr_failed mark for each block; all 0 between calls */
     quire_block_span *spans;    /* num_groups, inside one call */
@@ -80,6 +85,7 @@ struct quire_sched {
     qr_flight flight;
     qr_fences fences;
     qr_pace pace;
+    qr_states states;
     qr_step_builder builder;
     qr_results results;
     qr_observer observer;
@@ -321,6 +327,8 @@ static inline uint64_t qr_sched_begins(const quire_sched *sched)
 
 /* The cache's events, on their way to monitor, observer and caller. */
 void qr_sched_take_event(void *user, const quire_event *event);
+/* The pool's on_move, where there is a monitor. */
+void qr_sched_tell_move(void *user, uint32_t from, uint32_t to);
 /* All tiers as they are now; room for QUIRE_MAX_TIERS. Returns how many. */
 uint32_t qr_sched_list_tiers(const quire_sched *s, quire_tier_usage *tiers);
 /* Lets others see how full tiers and queues are. */

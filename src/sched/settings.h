@@ -42,8 +42,8 @@ typedef struct qr_settings {
     bool is_encoder_decoder;
     bool disable_chunked_mm;
     bool use_eagle;
-    bool keeps_junctions; /* and the one at the end of what requests have in common */
     bool keeps_tails; /* the Mamba state at the prompt's last hash is kept: hits may end there */
+    bool keeps_junctions; /* and the one at the end of what requests have in common */
     bool zeroes_blocks;
     bool log_stats;
     bool counts_stats; /* log_stats is on, or there is a monitor */
@@ -63,6 +63,7 @@ typedef struct qr_partners {
     bool has_grammar;
     bool is_inside; /* a call runs that may run callbacks: these must not change the scheduler */
     quire_req asked_req; /* the connector is asked about it, and may cut its prompt; 0: none */
+    uint32_t asked_part; /* of it: tokens of its hit that the connector is not told of */
     quire_connector connector;
     quire_encoder_connector encoder_connector;
     quire_grammar grammar;

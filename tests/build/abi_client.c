@@ -64,6 +64,7 @@ FINAL(quire_sched_counts, 20);
 FINAL(quire_block_info, 32);
 FINAL(quire_mm_input, 48);
 FINAL(quire_step_copy, 20);
+FINAL(quire_state_offer, 24);
 FINAL(quire_table_view, 40);
 FINAL(quire_layout, 40);
 FINAL(quire_tier_key, 40);

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools/newer_parts"))
 import changes
 import decisions
+import ignore
 import lockstep
 import reference
 import report
@@ -182,6 +183,18 @@ class Newer(unittest.TestCase):
         self.assertIn("+ field BlockStored.lora_name", text)
         self.assertIn("- field BlockStored.lora_id", text)
 
+    def test_names_that_were_not_described_are_no_change(self):
+        """Quire may use more of a release than when the release was described."""
+        before = surface.Surface("1.0", {"envs.py": {"A": surface.Item("const", "A", "= 1")}})
+        names = ("A", "B", "B.c")
+        after = surface.Surface("1.1", {
+            "envs.py": {name: surface.Item("const", name, "= 1") for name in names},
+            "platforms/x.py": {"D": surface.Item("class", "D", "()")},
+            "v1/core/new.py": {"E": surface.Item("class", "E", "()")}})
+        self.assertEqual(changes.leave_undescribed(before, after), ["envs.py: B", "platforms/x.py: D"])
+        found = [(c.change, c.file, c.name) for c in changes.compare(before, after)]
+        self.assertEqual(found, [("added", "v1/core/new.py", "E")])  # a file that decides is told
+
     def test_what_is_missing_is_a_sentence(self):
         for arguments, sentence in (
                 ([self.folder / "nowhere"], "is not a folder"),
@@ -221,6 +234,38 @@ class Newer(unittest.TestCase):
         self.assertEqual(told.group, ("answer differs", "s", "tokens"))
         told = decisions.parse_difference("sched", 7, lines, "Segmentation fault\n")
         self.assertIn("Segmentation fault", told.what)
+
+    def test_mixes_of_a_kind_are_recorded_apart(self):
+        self.assertEqual(decisions.recorder_of("sched"), ("sched", ""))
+        self.assertEqual(decisions.recorder_of("sched_parts"), ("sched", "parts"))
+        self.assertEqual(decisions.replayer_of(Path("b"), "cache_parts"),
+                         Path("b/tests/parity/parity_cache"))
+        self.assertLessEqual({"cache", "cache_parts", "sched", "sched_parts"},
+                             decisions.recorded_kinds(ROOT, "0.32"))
+
+    def replay(self, lines, ignored=()):
+        """What a replayer says to a recording."""
+        path = self.folder / "3.txt"
+        path.write_text("\n".join(lines) + "\n")
+        replayer = Path(os.environ["QUIRE_BUILD"]) / "tests/parity/parity_sched"
+        return decisions.replay(replayer, "sched", path, ignored)[2]
+
+    def test_a_known_difference_is_looked_past(self):
+        if "QUIRE_BUILD" not in os.environ:
+            self.skipTest("without a build there is no replayer")
+        recorded = (ROOT / "tests/build/data/explained.txt").read_text().splitlines()
+        self.assertEqual(ignore.rewrite(recorded, "sched", ()), recorded)
+        self.assertIsNone(self.replay(recorded))
+        # A release that decides something else in every step, and once something else besides.
+        other = [line.replace("|running=", "|running=x") for line in recorded]
+        told = self.replay(ignore.rewrite(other, "sched", ()))
+        self.assertEqual((told.field, told.agreed), ("running", 0))
+        self.assertIsNone(self.replay(ignore.rewrite(other, "sched", ["running"]), ["running"]))
+        last = max(i for i, line in enumerate(other) if line.startswith("# s|"))
+        other[last] = other[last].replace("|total=", "|total=1")
+        told = self.replay(ignore.rewrite(other, "sched", ["running"]), ["running"])
+        self.assertEqual(told.field, "total")
+        self.assertGreater(told.agreed, 0)
 
     def test_the_nearest_release(self):
         known = reference.known_releases(ROOT)

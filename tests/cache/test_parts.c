@@ -1,5 +1,6 @@
 /* cache/test_parts.c - hits that end inside a block, in the profile of vLLM 0.32. Blocks have 8
  * tokens and two hashes. */
+#include "cache/cache.h"
 #include "cache/cache_kit.h"
 
 #include <quire/error.h>
@@ -12,17 +13,21 @@ typedef struct told_parts {
     quire_event last;
     unsigned char hash[KIT_DIGEST];
     unsigned char parent[KIT_DIGEST];
+    uint32_t num_reported[2]; /* blocks of hits */
 } told_parts;
 
 static void note_part(void *user, const quire_event *event)
 {
     told_parts *told = user;
+    if (event->kind == QUIRE_EVENT_REPORTED)
+        told->num_reported[event->group_id] += event->num_blocks;
     if (event->kind != QUIRE_EVENT_STORED || event->block_size != 4)
         return;
     told->count++;
     told->last = *event;
     memcpy(told->hash, event->hashes, KIT_DIGEST);
-    memcpy(told->parent, event->parent.data, KIT_DIGEST);
+    if (event->parent.data != NULL)
+        memcpy(told->parent, event->parent.data, KIT_DIGEST);
 }
 
 typedef struct world {
@@ -290,6 +295,55 @@ static void a_state_inside_a_chunk_is_kept(void **state)
     kit_close(&w.kit);
 }
 
+/* A chunk may reach beyond the text that the request has hashes of: no state there gets a key. */
+static void a_state_behind_the_text_has_no_key(void **state)
+{
+    (void)state;
+    world w;
+    kit_request a;
+    begin(&w);
+    w.config.prefix_cache_retention_interval = QUIRE_RETAIN_ALL;
+    w.groups[STATES].spec.num_prefill_checkpoint_blocks = 1;
+    w.groups[STATES].spec.prefill_checkpoint_alignment = 1;
+    kit_open(&w.kit, &w.config);
+    kit_request_init(&w.kit, &a, "aaaab");
+    quire_allocate_params p = QUIRE_ALLOCATE_PARAMS_INIT;
+    p.num_new_tokens = 26; /* the state behind 24 is kept */
+    assert_int_equal(quire_cache_allocate_slots(w.kit.cache, &a.r, &p, NULL), QUIRE_OK);
+    kit_check(&w.kit);
+    quire_block kept = block_of(&w, &a, STATES, 2);
+    quire_block_info info;
+    assert_true(kept != 0);
+    assert_int_equal(quire_pool_get_block(w.kit.pool, kept, &info), QUIRE_OK);
+    assert_null(info.hash.data);
+    kit_free(&w.kit, &a);
+    kit_close(&w.kit);
+}
+
+/* A block that a hit ends inside of has no hash in a request that is not longer. */
+static void reports_name_whole_blocks(void **state)
+{
+    (void)state;
+    world w;
+    kit_request a;
+    kit_request b;
+    quire_block_span hit[KIT_MAX_GROUPS];
+    uint32_t num_hit = 0;
+    begin(&w);
+    compute_prompt(&w, &a);
+    assert_int_equal(quire_cache_new_step_starts(w.kit.cache), QUIRE_OK);
+    kit_request_init(&w.kit, &b, "aaaabbbbccccz");
+    assert_int_equal(b.r.num_hashes, 3);
+    w.kit.cache->reports_hits = true;
+    assert_int_equal(quire_cache_get_computed_blocks(w.kit.cache, &b.r, hit, &num_hit), QUIRE_OK);
+    assert_int_equal(num_hit, 12);
+    assert_int_equal(hit[FULL].count, 2);
+    assert_int_equal(w.told.num_reported[FULL], 1);
+    assert_int_equal(w.told.num_reported[STATES], 1);
+    kit_free(&w.kit, &a);
+    kit_close(&w.kit);
+}
+
 static void expect_refusal(const quire_cache_config *config, const char *words)
 {
     quire_cache *cache = NULL;
@@ -321,6 +375,8 @@ int main(void)
                                        cmocka_unit_test(eagle_drops_one_hash),
                                        cmocka_unit_test(a_junction_is_kept_where_asked),
                                        cmocka_unit_test(a_state_inside_a_chunk_is_kept),
+                                       cmocka_unit_test(a_state_behind_the_text_has_no_key),
+                                       cmocka_unit_test(reports_name_whole_blocks),
                                        cmocka_unit_test(what_does_not_go_together)};
     return cmocka_run_group_tests_name("cache_parts", tests, NULL, NULL);
 }

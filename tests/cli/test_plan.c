@@ -157,7 +157,7 @@ static void command_prints_json(void **state)
     json_decref(root);
 }
 
-/* vLLM 0.32 counts the null block, and makes other groups where windows have blocks of their own. */
+/* vLLM 0.32 counts the null block, and the blocks of windows have a multiple of 16 tokens. */
 static void command_plans_by_profile(void **state)
 {
     (void)state;

@@ -1,5 +1,7 @@
 #include "engine_kit.h"
 
+#include "block/pool.h"
+
 #include <time.h>
 
 /* ---- the engine ------------------------------------------------------------ */
@@ -28,13 +30,21 @@ void engine_open(engine *e, const engine_options *options)
     hasher.seed = (quire_bytes){"0", 1};
     assert_int_equal(quire_hasher_create(&hasher, NULL, &e->hasher), QUIRE_OK);
     e->groups[0] = layer_of(QUIRE_LAYER_FULL);
+    e->groups[0].spec.block_size *= options->has_wide ? 2 : 1;
     e->groups[1] = layer_of(QUIRE_LAYER_SLIDING_WINDOW);
+    if (options->has_states)
+        e->groups[1] = (quire_group_config){
+            .spec = {.kind = QUIRE_LAYER_MAMBA,
+                     .block_size = 2 * ENGINE_BLOCK,
+                     .mamba_mode = QUIRE_MAMBA_MODE_ALIGN,
+                     .states = {{.num_dims = 1, .dims = {8}, .dtype = QUIRE_DTYPE_FLOAT16}}}};
     e->monitor_config = (quire_monitor_config)QUIRE_MONITOR_CONFIG_INIT;
     e->monitor_config.event_bytes = options->event_bytes == 0 ? 1 << 20 : options->event_bytes;
     e->monitor_config.token_ids = options->has_tokens ? QUIRE_ON : QUIRE_OFF;
     cache.num_blocks = options->num_blocks == 0 ? 120 : options->num_blocks;
     cache.groups = e->groups;
-    cache.num_groups = options->has_window ? 2 : 1;
+    cache.num_groups = options->has_window || options->has_states ? 2 : 1;
+    cache.hash_block_size = options->has_states ? ENGINE_BLOCK : 0;
     cache.max_model_len = ENGINE_LEN;
     config.hasher = e->hasher;
     config.max_num_seqs = ENGINE_SEQS;
@@ -161,6 +171,11 @@ static void list_pool(const engine *e, key_list *list)
         assert_int_equal(quire_pool_get_block(pool, block, &info), QUIRE_OK);
         if (info.hash.data != NULL)
             add_key(list, info.group_id, quire_hash_external(info.hash));
+        uint32_t extra = pool->extras.heads == NULL ? 0 : pool->extras.heads[block].first;
+        for (; extra != 0; extra = qr_extras_next(&pool->extras, extra)) {
+            qr_key key = qr_map_key_of(&pool->map, extra);
+            add_key(list, key.group_id, quire_hash_external((quire_bytes){key.hash, key.len}));
+        }
     }
     sort_keys(list);
     make_different(list);

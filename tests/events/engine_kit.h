@@ -20,6 +20,8 @@ typedef struct engine_options {
     uint32_t event_bytes; /* of the monitor's ring; 0 = 1 MiB */
     bool has_tokens;
     bool has_window; /* a second group, of a sliding window */
+    bool has_wide;   /* blocks of the first group have twice as many tokens */
+    bool has_states; /* a second group, of Mamba in align mode, with such blocks too */
     bool has_resets;
     uint64_t seed;
     quire_profile profile;

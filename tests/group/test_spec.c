@@ -176,7 +176,7 @@ static void missing_fields_are_refused(void **state)
 {
     (void)state;
     quire_layer_spec newer = attention(QUIRE_LAYER_FULL);
-    newer.reserved[6] = 1;
+    newer.reserved[COUNT(newer.reserved) - 1] = 1;
     assert_refused(newer);
     ASSERT_NEEDS(attention(QUIRE_LAYER_FULL), kind, (quire_layer_kind)0);
     ASSERT_NEEDS(attention(QUIRE_LAYER_FULL), kind, (quire_layer_kind)14);
@@ -312,6 +312,8 @@ static void every_field_of_a_kind_counts(void **state)
     ASSERT_COUNTS(mamba(), mamba_type, QUIRE_MAMBA_GDN);
     ASSERT_COUNTS(mamba(), mamba_mode, QUIRE_MAMBA_MODE_ALL);
     ASSERT_COUNTS(mamba(), num_speculative_blocks, 1);
+    ASSERT_COUNTS(mamba(), num_prefill_checkpoint_blocks, 1);
+    ASSERT_COUNTS(mamba(), prefill_checkpoint_alignment, 1);
 }
 
 static void defaults_and_unused_fields_do_not_count(void **state)

@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 /* X(name, must a large recording of 0.20 have it, one of 0.32). `predict` is vLLM's error when it
- * predicted too few blocks. `shared` are lookups with a prefix that one group has for longer, `partial`
- * keys inside a block, `keyless` stored events in which no block got a key, `inside` hits that end
- * inside a block. */
+ * predicted too few blocks. `shared` are lookups with a prefix that one group has for longer,
+ * `partial` keys inside a block, `keyless` stored events in which no block got a key, `inside` hits
+ * that end inside a block. */
 #define CACHE_OUTCOMES(X)                                                                          \
     X(calls, true, true)                                                                           \
     X(hit, true, true)                                                                             \

@@ -289,6 +289,7 @@ static void run_line(sched_model *m)
 static uint64_t replay(sched_model *m, const char *path)
 {
     recording_open(&m->r, path, "sched");
+    m->tally.counts_common |= m->r.profile != QUIRE_PROFILE_VLLM_0_32;
     while (recording_next(&m->r))
         run_line(m);
     uint64_t runs = m->r.runs;

@@ -190,22 +190,6 @@ static void read_option(sched_model *m, const char *word, quire_sched_config *co
     config->num_spec_tokens_by_batch = m->drafts_by_batch;
 }
 
-/* What vLLM's chunks are aligned to. */
-static uint32_t common_multiple(const quire_sched_config *config)
-{
-    uint32_t multiple = 1;
-    for (uint32_t g = 0; g < config->cache->num_groups; g++) {
-        const quire_layer_spec *spec = &config->cache->groups[g].spec;
-        bool is_shared = spec->kind != QUIRE_LAYER_MAMBA;
-        uint32_t size = spec->block_size * (is_shared ? config->cache->dcp_world_size : 1);
-        uint32_t next = multiple;
-        while (next % size != 0)
-            next += multiple;
-        multiple = next;
-    }
-    return multiple;
-}
-
 static quire_hash_algo read_config(sched_model *m)
 {
     recording *r = &m->r;
@@ -241,8 +225,6 @@ static quire_hash_algo read_config(sched_model *m)
     }
     recording_expect(r, config.cache->num_blocks <= SCHED_MAX_BLOCKS, "blocks fit");
     config.cache->groups = m->groups;
-    if (sched_has_parts(m))
-        config.mamba_block_size = common_multiple(&config);
     config.max_requests = config.max_loading = MAX_LIVE;
     config.max_text_tokens = MAX_TEXT_TOKENS;
     config.max_request_bytes = MAX_REQUEST_BYTES;

@@ -84,7 +84,8 @@ bool sched_tally_is_complete(const sched_tally *tally)
 {
     bool complete = true;
     for (uint32_t o = 0; o < SCHED_NUM_OUTCOMES; o++) {
-        if (is_needed[o] && total(tally, o) == 0) {
+        bool may_lack = o == SCHED_common && !tally->counts_common;
+        if (is_needed[o] && !may_lack && total(tally, o) == 0) {
             print_error("the recording never has the outcome: %s\n", outcome_names[o]);
             complete = false;
         }

@@ -73,6 +73,7 @@ typedef struct sched_tally {
     uint32_t num_mixes;
     uint32_t current;
     bool has_preempted;
+    bool counts_common; /* a release is among those recorded that counts common blocks */
 } sched_tally;
 
 /* A workload of this mix starts. */

@@ -1,5 +1,5 @@
-/* plan/test_layout.c - plans of vLLM 0.32: layouts, pages that are padded or packed, the null block,
- * and what is refused. The recordings of tests/parity/data/0.32 have random ones. */
+/* plan/test_layout.c - plans of vLLM 0.32: layouts, pages that are padded or packed, the null
+ * block, and what is refused. The recordings of tests/parity/data/0.32 have random ones. */
 #include "plan/plan_kit.h"
 
 #include <quire/model.h>

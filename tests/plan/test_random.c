@@ -91,7 +91,7 @@ static void draw_case(uint64_t *random, plan_kit *kit)
 
 /* ---- what a plan promises ----------------------------------------------------- */
 
-/* The last page of a tensor ends in the allocation. Pages whose heads lie apart are not looked at. */
+/* The last page of a tensor begins in the allocation. */
 static void check_place(const quire_plan *plan, uint32_t worker, uint32_t number,
                         const quire_plan_tensor *tensor)
 {

@@ -1,5 +1,5 @@
-/* sched/test_sched_rules.c - rules of vLLM 0.32 that the default profile has too (docs/decisions/017):
- * in both they hold, in the profile of 0.20 they do not. */
+/* sched/test_sched_rules.c - rules of vLLM 0.32 that the default profile has too
+ * (docs/decisions/017): in both they hold, in the profile of 0.20 they do not. */
 #include "sched/sched_kit.h"
 
 static const quire_profile PROFILES[] = {QUIRE_PROFILE_DEFAULT, QUIRE_PROFILE_VLLM_0_32,

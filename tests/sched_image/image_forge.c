@@ -29,10 +29,8 @@ void forge_open(forge_image *image, world *w)
     unsigned char *again = malloc(image->size);
     assert_non_null(again);
     num_noted = 0;
-    qr_image writer = {.out = again,
-                       .used = HEAD_BYTES,
-                       .version = QR_IMAGE_VERSION,
-                       .on_field = note_field};
+    qr_image writer = {
+        .out = again, .used = HEAD_BYTES, .version = QR_IMAGE_VERSION, .on_field = note_field};
     qr_image_walk(&writer, s);
     assert_int_equal(writer.used + CHECKSUM_BYTES, image->size);
     free(again);

@@ -361,6 +361,21 @@ static void widen(world *w, uint32_t block_size)
     c->cache->max_copies = draw(w, 4) == 0 ? 40 : 0;
 }
 
+/* Prompts and hits that end inside a block, and states of tokens inside a chunk. */
+static void draw_parts(world *w, uint32_t size)
+{
+    quire_cache_config *c = w->config.cache;
+    w->groups[0] = group_of(QUIRE_LAYER_FULL, 2 * size);
+    w->groups[1] =
+        mamba_group(2 * size, QUIRE_MAMBA_MODE_ALIGN, w->config.num_spec_tokens > 0 ? 1 : 0);
+    w->groups[1].spec.num_prefill_checkpoint_blocks = draw(w, 2);
+    w->groups[1].spec.prefill_checkpoint_alignment =
+        w->groups[1].spec.num_prefill_checkpoint_blocks;
+    c->num_groups = 2;
+    c->hash_block_size = size;
+    c->mamba_shared_prefix_checkpoint = draw_switch(w, 2);
+}
+
 /* Kinds and modes that are gone become others; a full group may have larger blocks. */
 static void draw_groups_0_32(world *w, uint32_t size)
 {
@@ -379,6 +394,8 @@ static void draw_groups_0_32(world *w, uint32_t size)
         w->groups[1] = window_group(size, 2 * size + 1);
         c->num_groups = 2;
     }
+    if (draw(w, 5) == 0)
+        draw_parts(w, size);
     static const uint32_t INTERVALS[] = {0, 0, 1, QUIRE_RETAIN_ALL};
     uint32_t interval = INTERVALS[draw(w, COUNT(INTERVALS))];
     if (c->num_groups > 1)

@@ -239,6 +239,119 @@ static void fenced_blocks_are_kept(void **state)
     kit_close(&kit);
 }
 
+/* Blocks of two hashes, and states behind each hash; steps overlap, behind fences. */
+static void open_parts(void)
+{
+    static quire_connector connector;
+    static quire_group_config groups[2];
+    connector = (quire_connector)QUIRE_CONNECTOR_INIT;
+    connector.get_num_new_matched_tokens = has_some;
+    connector.is_kv_consumer = 1;
+    num_loads = 0;
+    open_0_32();
+    groups[0] = kit.group;
+    groups[0].spec.block_size = 2 * KIT_BLOCK;
+    groups[1] = (quire_group_config){
+        .spec = {.kind = QUIRE_LAYER_MAMBA,
+                 .block_size = 2 * KIT_BLOCK,
+                 .mamba_mode = QUIRE_MAMBA_MODE_ALIGN,
+                 .num_prefill_checkpoint_blocks = 1,
+                 .prefill_checkpoint_alignment = 1,
+                 .states = {{.num_dims = 1, .dims = {8}, .dtype = QUIRE_DTYPE_FLOAT16}}}};
+    config.async_scheduling = QUIRE_ON;
+    config.connector = &connector;
+    config.cache->groups = groups;
+    config.cache->num_groups = 2;
+    config.cache->num_blocks = 40;
+    config.cache->hash_block_size = KIT_BLOCK;
+    kit_open(&kit, &config);
+}
+
+static quire_req add_text(const char *id, const char *text)
+{
+    uint32_t n = (uint32_t)strlen(text);
+    const quire_request_params *params = kit_params(&kit, id, n);
+    quire_req req = 0;
+    for (uint32_t i = 0; i < n; i++)
+        kit.prompt[i] = (quire_token)text[i];
+    assert_int_equal(quire_sched_add(kit.sched, params, &req), QUIRE_OK);
+    return req;
+}
+
+/* b's hit ends inside a block of each group. The step that copies them has not ended. */
+static void copies_behind_a_fence_are_kept(void **state)
+{
+    (void)state;
+    open_parts();
+    quire_req a = add_text("a", "aaaabbbbccccddddeeeefff");
+    kit_run(&kit, 7);
+    assert_int_equal(quire_sched_finish(kit.sched, &a, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
+                     QUIRE_OK);
+    add_text("b", "aaaabbbbccccddddeeeezzz");
+    kit_step(&kit);
+    assert_string_equal(kit_shown_step(&kit), "b:3");
+    assert_int_equal(kit.step->num_copies, 2);
+    assert_int_equal(kit.sched->fences.num_rows, 1);
+    assert_int_equal(kit.sched->fences.rows[kit.sched->fences.first].num_copies, 2);
+    uint32_t num_free = kit.sched->cache->pool->queue.num_free;
+    change_places();
+    assert_int_equal(kit.sched->cache->num_told, 2);
+    kit_answer(&kit, 2, 7);
+    assert_int_equal(kit.sched->fences.num_rows, 0);
+    assert_int_equal(kit.sched->cache->num_copies, 0);
+    assert_int_equal(kit.sched->cache->pool->queue.num_free, num_free + 2);
+    kit_close(&kit);
+}
+
+static qr_part part_of(quire_req req)
+{
+    const quire_cache *cache = kit.sched->cache;
+    quire_seq seq = kit.sched->table.requests[quire_req_index(req)].kv.seq;
+    return qr_group_part(&cache->groups[1], qr_cache_row_of(cache, seq));
+}
+
+static void a_checkpoint_is_kept(void **state)
+{
+    (void)state;
+    open_parts();
+    quire_req a = add_text("a", "aaaabbbbccccddddeeeefff");
+    kit_step(&kit);
+    assert_int_equal(part_of(a).checkpoint, 1);
+    assert_int_equal(part_of(a).checkpoint_end, 20);
+    change_places();
+    assert_int_equal(part_of(a).checkpoint, 1);
+    assert_int_equal(part_of(a).checkpoint_end, 20);
+    kit_answer(&kit, 1, 7);
+    kit_close(&kit);
+}
+
+static void forged_checkpoints_are_refused(void **state)
+{
+    (void)state;
+    static const qr_part FORGED[] = {
+        {.partial = QR_NIL, .checkpoint = 1, .checkpoint_end = 0},
+        {.partial = QR_NIL, .checkpoint = 1, .checkpoint_end = 19},
+        {.partial = QR_NIL, .checkpoint = 1, .checkpoint_end = 24},
+        {.partial = QR_NIL, .checkpoint = QR_NIL, .checkpoint_end = 20},
+        {.partial = QR_NIL, .checkpoint = KIT_LEN, .checkpoint_end = 20},
+        {.partial = 3, .checkpoint = QR_NIL, .checkpoint_end = 0},
+    };
+    open_parts();
+    quire_req a = add_text("a", "aaaabbbbccccddddeeeefff");
+    kit_step(&kit);
+    const quire_cache *cache = kit.sched->cache;
+    quire_seq seq = kit.sched->table.requests[quire_req_index(a)].kv.seq;
+    qr_part *part = &cache->groups[1].parts[qr_cache_row_of(cache, seq)];
+    qr_part true_part = *part;
+    for (uint32_t i = 0; i < COUNT(FORGED); i++) {
+        *part = FORGED[i];
+        expect_corrupt();
+    }
+    *part = true_part;
+    change_places();
+    kit_close(&kit);
+}
+
 /* ---- forged ---------------------------------------------------------------- */
 
 static qr_request *request_of(quire_req req)
@@ -389,6 +502,9 @@ int main(void)
         cmocka_unit_test(bad_grammars_are_kept),
         cmocka_unit_test(the_order_of_extra_keys_is_kept),
         cmocka_unit_test(fenced_blocks_are_kept),
+        cmocka_unit_test(copies_behind_a_fence_are_kept),
+        cmocka_unit_test(a_checkpoint_is_kept),
+        cmocka_unit_test(forged_checkpoints_are_refused),
         cmocka_unit_test(forged_flights_are_refused),
         cmocka_unit_test(forged_sets_are_refused),
         cmocka_unit_test(other_options_are_refused),

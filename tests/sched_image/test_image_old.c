@@ -74,7 +74,8 @@ static void add(old_side *side, uint32_t number)
     quire_token prompt[LEN];
     char id[8];
     quire_req req;
-    quire_mm_input image = {.feature = {.identifier = {"picture", 7}, .offset = 2, .length = IMAGE}};
+    quire_mm_input image = {
+        .feature = {.identifier = {"picture", 7}, .offset = 2, .length = IMAGE}};
     uint32_t n = 7 + 5 * (number % 4);
     for (uint32_t i = 0; i < n; i++)
         prompt[i] = (quire_token)(i < 8 ? i : i * number);

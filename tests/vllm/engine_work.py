@@ -72,6 +72,9 @@ CONFIGS = [
            adapters=4, needs="adapter"),
     Config("wide", few(1500, max_num_seqs=256), per_step=64, output=(20, 40)),
     Config("async", few(400, max_num_seqs=32), sampling="mixed", needs="streams", aborts=0.05),
+    Config("async_chunked", few(900, max_num_seqs=16, max_num_batched_tokens=48,
+                                scheduling_policy="priority"), prompt=(30, 300), per_step=0.5,
+           priorities=3, needs="streams", aborts=0.05),
     Config("async_preempt", few(40, max_num_seqs=24), output=(20, 60), prompt=(10, 90), per_step=3,
            needs="streams"),
 ]

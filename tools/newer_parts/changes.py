@@ -3,6 +3,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 
 from surface import top_name
+from watched import room_of
 
 ADDED, REMOVED, CHANGED, BODY, MOVED = "added", "removed", "changed", "body", "moved"
 
@@ -54,6 +55,21 @@ def moves_of(before, after):
                     found.setdefault(name, []).append(file)
     return {(old[name][0], name): new[name][0] for name in old
             if len(old[name]) == 1 and len(new.get(name, ())) == 1}
+
+
+def leave_undescribed(before, after):
+    """Takes out of `after` what `before` cannot tell: names of files that do not decide which Quire
+    uses only since `before` was described. Returns them, as file: name."""
+    left = []
+    for file, items in list(after.files.items()):
+        if room_of(file):
+            continue
+        known = top_names(before.files.get(file, {}))
+        left += [f"{file}: {name}" for name in sorted(top_names(items) - known)]
+        after.files[file] = {key: item for key, item in items.items() if top_name(key) in known}
+        if not after.files[file] and file not in before.files:
+            del after.files[file]
+    return left
 
 
 def part_of(items, name):

@@ -5,7 +5,9 @@
 
 Every workload is replayed alone, so that a difference in one does not hide the others.
 """
+import os
 import re
+import shutil
 import subprocess
 import time
 from collections import Counter
@@ -13,11 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-# kind: operations of a workload. A seed of hash is short, so that it gets more of them.
-KINDS = {"hash": 60, "queue": 100, "map": 100, "pool": 200, "table": 40, "cache": 110, "plan": 20,
-         "sched": 110, "slots": 100, "offload": 80}
+import ignore
+
+# kind: operations of a workload. A seed of hash is short, so that it gets more of them. KIND_MIXES is
+# the recorder KIND with mixes that are not among the others.
+KINDS = {"hash": 60, "queue": 100, "map": 100, "pool": 200, "table": 40, "cache": 110,
+         "cache_parts": 90, "plan": 20, "sched": 110, "sched_parts": 70, "slots": 100, "offload": 80}
 MAX_TEXT = 240
 MAX_EXAMPLES = 3
+MAX_TRIES = 8
 REPLAY_SECONDS = 120
 
 
@@ -43,6 +49,15 @@ class Difference:
 
 
 @dataclass
+class Round:
+    """The workloads that differed, compared once more without some fields."""
+
+    ignored: list
+    agreed: int
+    differences: list
+
+
+@dataclass
 class Kind:
     """What became of a kind. skipped: why nothing was done; failure: of the recorder as a whole."""
 
@@ -57,6 +72,7 @@ class Kind:
     differences: list = field(default_factory=list)
     errors: dict = field(default_factory=dict)  # exception -> seeds
     dropped: list = field(default_factory=list)  # keywords that the release does not have
+    rounds: list = field(default_factory=list)
     seconds: float = 0.0
 
     @property
@@ -74,12 +90,24 @@ def recorded_kinds(root, release):
     return {re.sub(r"\d+$", "", path.stem) for path in data.glob("*.txt")}
 
 
+def recorder_of(kind):
+    """("cache", "parts") of cache_parts."""
+    name, _, mixes = kind.partition("_")
+    return name, mixes
+
+
+def replayer_of(build, kind):
+    return build / "tests" / "parity" / f"parity_{recorder_of(kind)[0]}"
+
+
 # ---- recording -----------------------------------------------------------------
 
 
 def record(root, reference, release, kind, args, out):
     """Runs the recorder; '' or why it failed as a whole. What it wrote before that counts."""
-    command = [reference.python, "-B", root / "tests/parity/record/record.py", kind,
+    name, mixes = recorder_of(kind)
+    command = [reference.python, "-B", root / "tests/parity/record/record.py", name,
+               "--mixes", mixes,
                "--seed", str(args.seed), "--runs", str(args.seeds), "--count", str(KINDS[kind]),
                "--out", out, "--explain", "--split"]
     env = {**reference.environment, "QUIRE_VLLM_AS": release}
@@ -136,7 +164,8 @@ def first_unequal(vllm, quire):
 def parse_difference(kind, seed, lines, output):
     """From what a replayer printed. lines: of the recording."""
     mix = next((words[1] for words in (line.split() for line in lines)
-                if len(words) > 1 and words[0] in (kind, "refused")), "")
+                if len(words) > 1 and words[0] in (recorder_of(kind)[0], "refused")), "")
+    mix = mix if mix[:1].isalpha() else ""
     head = re.search(r"\.txt:(\d+): (.*)", output)
     if head is None:
         last = output.strip().splitlines()[-1:] or ["no output"]
@@ -153,7 +182,7 @@ def parse_difference(kind, seed, lines, output):
                       said.get("field", name), cut(vllm), cut(quire))
 
 
-def replay(replayer, kind, path):
+def replay(replayer, kind, path, ignored=()):
     """(operations, whether it ended early, Difference or None) of one workload."""
     lines = path.read_text(encoding="utf-8").splitlines()
     count = int(lines[0].split(" count ")[1].split()[0])
@@ -161,7 +190,8 @@ def replay(replayer, kind, path):
     seed = int(path.stem)
     try:
         done = subprocess.run([replayer, path], capture_output=True, text=True, errors="replace",
-                              timeout=REPLAY_SECONDS)
+                              timeout=REPLAY_SECONDS,
+                              env={**os.environ, "QUIRE_PARITY_IGNORE": ",".join(ignored)})
     except subprocess.TimeoutExpired:
         return count, ended, Difference(kind, seed, "", 0, f"no answer within {REPLAY_SECONDS} s")
     # A replayer may have more tests, of the default profile and of quirks; vLLM's name is in none.
@@ -172,15 +202,56 @@ def replay(replayer, kind, path):
     return count, ended, parse_difference(kind, seed, lines, output)
 
 
+def fields_to_ignore(differences, tried):
+    """The named fields in which workloads differ, those of most workloads first."""
+    counted = Counter(d.field for d in differences
+                      if re.fullmatch(r"[A-Za-z_]+", d.field) and d.field not in tried)
+    return [name for name, _ in counted.most_common()]
+
+
+def replay_without(made, replayer, folder, differences, ignored, args):
+    """The workloads that differ, without these fields: the differences that are left."""
+    masked = folder / f"without-{'-'.join(ignored)}"
+    masked.mkdir()
+    paths = []
+    for d in differences:
+        lines = (folder / f"{d.seed}.txt").read_text(encoding="utf-8").splitlines()
+        paths.append(masked / f"{d.seed}.txt")
+        lines = ignore.rewrite(lines, recorder_of(made.name)[0], ignored)
+        paths[-1].write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with ThreadPoolExecutor(args.jobs) as threads:
+        results = list(threads.map(
+            lambda path: replay(replayer, made.name, path, tuple(ignored)), paths))
+    shutil.rmtree(masked, ignore_errors=True)
+    return [difference for _, _, difference in results if difference is not None]
+
+
+def look_past(made, replayer, folder, args):
+    """Ignores one field after the other: a difference in every step would hide all others. A field
+    without which no workload agrees was not alone: it is looked at again."""
+    differences, ignored, tried = made.differences, [], []
+    while differences and len(tried) < MAX_TRIES:
+        names = fields_to_ignore(differences, tried)
+        if not names:
+            return
+        tried.append(names[0])
+        left = replay_without(made, replayer, folder, differences, [*ignored, names[0]], args)
+        if len(left) < len(differences):
+            ignored.append(names[0])
+            made.rounds.append(Round(list(ignored), len(differences) - len(left), left))
+            differences = left
+
+
 def run_kind(kind, root, reference, release, build, args, out):
     """Records and replays one kind."""
     made, start = Kind(kind), time.monotonic()
     folder = out / "recordings" / kind
+    shutil.rmtree(folder, ignore_errors=True)
     made.failure = record(root, reference, release, kind, args, folder)
     made.dropped = dropped_in(folder.parent / f"{kind}.log")
     for path in sorted(folder.glob("*.error")):
         made.errors.setdefault(exception_of(path), []).append(int(path.stem))
-    replayer = build / "tests" / "parity" / f"parity_{kind}"
+    replayer = replayer_of(build, kind)
     paths = sorted(folder.glob("*.txt"), key=lambda path: int(path.stem))
     with ThreadPoolExecutor(args.jobs) as threads:
         for path, (count, ended, difference) in zip(
@@ -195,6 +266,7 @@ def run_kind(kind, root, reference, release, build, args, out):
             else:
                 made.agreed_operations += min(difference.agreed, count)
                 made.differences.append(difference)
+    look_past(made, replayer, folder, args)
     made.seconds = time.monotonic() - start
     return made
 
@@ -210,7 +282,7 @@ def run(root, reference, release, build, args, out, tell):
     """All kinds, or those of --kind. tell: prints a line of progress."""
     committed, results = recorded_kinds(root, release), []
     for kind in args.kind or KINDS:
-        replayer = build / "tests" / "parity" / f"parity_{kind}"
+        replayer = replayer_of(build, kind)
         if not args.kind and kind not in committed:
             made = Kind(kind, skipped=f"no recordings of {release} are committed (--kind {kind} "
                                       "records it nevertheless)")

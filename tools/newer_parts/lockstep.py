@@ -21,6 +21,8 @@ class Lockstep:
     agreed: int = 0
     ended: int = 0  # vLLM raised, as the test allows
     others: list = field(default_factory=list)  # seeds that differ or raise, as lockstep_seeds tells
+    fields: dict = field(default_factory=dict)  # of steps -> [seeds in which it differs, an example]
+    stand_ins: list = field(default_factory=list)  # names that the release does not have
 
     @property
     def is_same(self):
@@ -69,15 +71,17 @@ def groups_of(others):
             for group, _ in counted.most_common()]
 
 
-def run(root, reference, release, site, args, out):
-    """release: such as 0.32.0. site: a folder that has the package quire, or why there is none."""
-    made = Lockstep()
+def run(root, reference, release, site, args, out, missing=()):
+    """release: such as 0.32.0. site: a folder that has the package quire, or why there is none.
+    missing: names that Quire imports and the release does not have."""
+    made = Lockstep(stand_ins=list(missing))
     if not isinstance(site, Path):
         made.skipped = site
         return made
     results, log = out / "lockstep.jsonl", out / "lockstep.log"
     env = reference.environment
     env["PYTHONPATH"] = os.pathsep.join([str(site), str(root / "python/tests")])
+    env["QUIRE_STAND_INS"] = ",".join(missing)
     here = Path(__file__).resolve().parent
     command = [reference.python, "-B", here / "lockstep_seeds.py", release, str(args.seed),
                str(args.lockstep_seeds), results]
@@ -109,8 +113,15 @@ def count(made, results):
         made.steps += seed["steps"]
         made.agreed += seed["result"] == "agrees"
         made.ended += seed["result"] == "ended"
+        for name, example in seed.get("fields", {}).items():
+            made.fields.setdefault(name, [0, example])[0] += 1
         if seed["result"] in ("differs", "raises"):
             made.others.append(seed)
+
+
+def only_fields(seed):
+    """Whether nothing but fields of steps differs."""
+    return seed["result"] == "differs" and not seed["message"]
 
 
 def line_of(made):
@@ -118,4 +129,7 @@ def line_of(made):
         return f"lock step: skipped, {made.skipped}"
     text = (f"lock step: {made.agreed:,} of {made.seeds:,} seeds agree, {made.ended:,} ended early "
             f"where vLLM raises, {len(made.others):,} differ; {made.steps:,} steps")
+    few = sum(map(only_fields, made.others))
+    if few:
+        text += f"; {few:,} of these only in {', '.join(made.fields)}"
     return f"{text}; {made.failure}" if made.failure else text

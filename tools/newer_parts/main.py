@@ -80,17 +80,21 @@ def newest_surface():
     return found[-1]
 
 
-def describe(reference):
-    """The surface of the reference, and what Quire uses of it."""
+def describe(reference, base=None):
+    """The surface of the reference, and what Quire uses of it. Names of `base` are described too."""
     uses = watched.Uses(ROOT)
     files, missing = watched.watched(reference.package, uses)
+    for path, items in base.files.items() if base is not None else ():
+        if files.get(path, "") is not None:
+            files.setdefault(path, set()).update(changes.top_names(items))
     made = surface.describe(reference.package, reference.version, files)
     made.missing = missing
     return made, uses
 
 
 def look_at_signatures(found, base):
-    made, uses = describe(found.reference)
+    made, uses = describe(found.reference, base)
+    found.undescribed = changes.leave_undescribed(base, made)
     found.files = changes.files_changed(base, made)
     found.missing = [name for name in made.missing if name not in base.missing]
     found.changes = changes.compare(base, made)
@@ -99,17 +103,27 @@ def look_at_signatures(found, base):
 
 
 def look_at_decisions(found, args, out):
-    kinds = args.kind or decisions.recorded_kinds(ROOT, found.profile)
-    failure = build.replayers(ROOT, args.build, sorted(kinds), args.jobs, out / "build.log")
+    kinds = args.kind or decisions.KINDS.keys() & decisions.recorded_kinds(ROOT, found.profile)
+    names = sorted({decisions.recorder_of(kind)[0] for kind in kinds})
+    failure = build.replayers(ROOT, args.build, names, args.jobs, out / "build.log")
     if failure:
         tell(f"  {failure}")
     found.kinds = decisions.run(ROOT, found.reference, found.profile, args.build, args, out,
                                 lambda text: tell(f"  {text}"))
 
 
+def missing_names(found):
+    """What Quire imports for the nearest release and does not find; looked up if part 1 was skipped."""
+    if found.missing is not None:
+        return found.missing
+    base = surface.read(newest_surface())
+    return [name for name in describe(found.reference)[0].missing if name not in base.missing]
+
+
 def look_at_lockstep(found, args, out):
     site = build.dropin(ROOT, args.build, found.reference, args.jobs, out / "build.log")
-    found.lockstep = lockstep.run(ROOT, found.reference, f"{found.profile}.0", site, args, out)
+    found.lockstep = lockstep.run(ROOT, found.reference, f"{found.profile}.0", site, args, out,
+                                  missing_names(found))
     tell(f"  {lockstep.line_of(found.lockstep)}")
 
 

@@ -19,6 +19,7 @@ class Findings:
     def __init__(self, reference, base_release, profile):
         self.reference, self.base_release, self.profile = reference, base_release, profile
         self.changes = self.files = self.missing = None
+        self.undescribed = []  # names that the description of the base release does not have
         self.kinds = self.lockstep = None
         self.skipped = {}
 
@@ -79,14 +80,21 @@ def signature_lines(found):
     if found.missing:
         lines += ["Quire imports these, and they are not there:",
                   *(f"  - {name}" for name in found.missing), ""]
+    if found.undescribed:
+        lines += [f"Not compared: names that Quire uses since the description of {found.base_release} "
+                  "was made. Make it again on that release with --write-surface:",
+                  *(f"  {name}" for name in found.undescribed), ""]
     folded = ch.folded(found.changes)
-    for file in dict.fromkeys(change.file for change in folded):
-        status = "  NEW FILE" if file in added else "  REMOVED" if file in removed else ""
-        room = room_of(file)
-        lines.append(f"{file}{f'    (Quire: {room})' if room else ''}{status}")
-        for change in (c for c in folded if c.file == file):
-            lines += item_lines(change)
-        lines.append("")
+    files = dict.fromkeys(change.file for change in folded)
+    for heading, decides in (("Files that decide", True), ("Other files, of which Quire uses names", False)):
+        for number, file in enumerate(f for f in files if bool(room_of(f)) == decides):
+            if number == 0:
+                lines += [heading, "-" * len(heading), ""]
+            status = "  NEW FILE" if file in added else "  REMOVED" if file in removed else ""
+            lines.append(f"{file}{f'    (Quire: {room_of(file)})' if decides else ''}{status}")
+            for change in (c for c in folded if c.file == file):
+                lines += item_lines(change)
+            lines.append("")
     return lines if folded or found.missing else [*lines, "no change"]
 
 
@@ -101,13 +109,25 @@ def kind_lines(kind):
     for error, seeds in kind.errors.items():
         lines.append(f"    the recorder raised in {len(seeds):,} workloads (seed {seeds[0]} first): "
                      f"{error}")
-    for (what, letter, name), members in decisions.groups_of(kind.differences):
-        mixes = Counter(d.mix for d in members)
+    lines += difference_lines(kind.differences)
+    for each in kind.rounds:
+        lines.append(f"    without {', '.join(each.ignored)}: {each.agreed:,} more workloads agree, "
+                     f"{len(each.differences):,} differ"
+                     + (", namely:" if each is kind.rounds[-1] and each.differences else ""))
+    return lines + difference_lines(kind.rounds[-1].differences if kind.rounds else ())
+
+
+def difference_lines(differences):
+    lines = []
+    for (what, letter, name), members in decisions.groups_of(differences):
+        mixes = Counter(d.mix for d in members if d.mix).most_common(6)
         lines.append(f"    {len(members):,} workloads: {what}, operation {letter or '-'}"
-                     f"{f', {name}' if name else ''}; mixes: "
-                     + ", ".join(f"{mix} {count}" for mix, count in mixes.most_common(6)))
+                     f"{f', {name}' if name else ''}"
+                     + "".join(f"{', ' if number else '; mixes: '}{mix} {count}"
+                               for number, (mix, count) in enumerate(mixes)))
         for each in members[:decisions.MAX_EXAMPLES]:
-            lines += [f"        seed {each.seed} ({each.mix}), after {each.agreed:,} operations that "
+            mix = f" ({each.mix})" if each.mix else ""
+            lines += [f"        seed {each.seed}{mix}, after {each.agreed:,} operations that "
                       f"agree: {each.operation}",
                       f"            vLLM   {each.vllm}", f"            Quire  {each.quire}"]
     return lines
@@ -127,8 +147,14 @@ def lockstep_lines(found):
     made = found.lockstep
     if made is None:
         return [f"Not looked at: {found.skipped['lockstep']}"]
-    lines = [lockstep.line_of(made), ""]
-    for group, members in lockstep.groups_of(made.others):
+    lines = [lockstep.line_of(made)]
+    if made.stand_ins:
+        lines.append(f"    with stand-ins for {', '.join(made.stand_ins)}")
+    for name, (count, example) in made.fields.items():
+        lines += [f"    {count:,} seeds: field {name} of a step; then with vLLM's value",
+                  f"            {cut(example)}"]
+    rest = [seed for seed in made.others if not lockstep.only_fields(seed)]
+    for group, members in lockstep.groups_of(rest):
         seeds = ", ".join(str(seed["seed"]) for seed in members[:6])
         lines.append(f"    {len(members):,} seeds ({seeds}{', ...' if len(members) > 6 else ''}): "
                      f"{lockstep.title_of(group)}")
@@ -150,6 +176,14 @@ def heading(found):
             "that Quire serves")
 
 
+def past(kind):
+    """How many agree when the fields that differ most are ignored."""
+    if not kind.rounds:
+        return ""
+    agreed = kind.agreed + sum(each.agreed for each in kind.rounds)
+    return f"; {agreed:,} without {', '.join(kind.rounds[-1].ignored)}"
+
+
 def summary(found, out):
     """Some ten lines."""
     lines = [heading(found)]
@@ -166,11 +200,14 @@ def summary(found, out):
                   "were removed are named in Quire",
                   f"  imports      {len(found.missing)} names that Quire imports are missing"
                   + (f": {', '.join(found.missing[:4])}" if found.missing else "")]
+        if found.undescribed:
+            lines.append(f"  not compared {len(found.undescribed)} names that the description of "
+                         f"{found.base_release} does not have; make it again with --write-surface")
     if found.kinds is None:
         lines.append(f"  decisions    not looked at: {found.skipped['decisions']}")
     for kind in found.kinds or ():
         if not kind.skipped:
-            lines.append(f"  {decisions.line_of(kind)}")
+            lines.append(f"  {decisions.line_of(kind)}{past(kind)}")
     skipped = [kind.name for kind in found.kinds or () if kind.skipped]
     if skipped:
         lines.append(f"  not recorded: {', '.join(skipped)}")
@@ -197,7 +234,7 @@ def as_dict(found):
     return {"vllm": found.reference.version, "against": found.base_release,
             "profile": found.profile, "is_same": found.is_same, "skipped": found.skipped,
             "files": found.files and dict(zip(("changed", "added", "removed"), found.files)),
-            "missing_imports": found.missing,
+            "missing_imports": found.missing, "not_compared": found.undescribed,
             "changes": found.changes and [change.as_dict() for change in found.changes],
             "decisions": found.kinds and [kind.as_dict() for kind in found.kinds],
             "lock_step": found.lockstep and found.lockstep.as_dict()}

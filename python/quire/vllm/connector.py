@@ -21,7 +21,7 @@ def calls_of(scheduler) -> dict:
         assert len(block_ids) == 1
         return scheduler.connector.request_finished(request, block_ids[0])
 
-    def match(request, num_local):
+    def match(request, num_local, _part):
         return tuple(scheduler.connector.get_num_new_matched_tokens(request, num_local))
 
     def told():

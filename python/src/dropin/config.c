@@ -57,6 +57,7 @@ static const vllm_field cache_fields[] = {CACHE(num_blocks),
                                           CACHE(prefix_cache_retention_interval),
                                           CACHE(num_prefill_lookahead),
                                           CACHE(max_in_flight_tokens),
+                                          CACHE(mamba_shared_prefix_checkpoint),
                                           {NULL, 0}};
 
 #define LAYER(field) VLLM_FIELD(quire_layer_spec, field)

@@ -16,7 +16,8 @@ static int connector_match(void *user, quire_req req, uint32_t num_local, uint32
     if (core->error[0] != NULL)
         return QUIRE_OK;
     PyObject *answer =
-        PyObject_CallFunction(core->types.match, "OI", vllm_slot_of(core, req)->request, num_local);
+        PyObject_CallFunction(core->types.match, "OII", vllm_slot_of(core, req)->request, num_local,
+                              vllm_asked_part(core));
     PyObject *count;
     int later = 0;
     int status = QUIRE_OK;
@@ -53,22 +54,65 @@ static void connector_alloc(void *user, quire_req req, const quire_block_span *s
     tell(core, core->types.alloc, req, num_external);
 }
 
-/* Both connectors look at the same SchedulerOutput. */
-static void *give_output(vllm_core *core, const quire_step *step, PyObject *function)
+/* Both connectors look at the same SchedulerOutput. more: a further argument, or NULL. */
+static void *give_output(vllm_core *core, const quire_step *step, PyObject *function,
+                         PyObject *more)
 {
     if (core->error[0] != NULL)
         return NULL;
     if (core->output == NULL)
         core->output = vllm_make_output(core, step);
-    PyObject *answer =
-        core->output == NULL ? NULL : PyObject_CallFunctionObjArgs(function, core->output, NULL);
+    PyObject *answer = core->output == NULL
+                           ? NULL
+                           : PyObject_CallFunctionObjArgs(function, core->output, more, NULL);
     vllm_drop_or_keep(core, answer);
     return NULL; /* the meta data stay Python's */
 }
 
+/* A state: group, block, tokens. */
+static PyObject *make_state(const void *of, uint32_t i)
+{
+    const quire_state_offer *state = (const quire_state_offer *)of + i;
+    return Py_BuildValue("(III)", state->group, state->block, state->num_tokens);
+}
+
+static int add_state(PyObject *states, PyObject *id, PyObject *state)
+{
+    PyObject *list = PyDict_GetItemWithError(states, id);
+    if (list == NULL && !PyErr_Occurred()) {
+        list = PyList_New(0);
+        if (vllm_dict_put(states, id, list) < 0) /* which has it then */
+            list = NULL;
+    }
+    if (list == NULL)
+        Py_CLEAR(state);
+    return vllm_list_put(list, state);
+}
+
+/* A dict of lists, by request, of the states that the step offers. */
+static PyObject *make_states(vllm_core *core, const quire_step *step)
+{
+    PyObject *states = PyDict_New();
+    for (uint32_t i = 0; i < step->num_states && states != NULL; i++) {
+        const vllm_slot *slot = vllm_slot_of(core, step->states[i].req);
+        PyObject *state = slot == NULL ? NULL : make_state(step->states, i);
+        if (slot != NULL && add_state(states, slot->id, state) < 0)
+            Py_CLEAR(states);
+    }
+    return states;
+}
+
 static void *connector_meta(void *user, const quire_step *step)
 {
-    return give_output(user, step, ((vllm_core *)user)->types.meta);
+    vllm_core *core = user;
+    if (!vllm_is_0_32(core))
+        return give_output(core, step, core->types.meta, NULL);
+    PyObject *states = core->error[0] == NULL ? make_states(core, step) : NULL;
+    if (states == NULL && core->error[0] == NULL)
+        vllm_keep_error(core);
+    give_output(core, step, core->types.meta, states);
+    Py_XDECREF(states);
+    return NULL;
 }
 
 /* What request_finished answers: whether blocks are kept, and parameters for the last output. */
@@ -104,6 +148,25 @@ static int connector_finished(void *user, quire_req req, const quire_block_span 
     return take_ending(core, answer, &slot->kv_params);
 }
 
+static int connector_states_finished(void *user, quire_req req, const quire_block_span *spans,
+                                     const quire_state_offer *states, uint32_t num_states)
+{
+    vllm_core *core = user;
+    vllm_slot *slot = vllm_slot_of(core, req);
+    if (core->error[0] != NULL)
+        return 0;
+    PyObject *blocks =
+        vllm_slot_sync(core, slot) < 0 ? NULL : vllm_block_ids(spans, core->num_groups, 0);
+    PyObject *list = blocks == NULL ? NULL : py_list_of(num_states, make_state, states);
+    PyObject *answer = list == NULL
+                           ? NULL
+                           : PyObject_CallFunctionObjArgs(core->types.states_finished,
+                                                          slot->request, blocks, list, NULL);
+    Py_XDECREF(blocks);
+    Py_XDECREF(list);
+    return vllm_truth_or_keep(core, answer, 0);
+}
+
 static void connector_told(void *user)
 {
     vllm_core *core = user;
@@ -134,6 +197,7 @@ static int connector_pending_frees(void *user)
 quire_connector vllm_connector(vllm_core *core)
 {
     int is_asked = core->types.pending_frees != NULL;
+    int tells_states = core->types.states_finished != NULL;
     return (quire_connector){.size = sizeof(quire_connector),
                              .user = core,
                              .get_num_new_matched_tokens = connector_match,
@@ -145,7 +209,9 @@ quire_connector vllm_connector(vllm_core *core)
                              .requires_kv_delivery = (int)core->requires_kv_delivery,
                              .is_kv_consumer = (int)core->defers_frees,
                              .has_pending_block_frees = is_asked ? connector_pending_frees : NULL,
-                             .supports_divergent_local_hybrid_hits = (int)core->diverges};
+                             .supports_divergent_local_hybrid_hits = (int)core->diverges,
+                             .takes_states = vllm_is_0_32(core),
+                             .states_finished = tells_states ? connector_states_finished : NULL};
 }
 
 /* ---- encoder connectors -------------------------------------------------- */
@@ -167,7 +233,7 @@ static void images_alloc(void *user, quire_req req, uint32_t input)
 
 static void *images_meta(void *user, const quire_step *step)
 {
-    return give_output(user, step, ((vllm_core *)user)->types.image_meta);
+    return give_output(user, step, ((vllm_core *)user)->types.image_meta, NULL);
 }
 
 static int images_finished(void *user, quire_req req)

@@ -100,10 +100,19 @@ static int slot_end(vllm_core *core, vllm_slot *slot, long status)
     return answer == NULL ? -1 : 0;
 }
 
+int vllm_slot_end_aux(const vllm_core *core, const vllm_slot *slot)
+{
+    if (core->types.aux_ended == NULL)
+        return 0;
+    PyObject *answer = PyObject_CallFunctionObjArgs(core->types.aux_ended, slot->request, NULL);
+    Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
+}
+
 int vllm_slot_finish(vllm_core *core, vllm_slot *slot, long status, uint32_t client)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    if (note_finished(core, slot->id, client) < 0)
+    if (vllm_slot_end_aux(core, slot) < 0 || note_finished(core, slot->id, client) < 0)
         return -1;
     if (quire_sched_get_req_info(core->sched, slot->req, &info) != QUIRE_OK)
         return slot_end(core, slot, status);
@@ -255,6 +264,8 @@ static int note_preempted(vllm_core *core, vllm_slot *slot, PyObject **time)
 {
     if (vllm_is_0_32(core) && PySet_Add(core->preempted, slot->id) < 0)
         return -1;
+    if (vllm_slot_end_aux(core, slot) < 0)
+        return -1;
     if (!core->log_stats)
         return 0;
     PyObject *answer = PyObject_CallFunction(core->types.record, "OiO", slot->request, 3,
@@ -266,22 +277,29 @@ static int note_preempted(vllm_core *core, vllm_slot *slot, PyObject **time)
     return 0;
 }
 
-/* Requests that a reset preempted. */
-static int slots_look(vllm_core *core)
+/* A request after a reset, which may have preempted it. */
+static int slot_look(vllm_core *core, vllm_slot *slot, PyObject **time)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
+    if (slot == NULL || slot->request == NULL ||
+        quire_sched_get_req_info(core->sched, slot->req, &info) != QUIRE_OK)
+        return 0;
+    if (slot->num_preemptions != info.num_preemptions && note_preempted(core, slot, time) < 0)
+        return -1;
+    slot->num_computed = info.num_computed_tokens;
+    slot->num_preemptions = info.num_preemptions;
+    return 0;
+}
+
+/* Those that ran, the last one first, as they were preempted; then all others. */
+static int slots_look(vllm_core *core, const quire_req *ran, uint32_t num_ran)
+{
     PyObject *time = NULL;
     int failed = 0;
-    for (uint32_t i = 0; i < core->max_requests && !failed; i++) {
-        vllm_slot *slot = &core->slots[i];
-        if (slot->request == NULL ||
-            quire_sched_get_req_info(core->sched, slot->req, &info) != QUIRE_OK)
-            continue;
-        if (slot->num_preemptions != info.num_preemptions)
-            failed = note_preempted(core, slot, &time) < 0;
-        slot->num_computed = info.num_computed_tokens;
-        slot->num_preemptions = info.num_preemptions;
-    }
+    for (uint32_t i = num_ran; i-- > 0 && !failed;)
+        failed = slot_look(core, vllm_slot_of(core, ran[i]), &time) < 0;
+    for (uint32_t i = 0; i < core->max_requests && !failed; i++)
+        failed = slot_look(core, &core->slots[i], &time) < 0;
     Py_XDECREF(time);
     return failed ? -1 : 0;
 }
@@ -293,10 +311,16 @@ static PyObject *core_reset_prefix_cache(PyObject *self, PyObject *args)
     unsigned int reset_connector;
     if (!PyArg_ParseTuple(args, "II", &reset_running, &reset_connector))
         return NULL;
+    quire_req *ran = PyMem_Malloc(((size_t)core->max_rows + 1) * sizeof(*ran));
+    if (ran == NULL)
+        return PyErr_NoMemory();
+    uint32_t num_ran = quire_sched_get_queue(core->sched, 0, ran, core->max_rows);
     int status = quire_sched_reset_prefix_cache(core->sched, reset_running, reset_connector);
     if (status == QUIRE_OK)
         vllm_lives_forget(core); /* as vLLM's collector does */
-    if (vllm_raise_kept(core) < 0 || (reset_running && slots_look(core) < 0))
+    int failed = vllm_raise_kept(core) < 0 || (reset_running && slots_look(core, ran, num_ran) < 0);
+    PyMem_Free(ran);
+    if (failed)
         return NULL;
     if (status < 0)
         return vllm_raise(status, "reset_prefix_cache");

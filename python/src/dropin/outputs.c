@@ -1,11 +1,17 @@
 /* outputs.c - what an update made, as vLLM's EngineCoreOutputs and stats.
  *
- *      quire_output ──► EngineCoreOutput      tokens, and what few outputs have: why it ended, stats of
- *                                             its prefill, log probabilities, events
+ *      quire_output ──► EngineCoreOutput      tokens, and what few outputs have: why it ended,
+ *                                             stats of its prefill, log probabilities, events
  */
 #include "update.h"
 
 enum { FETCH_AHEAD = 4 };
+
+/* Outputs of requests that something else than their output has ended; they are the last ones. */
+static int is_ending(const quire_output *made)
+{
+    return made->finish_reason == QUIRE_FINISH_ERROR && made->num_new_tokens == 0;
+}
 
 /* The new tokens, as the list that the runner gave, cut; and appended to those of the request. */
 static PyObject *take_tokens(vllm_slot *slot, const quire_output *made)
@@ -116,7 +122,18 @@ static int tell_cached(vllm_core *core, const vllm_slot *slot, const quire_outpu
 typedef struct output_notes {
     int wants_logprobs;
     uint32_t num_created; /* tokens that it brought into the prefix cache, with the first output */
+    PyObject *aux;        /* auxiliary output, NULL: none */
 } output_notes;
+
+/* What the workers give besides tokens; not where something else ends the request. */
+static int take_aux(const vllm_core *core, const vllm_slot *slot, const quire_output *made,
+                    output_notes *notes)
+{
+    if (core->types.aux_taken == NULL || is_ending(made))
+        return 0;
+    notes->aux = PyObject_CallFunctionObjArgs(core->types.aux_taken, slot->request, NULL);
+    return notes->aux == NULL ? -1 : 0;
+}
 
 static int set_events(PyObject *output, vllm_slot *slot)
 {
@@ -129,9 +146,12 @@ static int set_events(PyObject *output, vllm_slot *slot)
     return set_and_drop(output, "events", PyObject_CallMethod(slot->request, "take_events", NULL));
 }
 
+/* Of an output that ends its request; another one may follow that says that it failed. */
 static int set_params(vllm_core *core, PyObject *output, const vllm_slot *slot,
                       const quire_output *made)
 {
+    if (vllm_is_0_32(core) && made->finish_reason == QUIRE_FINISH_NONE)
+        return 0;
     if (slot->kv_params != NULL &&
         (tell_cached(core, slot, made) < 0 ||
          PyObject_SetAttrString(output, "kv_transfer_params", slot->kv_params) < 0))
@@ -148,8 +168,8 @@ static int set_rare(vllm_core *core, const update_input *input, PyObject *output
     int is_stopped = made->finish_reason != QUIRE_FINISH_NONE;
     if ((is_stopped && set_finish(core, output, made) < 0) || set_events(output, slot) < 0)
         return -1;
-    if (made->finish_reason == QUIRE_FINISH_ERROR && made->num_new_tokens == 0)
-        return 0; /* ended by something else than its output */
+    if (is_ending(made))
+        return 0;
     if ((is_stopped || slot->has_stop_reason) && set_stop_reason(output, slot, made) < 0)
         return -1;
     if (made->has_prefill_stats &&
@@ -161,6 +181,8 @@ static int set_rare(vllm_core *core, const update_input *input, PyObject *output
     if (input->pooled != NULL &&
         PyObject_SetAttrString(output, "pooling_output", PyList_GetItem(input->pooled, slot->row)) <
             0)
+        return -1;
+    if (notes.aux != NULL && PyObject_SetAttrString(output, "routed_experts", notes.aux) < 0)
         return -1;
     if (slot->num_nans > 0 &&
         set_and_drop(output, "num_nans_in_logits", PyLong_FromUnsignedLong(slot->num_nans)) < 0)
@@ -175,6 +197,17 @@ static int set_rare(vllm_core *core, const update_input *input, PyObject *output
                                          made->num_new_tokens)) < 0)
         return -1;
     return set_logprobs(input, output, slot, made, notes.wants_logprobs);
+}
+
+/* Stats of the drafts of a request whose tokens count. */
+static int observe(const vllm_core *core, const vllm_slot *slot, const quire_output *made)
+{
+    if (core->types.observed == NULL || !slot->has_drafted || made->num_new_tokens == 0)
+        return 0;
+    PyObject *answer = PyObject_CallFunction(core->types.observed, "OII", slot->request,
+                                             slot->num_drafted, slot->num_accepted);
+    Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
 }
 
 typedef struct output_lists {
@@ -208,23 +241,45 @@ static const long finished_statuses[] = {[QUIRE_FINISH_STOP] = QUIRE_REQ_FINISHE
                                          [QUIRE_FINISH_ERROR] = QUIRE_REQ_FINISHED_ERROR,
                                          [QUIRE_FINISH_REPETITION] = QUIRE_REQ_FINISHED_REPETITION};
 
+/* Whether a request with output i has such an output besides. */
+static int is_ended_later(const quire_outputs *all, uint32_t i)
+{
+    quire_req req = all->outputs[i].req;
+    uint32_t last = all->num_outputs;
+    while (last-- > i + 1 && is_ending(&all->outputs[last])) {
+        if (all->outputs[last].req == req)
+            return 1;
+    }
+    return 0;
+}
+
+/* Whether a session has an input that it takes when it stops. */
+static int has_input(const vllm_slot *slot)
+{
+    PyObject *queue = PyObject_GetAttrString(slot->request, "streaming_queue");
+    int has_some = queue == NULL ? -1 : PyObject_IsTrue(queue);
+    Py_XDECREF(queue);
+    return has_some;
+}
+
 /* A session that stopped and goes on: its Request takes the next input, if that is there. 1: it
- * goes on, 0: it has ended. */
-static int session_turn(vllm_core *core, vllm_slot *slot)
+ * goes on, 0: it has ended. ends_later: it went on, and has ended since. */
+static int session_turn(vllm_core *core, vllm_slot *slot, int ends_later)
 {
     quire_req_info info = QUIRE_REQ_INFO_INIT;
-    if (quire_sched_get_req_info(core->sched, slot->req, &info) != QUIRE_OK ||
-        info.status >= QUIRE_REQ_FINISHED_STOPPED)
+    int is_known = quire_sched_get_req_info(core->sched, slot->req, &info) == QUIRE_OK;
+    if (!ends_later && (!is_known || info.status >= QUIRE_REQ_FINISHED_STOPPED))
         return 0;
-    if (info.status == QUIRE_REQ_WAITING_FOR_STREAMING)
-        return 1;
+    int takes = ends_later ? has_input(slot) : info.status != QUIRE_REQ_WAITING_FOR_STREAMING;
+    if (takes <= 0)
+        return takes < 0 ? -1 : 1;
     PyObject *answer = PyObject_CallFunctionObjArgs(core->types.turn, slot->request, NULL);
     int wants_logprobs = answer == NULL ? -1 : PyObject_IsTrue(answer);
     Py_XDECREF(answer);
     if (wants_logprobs < 0)
         return -1;
     slot->wants_logprobs = (uint8_t)wants_logprobs;
-    slot->num_prompt = info.num_prompt_tokens;
+    slot->num_prompt = is_known ? info.num_prompt_tokens : slot->num_prompt;
     slot->has_events = (uint8_t)core->log_stats;
     return 1;
 }
@@ -234,12 +289,16 @@ static int add_output(vllm_core *core, const update_input *input, const quire_ou
 {
     const quire_output *made = &all->outputs[i];
     vllm_slot *slot = vllm_slot_of(core, made->req);
-    PyObject *tokens = take_tokens(slot, made);
+    PyObject *tokens = observe(core, slot, made) < 0 ? NULL : take_tokens(slot, made);
     int stopped = made->finish_reason != QUIRE_FINISH_NONE;
     output_notes notes = {.wants_logprobs = slot->wants_logprobs};
     if (made->has_prefill_stats && all->num_cache_creation_tokens != NULL)
         notes.num_created = all->num_cache_creation_tokens[i];
-    int goes_on = tokens != NULL && stopped ? session_turn(core, slot) : 0;
+    if (tokens != NULL && take_aux(core, slot, made, &notes) < 0)
+        Py_CLEAR(tokens);
+    int goes_on = 0;
+    if (tokens != NULL && stopped)
+        goes_on = session_turn(core, slot, is_ended_later(all, i));
     if (goes_on < 0)
         Py_CLEAR(tokens);
     PyObject *output = tokens == NULL ? NULL
@@ -251,6 +310,7 @@ static int add_output(vllm_core *core, const update_input *input, const quire_ou
     int failed = output == NULL || set_rare(core, input, output, slot, made, notes) < 0 ||
                  client_append(lists, made->client_index, output) < 0;
     Py_XDECREF(output);
+    Py_XDECREF(notes.aux);
     if (!failed && stopped && !goes_on)
         failed = vllm_slot_finish(core, slot, finished_statuses[made->finish_reason],
                                   made->client_index) < 0;

@@ -3,8 +3,9 @@
  *      update_from_output(a step it did not make)     becomes a step in flight
  *      connector cuts request._all_token_ids          the library's prompt is cut too
  *      request.spec_token_ids                         the drafts of its next step, to look at
+ *      a hit that ends inside of a block              how much of it a connector is not told of
  *
- * The library's own headers are needed for the first and the last.
+ * The library's own headers are needed for all but the second.
  */
 #include "vllm.h"
 
@@ -91,6 +92,13 @@ int vllm_note_step(vllm_core *core, PyObject *output, uint64_t *number)
     Py_XDECREF(scheduled);
     Py_XDECREF(drafts);
     return failed ? -1 : 0;
+}
+
+/* ---- a connector is asked ------------------------------------------------ */
+
+uint32_t vllm_asked_part(const vllm_core *core)
+{
+    return core->sched->partners.asked_part;
 }
 
 /* ---- a connector cuts a prompt ------------------------------------------- */

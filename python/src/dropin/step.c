@@ -165,7 +165,8 @@ static PyObject *preempted_ids(vllm_core *core, step_parts *parts, const quire_s
             continue;
         slot->num_preemptions = info.num_preemptions;
         slot->num_computed = 0;
-        if (PySet_Add(set, slot->id) < 0 || record(core, parts, slot, 3) < 0)
+        if (PySet_Add(set, slot->id) < 0 || vllm_slot_end_aux(core, slot) < 0 ||
+            record(core, parts, slot, 3) < 0)
             Py_CLEAR(set);
     }
     return set;
@@ -218,6 +219,22 @@ static int set_step(vllm_core *core, PyObject *output, const quire_step *step)
     return failed ? -1 : 0;
 }
 
+/* Copies of blocks that a hit ends in: vLLM's objects, in their order. */
+static int set_copies(const vllm_core *core, PyObject *output, const quire_step *step)
+{
+    if (step->num_copies == 0)
+        return 0;
+    PyObject *list = PyList_New(0);
+    int failed = list == NULL;
+    for (uint32_t i = 0; i < step->num_copies && !failed; i++)
+        failed = vllm_list_put(list,
+                               PyObject_CallFunction(core->types.block_copy, "II",
+                                                     step->copies[i].from, step->copies[i].to)) < 0;
+    failed = failed || PyObject_SetAttrString(output, "kv_cache_block_copies", list) < 0;
+    Py_XDECREF(list);
+    return failed ? -1 : 0;
+}
+
 /* What 0.32 tells besides. */
 static int set_more(vllm_core *core, PyObject *output, const quire_step *step)
 {
@@ -226,6 +243,8 @@ static int set_more(vllm_core *core, PyObject *output, const quire_step *step)
     int has_sync_loads = core->has_sync_loads;
     core->has_sync_loads = 0;
     if (has_sync_loads && PyObject_SetAttrString(output, "has_sync_kv_loads", Py_True) < 0)
+        return -1;
+    if (set_copies(core, output, step) < 0)
         return -1;
     if (core->num_spec_tokens == 0)
         return 0;

@@ -53,20 +53,6 @@ static int input_read(vllm_core *core, PyObject *output, PyObject *computed, upd
     return 0;
 }
 
-/* Stats of one request's drafts. */
-static int observe(vllm_core *core, const vllm_slot *slot, uint32_t num_drafts,
-                   uint32_t num_accepted)
-{
-    quire_req_info info = QUIRE_REQ_INFO_INIT;
-    if (quire_sched_get_req_info(core->sched, slot->req, &info) == QUIRE_OK &&
-        info.num_stale_tokens > 0 && info.drops_stale)
-        return 0;
-    PyObject *answer =
-        PyObject_CallFunction(core->types.observed, "OII", slot->request, num_drafts, num_accepted);
-    Py_XDECREF(answer);
-    return answer == NULL ? -1 : 0;
-}
-
 /* Drafts that were not accepted are not computed either. */
 static int read_rejected(vllm_core *core, const update_input *input, uint32_t row, vllm_slot *slot)
 {
@@ -84,9 +70,9 @@ static int read_rejected(vllm_core *core, const update_input *input, uint32_t ro
         slot->num_computed -= num_drafts - (core->num_sampled[row] - 1);
     if (invalid != NULL)
         core->num_invalid[row] = (uint32_t)PyLong_AsUnsignedLong(invalid);
-    if (num_drafts > 0 && core->types.observed != NULL && !PyErr_Occurred() &&
-        observe(core, slot, num_drafts - core->num_invalid[row], core->num_sampled[row] - 1) < 0)
-        return -1;
+    slot->has_drafted = num_drafts > 0;
+    slot->num_drafted = num_drafts - core->num_invalid[row];
+    slot->num_accepted = core->num_sampled[row] - 1;
     return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -130,6 +116,7 @@ static int read_row(vllm_core *core, const update_input *input, uint32_t row, vl
     slot->row = PyLong_AsSsize_t(index);
     slot->generated = NULL;
     slot->num_taken = 0;
+    slot->has_drafted = 0;
     if (PyErr_Occurred() || (input->nans != NULL && read_nans(core, input->nans, slot) < 0))
         return -1;
     if (input->pooled != NULL) {

@@ -1,5 +1,5 @@
-/* update.h - what the two halves of an update share: update.c reads, outputs.c makes vLLM's objects.
- */
+/* update.h - what the two halves of an update share: update.c reads, outputs.c makes vLLM's
+ * objects. */
 #ifndef QUIRE_PYTHON_UPDATE_H
 #define QUIRE_PYTHON_UPDATE_H
 

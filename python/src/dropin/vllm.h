@@ -37,6 +37,9 @@ typedef struct vllm_slot {
     PyObject *generated;  /* borrowed: its list of sampled tokens */
     Py_ssize_t row;       /* its place in the model runner's output */
     Py_ssize_t num_taken; /* tokens of generated that are in the request's lists already */
+    uint32_t num_drafted; /* drafts of the step that a grammar did not refuse */
+    uint32_t num_accepted;
+    uint8_t has_drafted;
 } vllm_slot;
 
 /* Classes and functions of vLLM's, given when a core is made: X(field, name, whether it may be
@@ -55,11 +58,13 @@ typedef struct vllm_slot {
     X(is_ready, "is_ready", 1) /* (request): 1, 0, or -1: never. In 0.32, as are the next two */   \
     X(accept_tokens, "accept_tokens", 1) /* (request, tokens) */                                   \
     X(validate_tokens, "validate_tokens", 1)                                                       \
-    X(requests, "requests", 0) /* id: Request, shared with the Scheduler */                        \
-    X(match, "match", 1)       /* of a connector, from here on; NULL: there is none */             \
+    X(block_copy, "block_copy", 1) /* KVCacheBlockCopy, in 0.32 */                                 \
+    X(requests, "requests", 0)     /* id: Request, shared with the Scheduler */                    \
+    X(match, "match", 1)           /* of a connector, from here on; NULL: there is none */         \
     X(alloc, "alloc", 1)                                                                           \
     X(meta, "meta", 1)                                                                             \
     X(finished, "finished", 1)                                                                     \
+    X(states_finished, "states_finished", 1) /* (request, blocks, states), in 0.32 */              \
     X(reset, "reset", 1)                                                                           \
     X(told, "told", 1)                   /* (): what the workers report */                         \
     X(pending_frees, "pending_frees", 1) /* (): blocks will be free soon, in 0.32; NULL: never */  \
@@ -71,6 +76,9 @@ typedef struct vllm_slot {
     X(image_alloc, "image_alloc", 1)                                                               \
     X(image_meta, "image_meta", 1)                                                                 \
     X(event, "event", 1) /* (kind, request, hashes, group, first block, parent, block size) */     \
+    X(aux_taken, "aux_taken",                                                                      \
+      1) /* (request): what an output has besides, in 0.32; NULL: nothing */                       \
+    X(aux_ended, "aux_ended", 1) /* (request): it has ended, or was preempted */                   \
     X(observed, "observed",                                                                        \
       1) /* (request, drafts, accepted ones), in 0.32; NULL: not asked for */                      \
     X(finished_by_client, "finished_by_client", 1) /* client: set of ids; NULL: not asked for */
@@ -163,6 +171,8 @@ extern void vllm_slot_clear(vllm_slot *slot);
 extern int vllm_slot_finish(vllm_core *core, vllm_slot *slot, long status, uint32_t client);
 /* A request whose blocks were kept is gone now, if it is. */
 extern int vllm_slot_end_kept(vllm_core *core, quire_req req);
+/* Auxiliary outputs of a request begin again, or end. */
+extern int vllm_slot_end_aux(const vllm_core *core, const vllm_slot *slot);
 
 /* guard.c */
 /* Makes the call, unless one is under way or the core is closed: then a RuntimeError. */
@@ -228,6 +238,9 @@ extern void vllm_listen(vllm_core *core, quire_cache_config *config);
 extern PyObject *vllm_core_drafts(PyObject *self, PyObject *args);
 /* A SchedulerOutput that the scheduler did not make, as a step in flight. */
 extern int vllm_note_step(vllm_core *core, PyObject *output, uint64_t *number);
+/* Tokens of the request's hit behind those that the connector is told of.
+ * A load must bring more. */
+extern uint32_t vllm_asked_part(const vllm_core *core);
 /* A connector may have cut the tokens of a request that was never scheduled. */
 extern int vllm_slot_cut(vllm_core *core, vllm_slot *slot);
 

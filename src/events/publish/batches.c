@@ -38,12 +38,15 @@ static uint32_t num_further_keys(const quire_monitor_info *info, uint32_t num_bl
         uint32_t hashes = info->groups[g].block_size / info->block_size;
         most = hashes > most ? hashes : most;
     }
+    if (most == 1)
+        return 0;
     most--;
     uint64_t all = most * num_blocks;
     uint64_t usual = (most < USUAL ? most : USUAL) * num_blocks;
     uint64_t keys = all < SMALL ? all : usual > SMALL ? usual : SMALL;
     uint64_t room = (UINT64_C(1) << 31) - 1; /* ids of places */
-    return (uint32_t)(keys + num_blocks < room ? keys : room - num_blocks);
+    uint64_t left = num_blocks < room ? room - num_blocks : 0;
+    return (uint32_t)(keys < left ? keys : left);
 }
 
 static int create_parts(qr_batches *b, const qr_batches_config *config)

@@ -5,9 +5,9 @@
  *      table    a ──► 1 ⇄ 4     b ──► 3     c ──► 5             a key, and the ring of its places
  *
  * A place is a block, or stands behind the blocks for one more key of a block: in the profile of
- * vLLM 0.32 a block may hold several keys. Several blocks may hold one key. A router asks only whether a prefix is there, so it is told of a
- * key when its first block comes and when its last one goes: what qr_mirror_set and
- * qr_mirror_remove answer.
+ * vLLM 0.32 a block may hold several keys. Several blocks may hold one key. A router asks only
+ * whether a prefix is there, so it is told of a key when its first block comes and when its last
+ * one goes: what qr_mirror_set and qr_mirror_remove answer.
  *
  *      keys <= places <= num_blocks + num_extras;  all memory is taken at creation
  */

@@ -74,7 +74,7 @@ static int write_bytes(void *user, const char *data, size_t len)
     quire_wire_writer *w = user;
     if (w->status != QUIRE_OK || !make_room(w, len))
         return -1;
-    if (len > 0)
+    if (len > 0 && data != NULL)
         memcpy(w->bytes + w->len, data, len);
     w->len += len;
     return 0;

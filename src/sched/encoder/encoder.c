@@ -34,7 +34,7 @@ void qr_encoder_carve(qr_encoder *encoder, qr_arena *arena, const qr_encoder_con
     encoder->gone = qr_arena_take(arena, max_items, sizeof *encoder->gone);
     encoder->freed = qr_arena_take(arena, max_items, sizeof *encoder->freed);
     qr_buckets_carve(&encoder->index, arena, max_items);
-    qr_set_order_carve(&encoder->order, arena, config->max_features);
+    qr_set_order_carve(&encoder->order, arena, config->max_features, config->counts_inputs);
     encoder->table = encoder->order.table;
     uint32_t num_sets = config->counts_inputs ? config->max_requests : 0;
     encoder->kept = qr_arena_take(arena, num_sets, sizeof *encoder->kept);

@@ -29,9 +29,19 @@ static uint32_t set_slots_for(uint32_t numbers)
     }
 }
 
-void qr_set_order_carve(qr_set_order *set, qr_arena *arena, uint32_t max_numbers)
+/* Where numbers leave, the table may be full of marks at any number of numbers. */
+static uint32_t set_slots_with_marks(uint32_t numbers)
 {
-    set->max_slots = set_slots_for(max_numbers);
+    uint32_t most = set_slots_for(numbers);
+    uint32_t small = set_slots_after(numbers < LARGE_SET ? numbers : LARGE_SET);
+    uint32_t large = set_slots_after(numbers);
+    most = small > most ? small : most;
+    return large > most ? large : most;
+}
+
+void qr_set_order_carve(qr_set_order *set, qr_arena *arena, uint32_t max_numbers, bool may_leave)
+{
+    set->max_slots = may_leave ? set_slots_with_marks(max_numbers) : set_slots_for(max_numbers);
     set->table = qr_arena_take(arena, set->max_slots, sizeof *set->table);
     set->other = qr_arena_take(arena, set->max_slots, sizeof *set->other);
 }
@@ -49,32 +59,40 @@ void qr_set_order_begin(qr_set_order *set)
     set_clear(set, MIN_SLOTS);
 }
 
-/* The slot that has the number, or the first empty one on the way to it. */
-static uint32_t set_find(const uint32_t *table, uint32_t mask, uint32_t number)
+/* The slot that has the number, or the first empty one on the way to it; and *mark, the last place
+ * before it where a number was. */
+static uint32_t set_find(const uint32_t *table, uint32_t mask, uint32_t number, uint32_t *mark)
 {
     uint32_t perturb = number;
     uint32_t slot = number & mask;
     for (;;) {
         uint32_t last = slot + LINEAR_PROBES <= mask ? slot + LINEAR_PROBES : slot;
-        for (uint32_t i = slot; i <= last; i++)
+        for (uint32_t i = slot; i <= last; i++) {
             if (table[i] == QR_NIL || table[i] == number)
                 return i;
+            if (table[i] == LEFT)
+                *mark = i;
+        }
         perturb >>= PERTURB_SHIFT;
         slot = (slot * 5 + 1 + perturb) & mask;
     }
 }
 
-static void set_put(const qr_set_order *set, uint32_t number)
+/* True where it took a place that was empty, and not one where a number was. */
+static bool set_put(const qr_set_order *set, uint32_t number)
 {
-    uint32_t slot = set_find(set->table, set->mask, number);
+    uint32_t mark = QR_NIL;
+    uint32_t slot = set_find(set->table, set->mask, number, &mark);
     qr_assert_internal(set->table[slot] != number);
-    set->table[slot] = number;
+    set->table[mark != QR_NIL ? mark : slot] = number;
+    return mark == QR_NIL;
 }
 
 void qr_set_order_add(qr_set_order *set, uint32_t number)
 {
-    set_put(set, number);
     set->used++;
+    if (!set_put(set, number))
+        return;
     set->fill++;
     if ((uint64_t)set->fill * 5 < (uint64_t)set->mask * 3)
         return;
@@ -86,7 +104,7 @@ void qr_set_order_add(qr_set_order *set, uint32_t number)
     set->fill = set->used;
     for (uint32_t i = 0; i <= old_mask; i++)
         if (set->other[i] < LEFT)
-            set_put(set, set->other[i]);
+            (void)set_put(set, set->other[i]);
 }
 
 void qr_set_order_discard(qr_set_order *set, uint32_t number)
@@ -136,8 +154,9 @@ bool qr_set_order_is_valid(const qr_kept_set *kept, const uint32_t *table, uint3
     }
     if (used != kept->used || fill != kept->fill) /* so that searches end */
         return false;
+    uint32_t mark;
     for (uint32_t i = 0; i < slots; i++)
-        if (table[i] < LEFT && set_find(table, kept->mask, table[i]) != i)
+        if (table[i] < LEFT && set_find(table, kept->mask, table[i], &mark) != i)
             return false;
     return true;
 }

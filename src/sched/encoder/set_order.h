@@ -11,7 +11,9 @@
  * jump. When 3 of 5 slots are used the numbers move, in their order, to a table of more than four
  * times as many slots as there are numbers.
  *
- * A number that leaves the set leaves a mark, which is taken for a number until the table grows.
+ * A number that leaves the set leaves a mark. A number that is added later takes the last mark that
+ * its search passes before it comes to an empty slot. Marks count as numbers when the table grows,
+ * and end then.
  *
  *      used <= fill;  fill x 5 < mask x 3;  all numbers are different
  */
@@ -36,8 +38,8 @@ typedef struct qr_kept_set {
     uint32_t fill;
 } qr_kept_set;
 
-/* For at most max_numbers numbers. */
-void qr_set_order_carve(qr_set_order *set, qr_arena *arena, uint32_t max_numbers);
+/* For at most max_numbers numbers. may_leave: discard will be called. */
+void qr_set_order_carve(qr_set_order *set, qr_arena *arena, uint32_t max_numbers, bool may_leave);
 /* An empty set. */
 void qr_set_order_begin(qr_set_order *set);
 /* Adds a number that is not there. */

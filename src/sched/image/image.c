@@ -1,6 +1,7 @@
 #include "sched/image/image.h"
 
 #include "hash/digest.h"
+#include "sched/image/image_flight.h"
 
 /* ---- fingerprint ----------------------------------------------------------- */
 
@@ -409,7 +410,7 @@ static void image_check_placeholders(qr_image *image, quire_sched *s)
         for (uint32_t k = 0; k < batch->num_reqs; k++) {
             uint32_t index = qr_flight_who_waits(s, batch, k);
             if (index != QR_NIL && batch->is_past_prompt[k])
-                s->room.scratch[index] += 1 + batch->num_drafts[k];
+                s->room.scratch[index] += s->settings.num_sampled + batch->num_drafts[k];
         }
     }
     for (uint32_t i = 0; i < s->settings.max_requests; i++) {

@@ -13,7 +13,7 @@
  *      image_requests.c   requests: text, names, features, inputs of sessions
  *      image_encoder.c    the encoder cache
  *      image_cache.c      pool and cache: records, keys, free queue, rows, events
- *      image_flight.c     what the rules of vLLM 0.32 keep: steps in flight, fences, pace
+ *      image_flight.*     what the rules of vLLM 0.32 keep: steps in flight, fences, pace
  *
  * Each array and number has its check. A range is checked where the number is read; a relation is
  * checked by the walker (sched_check.c, cache_check.c) after the last number was read:
@@ -37,6 +37,7 @@
  *      features, flags              place, length, embeddings       chains and free chunks are all
  *      inputs of sessions           as text, stops and features     only of sessions that go on
  *      rows of blocks               < num_blocks, <= max_row        references, keys of the group
+ *      partial blocks, checkpoints  in the row, <= max_row          the checkpoint's tokens
  *      free slots, running          a slot, once, in use or not     status, counts
  *      turns (prefix.h)             <= those admitted               the bound on overtaking
  *      swap slots                   < num_slots                     chains and free slots are all
@@ -76,7 +77,7 @@ typedef struct qr_image {
 /* To be raised whenever the body changes. Images of the versions that are named are still read:
  *
  *      13    before vLLM 0.32: no paths of adapters; the profile is not VLLM_0_32 */
-enum { QR_IMAGE_VERSION = 17, QR_IMAGE_OLD_VERSION = 13 };
+enum { QR_IMAGE_VERSION = 18, QR_IMAGE_OLD_VERSION = 13 };
 
 size_t qr_sched_image_bytes(const quire_sched *sched);
 int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *written);
@@ -186,16 +187,8 @@ static inline void qr_image_u32s(qr_image *image, uint32_t *values, size_t n, ui
 /* numbers | id | tokens, hashes | stop tokens | features | names | inputs that wait | its row */
 void qr_image_request(qr_image *image, quire_sched *sched, uint32_t index);
 
-/* ---- image_flight.c: what only profile VLLM_0_32 has; nothing in other profiles -------- */
+/* ---- image.c ------------------------------------------------------------------ */
 
-/* Of one request: counters of steps in flight, marks. */
-void qr_image_flight(qr_image *image, quire_sched *sched, uint32_t index);
-/* After all requests and rows: fences with their rows, pace, requests that will end. */
-void qr_image_fences(qr_image *image, quire_sched *sched);
-/* Numbers of the config that decide. */
-void qr_image_mix_0_32(const quire_sched *sched,
-                       void (*mix)(unsigned char *, const uint64_t *, size_t),
-                       unsigned char *fingerprint);
 /* Requests that may be gone. */
 void qr_image_reqs(qr_image *image, const quire_sched *s, quire_req *reqs, uint32_t n);
 

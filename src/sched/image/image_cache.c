@@ -207,6 +207,29 @@ static void image_generations(qr_image *image, quire_cache *cache)
     }
 }
 
+/* A checkpoint may be planned for a block that there was no room for. */
+static void image_part(qr_image *image, const qr_group *group, uint32_t row)
+{
+    if (group->parts == NULL)
+        return;
+    qr_part *part = &group->parts[row];
+    uint32_t partial = part->partial + 1; /* 0: QR_NIL */
+    uint32_t checkpoint = part->checkpoint + 1;
+    uint32_t keyed = part->keyed + 1;
+    qr_image_u32(image, &partial, group->rows[row].num_blocks);
+    if (group->spec.num_prefill_checkpoint_blocks > 0) {
+        qr_image_u32(image, &checkpoint, group->max_row);
+        qr_image_u32(image, &part->checkpoint_end, INT32_MAX);
+        qr_image_u32(image, &keyed, group->max_row);
+        qr_image_u32(image, &part->keyed_end, INT32_MAX);
+    }
+    if (!image->is_reading)
+        return;
+    part->partial = partial - 1;
+    part->checkpoint = checkpoint - 1;
+    part->keyed = keyed - 1;
+}
+
 static void image_group_row(qr_image *image, qr_group *group, uint32_t row)
 {
     qr_row *r = &group->rows[row];
@@ -222,21 +245,20 @@ static void image_group_row(qr_image *image, qr_group *group, uint32_t row)
         qr_image_u32(image, &num_retired, r->num_blocks);
     qr_image_bool(image, &is_settled);
     qr_image_bool(image, &has_state);
-    uint32_t partial = qr_group_part(group, row).partial + 1; /* 0: QR_NIL */
-    if (group->parts != NULL)
-        qr_image_u32(image, &partial, r->num_blocks);
+    image_part(image, group, row);
+    uint32_t partial = qr_group_part(group, row).partial;
     qr_image_u32s(image, blocks, r->num_blocks, group->pool->queue.num_blocks - 1);
     qr_image_require(image, !has_state || r->num_blocks > group->spec.num_speculative_blocks);
-    qr_image_require(image,
-                     image->is_bad || partial == 0 || blocks[partial - 1] != QUIRE_NULL_BLOCK);
+    /* Between calls, only a state that goes on has one: other kinds copy it at once. */
+    bool may_be_partial = group->spec.kind == QUIRE_LAYER_MAMBA;
+    qr_image_require(image, image->is_bad || partial == QR_NIL ||
+                                (may_be_partial && blocks[partial] != QUIRE_NULL_BLOCK));
     if (!image->is_reading || image->is_bad)
         return;
     r->last_state = last_state - 1;
     r->num_retired = num_retired & QR_MOST_RETIRED;
     r->is_settled = is_settled;
     r->has_state = has_state;
-    if (group->parts != NULL)
-        group->parts[row].partial = partial - 1;
     image_note_users(group->pool, blocks, r->num_blocks);
 }
 

@@ -1,5 +1,4 @@
-/* The fields of vLLM 0.32's rules are in the image of that profile alone. */
-#include "sched/image/image.h"
+#include "sched/image/image_flight.h"
 
 static bool has_flight(const quire_sched *s)
 {

@@ -1,7 +1,7 @@
 /* Pages and places in the blob are taken anew, one after the other: they may lie elsewhere then,
  * which nobody sees. How much of the blob is used up is kept, since that bounds what can follow. */
 
-#include "sched/image/image.h"
+#include "sched/image/image_flight.h"
 
 #include <math.h>
 
@@ -128,7 +128,7 @@ static void image_features(qr_image *image, quire_sched *s, uint32_t index, uint
     for (size_t i = first; i < total && !image->is_bad; i++) {
         qr_feature *f = *features + i;
         image_feature(image, s, index, chain, f);
-        if (image->is_reading)
+        if (image->is_reading && *mm_features != NULL)
             (*mm_features)[i] = (quire_mm_feature){f->identifier, f->offset, f->length};
     }
 }

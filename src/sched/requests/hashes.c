@@ -200,7 +200,8 @@ void qr_sched_show_hashes(quire_sched *s, uint32_t index, uint32_t num_tokens)
     if (s->hasher == NULL)
         return;
     uint32_t first = qr_cache_first_needed_hash(s->cache, r->kv.seq);
-    uint32_t end = num_tokens / s->settings.hash_block_size;
+    uint32_t end =
+        qr_cache_end_of_keys(s->cache, r->kv.seq, num_tokens) / s->settings.hash_block_size;
     first = first < r->kv.num_hashes ? first : 0;
     end = end < r->kv.num_hashes ? end : r->kv.num_hashes;
     r->kv.first_hash = first;

@@ -175,6 +175,16 @@ static inline uint32_t qr_request_processed_tokens(const qr_request *r)
     return computed > r->num_in_flight ? computed - r->num_in_flight : 0;
 }
 
+/* Tokens of a step are in flight no longer. True: the step is older than the request's last
+ * preemption, or than the end of a session's turn. */
+static inline bool qr_request_drain(qr_request *r, uint32_t num_tokens)
+{
+    r->num_in_flight -= num_tokens < r->num_in_flight ? num_tokens : r->num_in_flight;
+    bool is_stale = r->num_stale > 0;
+    r->num_stale -= num_tokens < r->num_stale ? num_tokens : r->num_stale;
+    return is_stale;
+}
+
 /* A request that runs or was preempted, and was in no step yet: a fork (fork.c). */
 static inline bool qr_request_is_untold(const qr_request *r)
 {

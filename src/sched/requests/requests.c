@@ -440,15 +440,21 @@ static bool connector_keeps(quire_sched *s, uint32_t index, bool is_loading)
     if (!s->partners.has_connector)
         return false;
     uint32_t row = qr_cache_row_of(s->cache, r->kv.seq);
+    uint32_t num_states = c->states_finished == NULL ? 0 : qr_states_end(s, index);
     if (row != QR_NIL && !is_loading) /* blocks that a load still writes to stay */
         qr_cache_remove_skipped(s->cache, row, qr_request_processed_tokens(r),
                                 r->num_prompt_tokens);
-    if (c->request_finished == NULL)
+    if (c->request_finished == NULL && num_states == 0)
         return false;
+    quire_req req = qr_sched_req_of(s, index);
     qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     if (s->settings.rules.cuts_sent_blocks)
         cut_to_computed(s, r);
-    return c->request_finished(c->user, qr_sched_req_of(s, index), s->room.spans) != 0;
+    bool keeps = num_states > 0 &&
+                 c->states_finished(c->user, req, s->room.spans, s->states.ended, num_states) != 0;
+    if (c->request_finished != NULL)
+        keeps |= c->request_finished(c->user, req, s->room.spans) != 0;
+    return keeps;
 }
 
 void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)

@@ -44,7 +44,7 @@ static bool promote(quire_sched *s, uint32_t index)
     const quire_grammar *g = &s->partners.grammar;
     int is_ready = g->is_ready == NULL ? 1 : g->is_ready(g->user, qr_sched_req_of(s, index));
     if (is_ready < 0)
-        qr_doom(&s->results.bad_grammars, r, qr_sched_req_of(s, index));
+        qr_sched_doom(s, &s->results.bad_grammars, index);
     if (is_ready <= 0)
         return false;
     r->status = QUIRE_REQ_WAITING;
@@ -62,7 +62,7 @@ static bool must_leave_one(const quire_sched *s, const qr_admission *a)
 }
 
 /* The connector is asked behind the last place where all groups have whole blocks. If it has more
- * than the hit that goes on from there, inside a block, that part is loaded too; else it is kept. */
+ * than the hit that goes on from there, that part is loaded too; else the hit stays as it is. */
 static void choose_part(quire_sched *s, qr_admission *a, uint32_t part)
 {
     if (a->num_external <= part) {
@@ -85,6 +85,7 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
         return QR_ADMITTED;
     s->partners.asked_req = qr_sched_req_of(s, a->index);
     uint32_t part = s->cache->takes_parts ? a->num_local % s->cache->block_multiple : 0;
+    s->partners.asked_part = part;
     int answer = c->get_num_new_matched_tokens(c->user, s->partners.asked_req, a->num_local - part,
                                                &a->num_external, &a->is_async);
     s->partners.asked_req = 0;
@@ -263,12 +264,6 @@ static bool must_confirm(const quire_sched *s, const qr_admission *a)
     return a->num_external > 0 && (s->settings.quirks & QR_QUIRK(FAILED_BLOCKS_STAY)) == 0;
 }
 
-/* No request has blocks, none is held, and none waits to be copied. */
-static bool has_whole_pool(const quire_sched *s)
-{
-    return s->cache->num_seqs == 0 && s->cache->pool->num_held == 0 && s->cache->num_copies == 0;
-}
-
 /* The request was refused its blocks. A hit may be stale where a connector's callback has evicted
  * blocks: looked up again later. Encoder input past cache.max_encoder_tokens is taken in with
  * HOPELESS_WAITS alone. With LOAD_ASKED_AGAIN a request may have blocks and find a hit: vLLM fails
@@ -330,7 +325,7 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
         err = qr_cache_can_fit(s->cache, &r->kv, &p);
     if (err == QUIRE_OK)
         err = qr_cache_allocate_slots(s->cache, &r->kv, &p, NULL);
-    bool is_alone = has_whole_pool(s) && qr_sched_may_shrink(s, r);
+    bool is_alone = qr_cache_is_unused(s->cache) && qr_sched_may_shrink(s, r);
     while (err != QUIRE_OK && is_alone && p.num_new_tokens > 1) {
         p.num_new_tokens /= 2;
         err = qr_cache_allocate_slots(s->cache, &r->kv, &p, NULL);
@@ -582,7 +577,7 @@ static bool admit_all(quire_sched *s)
 static bool end_without_hope(quire_sched *s)
 {
     uint32_t index = s->builder.without_blocks;
-    return has_whole_pool(s) && index != QR_NIL &&
+    return qr_cache_is_unused(s->cache) && index != QR_NIL &&
            (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) == 0 && qr_sched_end_outgrown(s, index);
 }
 

@@ -1,5 +1,6 @@
 #include "sched/step/fence.h"
 
+#include "cache/parts.h"
 #include "sched/sched.h"
 
 uint32_t qr_fences_most(const quire_sched_config *c)
@@ -59,10 +60,23 @@ void qr_fence_copies(quire_sched *s, uint32_t num_copies)
         qr_cache_end_copies(s->cache, num_copies);
 }
 
-void qr_fence_processed(quire_sched *s)
+static void free_open(quire_sched *s)
 {
-    qr_fences *f = &s->fences;
-    f->processed++;
+    const qr_fences *f = &s->fences;
     while (f->num_rows > 0 && f->rows[f->first].fence <= f->processed)
         free_oldest(s);
+}
+
+void qr_fence_processed(quire_sched *s)
+{
+    s->fences.processed++;
+    free_open(s);
+}
+
+void qr_fence_settle(quire_sched *s)
+{
+    if (s->flight.num_batches > 0)
+        return;
+    s->fences.processed = s->fences.scheduled;
+    free_open(s);
 }

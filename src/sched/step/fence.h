@@ -43,5 +43,7 @@ void qr_fence_drop(quire_sched *sched, qr_request *r);
 void qr_fence_copies(quire_sched *sched, uint32_t num_copies);
 /* A step with tokens has ended. */
 void qr_fence_processed(quire_sched *sched);
+/* If no step is in flight, all fences are open: steps that were forgotten do not count. */
+void qr_fence_settle(quire_sched *sched);
 
 #endif

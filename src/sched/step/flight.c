@@ -74,12 +74,23 @@ bool qr_flight_is_in_order(quire_sched *s, uint32_t place)
     return true;
 }
 
+/* The tokens of a step whose outputs will not come are in flight no longer. */
+static void drain_batch(quire_sched *s, const qr_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->num_reqs && s->settings.rules.counts_in_flight; i++) {
+        uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
+        if (index != QR_NIL)
+            (void)qr_request_drain(&s->table.requests[index], batch->num_tokens[i]);
+    }
+}
+
 int qr_sched_forget_step(quire_sched *s, uint64_t step)
 {
     uint32_t place = qr_flight_find(s, step);
     if (place == QR_NIL)
         return QUIRE_E_ARGUMENT;
     bool stays = keeps_nothing(s);
+    drain_batch(s, qr_flight_batch(s, place));
     if (!stays) {
         memset(s->room.scratch, 0, (size_t)s->settings.max_requests * sizeof *s->room.scratch);
         mark(s, qr_flight_batch(s, place), 1);
@@ -87,6 +98,7 @@ int qr_sched_forget_step(quire_sched *s, uint64_t step)
     qr_flight_end(s, place);
     if (!stays)
         qr_sched_begin_again(s, s->room.scratch);
+    qr_fence_settle(s);
     qr_assert_expensive(qr_sched_is_valid(s));
     return QUIRE_OK;
 }

@@ -70,7 +70,8 @@ static void note_scheduled(quire_sched *s, const qr_batch *batch)
     for (uint32_t i = 0; i < batch->num_reqs; i++) {
         uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
         if (index != QR_NIL)
-            s->room.scratch[index] = batch->num_tokens[i] << SCRATCH_TOKENS;
+            s->room.scratch[index] =
+                (s->room.scratch[index] & SCRATCH_FAILED) | batch->num_tokens[i] << SCRATCH_TOKENS;
     }
 }
 
@@ -118,10 +119,14 @@ static bool cut_at_failed(quire_sched *s, uint32_t index, bool evict)
     return is_affected;
 }
 
-static void mark_failed(quire_sched *s, uint32_t index, uint32_t rank)
+/* Lists the request behind num_failed others, unless it is listed; returns how many there are. */
+static uint32_t mark_failed(quire_sched *s, uint32_t index, uint32_t num_failed)
 {
+    if ((s->room.scratch[index] & SCRATCH_FAILED) != 0)
+        return num_failed;
     s->room.scratch[index] |= SCRATCH_FAILED;
-    s->room.req_scratch[rank] = qr_sched_req_of(s, index);
+    s->room.req_scratch[num_failed] = qr_sched_req_of(s, index);
+    return num_failed + 1;
 }
 
 /* Whether a load into a block of the request failed, in any group: then the connector is not asked
@@ -175,12 +180,12 @@ static uint32_t fail_loads(quire_sched *s, const qr_batch *batch, uint32_t num_f
         note_failed_load(r);
         r->kv.num_computed_tokens = 0;
         if (s->settings.fails_on_load_error)
-            mark_failed(s, s->room.order[i], num_failed++);
+            num_failed = mark_failed(s, s->room.order[i], num_failed);
     }
     for (uint32_t i = 0; i < s->queues.num_running; i++)
         if (s->table.requests[s->queues.running[i]].load_step == batch->step &&
             has_failed_block(s, s->queues.running[i]))
-            mark_failed(s, s->queues.running[i], num_failed++);
+            num_failed = mark_failed(s, s->queues.running[i], num_failed);
     if (!s->settings.fails_on_load_error)
         qr_sched_begin_again(s, s->room.scratch);
     return num_failed;
@@ -213,14 +218,14 @@ static uint32_t cut_all_failed(quire_sched *s, const qr_batch *batch,
             !cut_at_failed(s, s->room.order[i], false))
             continue;
         if (s->settings.fails_on_load_error)
-            mark_failed(s, s->room.order[i], num_failed++);
+            num_failed = mark_failed(s, s->room.order[i], num_failed);
         else
             note_failed_load(r);
     }
     mark_blocks(s, output, QR_FAILED_LOAD); /* what one that waits has lost, one that runs loses */
     for (uint32_t i = 0; i < s->queues.num_running; i++)
         if (cut_at_failed(s, s->queues.running[i], true))
-            mark_failed(s, s->queues.running[i], num_failed++);
+            num_failed = mark_failed(s, s->queues.running[i], num_failed);
     forget_scheduled(s, batch);
     return num_failed;
 }
@@ -235,7 +240,7 @@ static uint32_t fail_whole_loads(quire_sched *s, const quire_model_output *outpu
         if (r == NULL || r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
             continue;
         if (s->settings.fails_on_load_error) {
-            mark_failed(s, index, num_failed++);
+            num_failed = mark_failed(s, index, num_failed);
             continue;
         }
         r->kv.num_computed_tokens = 0;

@@ -68,9 +68,9 @@ static uint32_t junction_of(const quire_sched *s, const qr_request *r, uint32_t 
 }
 
 /* The end of a chunk: at a block's end, if it is not the prompt's last, and at the first place
- * before it where a state must be kept: the end of a block that the chunk begins inside of, the last
- * state of the request, the prompt's last hash, the end of what other requests have in common with
- * it. */
+ * before it where a state must be kept: the end of a block that the chunk begins inside of, the
+ * last state of the request, the prompt's last hash, the end of what other requests have in common
+ * with it. */
 static uint32_t align_to_stops(const quire_sched *s, const qr_request *r, uint32_t start,
                                uint32_t num_new, uint32_t prefill_end)
 {
@@ -208,9 +208,9 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *nu
             p.num_new_tokens = *num_tokens;
             continue;
         }
-        if (has_all && (r->num_placeholders > 0 || r->load_step != 0))
-            return false; /* once the steps in flight are known, windows may give blocks back */
-        if (has_all && qr_sched_end_outgrown(s, index))
+        /* Once the steps in flight are known, windows may give blocks back. */
+        bool is_in_flight = r->num_placeholders > 0 || r->load_step != 0;
+        if (has_all && (is_in_flight || qr_sched_end_outgrown(s, index)))
             return false;
         if (!qr_sched_can_preempt(s))
             return false;

@@ -1,4 +1,5 @@
 /* sched/step/step.c - the arrays of the step being made. */
+#include "cache/parts.h"
 #include "sched/sched.h"
 
 /* What the caller has preempted since the last step is the first that was preempted in this one. */
@@ -120,9 +121,27 @@ static void wait_for_encoding(quire_sched *s, const qr_encoder_ask *ask, qr_enco
     }
 }
 
-static void doom(quire_sched *s, uint32_t index)
+/* Until an update comes, requests may end and others may come in their places, again and again. */
+static void drop_ended(const quire_sched *s, qr_doomed *doomed)
 {
-    qr_doom(&s->results.other_sizes, &s->table.requests[index], qr_sched_req_of(s, index));
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < doomed->num; i++) {
+        uint32_t index = qr_sched_index_of(s, doomed->reqs[i]);
+        if (index != QR_NIL && !qr_request_is_finished(&s->table.requests[index]))
+            doomed->reqs[left++] = doomed->reqs[i];
+    }
+    doomed->num = left;
+}
+
+void qr_sched_doom(quire_sched *s, qr_doomed *doomed, uint32_t index)
+{
+    qr_request *r = &s->table.requests[index];
+    if (r->is_doomed)
+        return;
+    if (doomed->num == s->settings.max_finished)
+        drop_ended(s, doomed);
+    doomed->reqs[doomed->num++] = qr_sched_req_of(s, index);
+    r->is_doomed = true;
 }
 
 qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint32_t computed,
@@ -143,7 +162,7 @@ qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint3
         .connector = s->partners.has_encoder_connector ? &s->partners.encoder_connector : NULL};
     qr_encoder_plan plan = qr_encoder_schedule(&s->encoder, &ask, s->builder.encoder_planned);
     if (plan.has_other_size)
-        doom(s, (uint32_t)(r - s->table.requests));
+        qr_sched_doom(s, &s->results.other_sizes, (uint32_t)(r - s->table.requests));
     if (s->builder.num_encoder_found > 0 && s->settings.can_unschedule &&
         (s->settings.quirks & QR_QUIRK(UNENCODED_STAYS)) == 0)
         wait_for_encoding(s, &ask, &plan);
@@ -411,5 +430,7 @@ const quire_step *qr_step_end(quire_sched *s)
         out->blocks_to_zero = qr_cache_take_fresh(s->cache);
     if (QR_UNLIKELY(s->cache->num_copies > s->cache->num_told))
         list_copies(s);
+    if (QR_UNLIKELY(s->states.capacity > 0))
+        qr_states_tell(s);
     return out;
 }

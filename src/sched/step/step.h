@@ -80,16 +80,12 @@ const quire_step *qr_step_end(quire_sched *sched);
 /* Requests that will end with an error, in the order in which that was found. Some may have ended
  * since. */
 typedef struct qr_doomed {
-    quire_req *reqs;
+    quire_req *reqs; /* max_finished */
     uint32_t num;
 } qr_doomed;
 
-static inline void qr_doom(qr_doomed *doomed, qr_request *r, quire_req req)
-{
-    if (!r->is_doomed)
-        doomed->reqs[doomed->num++] = req;
-    r->is_doomed = true;
-}
+/* Lists the request, unless it is listed. */
+void qr_sched_doom(quire_sched *sched, qr_doomed *doomed, uint32_t index);
 
 /* What an update gives back. */
 typedef struct qr_results {

@@ -328,16 +328,6 @@ static inline void fetch_tail(const quire_sched *s, uint32_t index)
     qr_prefetch_write(s->table.requests[index].text.tail);
 }
 
-/* The step's tokens are in flight no longer. True: the step is older than the request's last
- * preemption, or than the end of a session's turn. */
-static inline bool drain(qr_request *r, uint32_t num_tokens)
-{
-    r->num_in_flight -= num_tokens < r->num_in_flight ? num_tokens : r->num_in_flight;
-    bool is_stale = r->num_stale > 0;
-    r->num_stale -= num_tokens < r->num_stale ? num_tokens : r->num_stale;
-    return is_stale;
-}
-
 static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_output *output,
                        const uint32_t *has_failed)
 {
@@ -350,7 +340,7 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
             fetch_tail(s, quire_req_index(batch->reqs[i + QR_FETCH_AHEAD]));
         uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
         bool is_stale = index != QR_NIL && s->settings.rules.counts_in_flight &&
-                        drain(&s->table.requests[index], batch->num_tokens[i]);
+                        qr_request_drain(&s->table.requests[index], batch->num_tokens[i]);
         if (index == QR_NIL || qr_request_is_finished(&s->table.requests[index]))
             continue; /* ended while it was computed */
         if (has_failed != NULL && has_failed[index] != 0) {
@@ -405,15 +395,20 @@ static void end_doomed(quire_sched *s, qr_doomed *doomed)
     doomed->num = 0;
 }
 
-/* Requests whose encoder outputs will not come. */
-static void end_unavailable(quire_sched *s)
+/* Requests that end by errors. Those whose encoder outputs will not come end last, but are asked
+ * for before any other ends. */
+static void end_by_errors(quire_sched *s, const qr_failed_reqs *failed)
 {
     const quire_encoder_connector *e = &s->partners.encoder_connector;
-    quire_req *reqs = s->room.req_scratch;
     uint32_t most = s->settings.max_requests;
-    uint32_t n = e->take_unavailable(e->user, reqs, most);
-    for (uint32_t i = 0; i < n && i < most; i++)
-        end_by_error(s, reqs[i]);
+    uint32_t num_lost =
+        e->take_unavailable == NULL ? 0 : e->take_unavailable(e->user, s->room.lost_reqs, most);
+    end_doomed(s, &s->results.bad_grammars);
+    end_doomed(s, &s->results.other_sizes);
+    if (s->settings.fails_on_load_error)
+        end_failed(s, failed);
+    for (uint32_t i = 0; i < num_lost && i < most; i++)
+        end_by_error(s, s->room.lost_reqs[i]);
 }
 
 /* Counts and levels as they are; what was counted since the last stats goes with them. */
@@ -496,17 +491,14 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
         qr_deadlock_end(s);
     if (s->results.num_stopped > 0)
         compact_running(s);
-    end_doomed(s, &s->results.bad_grammars);
-    end_doomed(s, &s->results.other_sizes);
-    if (s->settings.fails_on_load_error)
-        end_failed(s, &failed);
-    if (s->partners.encoder_connector.take_unavailable != NULL)
-        end_unavailable(s);
+    end_by_errors(s, &failed);
     if (s->partners.has_connector && s->partners.connector.update_output != NULL)
         s->partners.connector.update_output(s->partners.connector.user);
     qr_sched_note_transfers(s, output);
     write_stats(s);
     qr_flight_end(s, place);
+    if (QR_UNLIKELY(s->fences.is_on))
+        qr_fence_settle(s);
     *outputs = &s->results.result;
     qr_sched_tell_update(s, began_ns, num_outgrown);
     qr_assert_expensive(qr_sched_is_valid(s));

@@ -9,7 +9,6 @@
 #define QR_SCHED_WATCH_OBSERVER_H
 
 #include "base/arena.h"
-#include "obs/monitor.h"
 
 #include <quire/sched.h>
 
@@ -44,12 +43,5 @@ void qr_observer_tell(const qr_observer *observer, quire_decision decision);
  * again since. */
 uint32_t qr_observer_count_ghosts(const qr_observer *observer, const unsigned char *hashes,
                                   uint32_t len, uint32_t stride, uint32_t n);
-
-/* The monitor of a scheduler, and room to tell it of an event. */
-typedef struct qr_watch {
-    quire_monitor *monitor; /* NULL: no monitor */
-    qr_feed_piece *pieces;  /* the tokens of an event */
-    quire_feed_key *keys;   /* the extra keys of an event */
-} qr_watch;
 
 #endif

@@ -84,6 +84,39 @@ void qr_sched_take_event(void *user, const quire_event *event)
     qr_observer_take_event(&s->observer, event);
 }
 
+/* Readers of the monitor know which block has a key: one more has it, and then one less. */
+static void tell_key_moved(quire_sched *s, uint32_t from, uint32_t to, uint32_t record)
+{
+    qr_key key = qr_map_key_of(&s->cache->pool->map, record);
+    quire_event event = {.size = sizeof(quire_event),
+                         .kind = QUIRE_EVENT_STORED,
+                         .group_id = key.group_id,
+                         .blocks = &to,
+                         .num_blocks = 1,
+                         .hashes = key.hash,
+                         .hash_bytes = key.len,
+                         .block_size = s->cache->hash_block_size,
+                         .still_cached = 1};
+    qr_feed_entry entry;
+    qr_feed_entry_init(&entry, &event);
+    qr_monitor_add_event(s->watch.monitor, &entry);
+    event.kind = QUIRE_EVENT_REMOVED;
+    event.blocks = &from;
+    qr_feed_entry_init(&entry, &event);
+    qr_monitor_add_event(s->watch.monitor, &entry);
+}
+
+void qr_sched_tell_move(void *user, uint32_t from, uint32_t to)
+{
+    quire_sched *s = user;
+    const qr_extras *extras = &s->cache->pool->extras;
+    if (!qr_block_has_key(&s->cache->pool->queue.blocks[to]))
+        return;
+    tell_key_moved(s, from, to, to);
+    for (uint32_t at = extras->heads[to].first; at != 0; at = qr_extras_next(extras, at))
+        tell_key_moved(s, from, to, at);
+}
+
 /* ---- steps ----------------------------------------------------------------- */
 
 uint32_t qr_sched_list_tiers(const quire_sched *s, quire_tier_usage *tiers)

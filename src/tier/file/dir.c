@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -45,11 +46,12 @@ static void name_key(const quire_tier_key *key, char *name)
 bool qr_file_dir_read_name(const char *name, quire_tier_key *key)
 {
     char same[QR_FILE_NAME];
-    if (!qr_hex_read(name, key->hash, QUIRE_TIER_HASH_BYTES))
-        return false;
     const char *rest = name + (size_t)2 * QUIRE_TIER_HASH_BYTES;
-    if (sscanf(rest, "-%" SCNu32 "-%" SCNu32, &key->group, &key->rank) != 2)
+    if (!qr_hex_read(name, key->hash, QUIRE_TIER_HASH_BYTES) || *rest != '-')
         return false;
+    char *end;
+    key->group = (uint32_t)strtoul(rest + 1, &end, 10);
+    key->rank = *end == '-' ? (uint32_t)strtoul(end + 1, NULL, 10) : 0;
     name_key(key, same); /* no sign, no zeros in front, nothing behind */
     return strcmp(same, name) == 0;
 }

@@ -32,6 +32,6 @@ bool qr_file_say_owner(const char *path, const struct stat *info);
 const char *qr_file_size_text(uint64_t bytes, char *text, size_t text_bytes);
 
 /* The check of quire_tier_file_config; as qr_tier_kind has it. */
-int qr_file_check_config(const void *config);
+int qr_file_check_config(const void *callers);
 
 #endif

@@ -69,7 +69,7 @@ int qr_socket_connect(qr_socket *s, const qr_endpoint *endpoint, qr_tls *tls, co
 
 int qr_socket_accept(qr_socket *s, int listener, qr_tls *tls, int epoll_fd, void *data)
 {
-    struct sockaddr_storage from;
+    struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
     socklen_t bytes = sizeof from;
     *s = (qr_socket){
         .fd = accept4(listener, (struct sockaddr *)&from, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC)};

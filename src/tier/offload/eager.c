@@ -55,6 +55,18 @@ static uint32_t scan_part(quire_offload *o, const store_part *part, qr_store_rou
     return num_with_key < n ? places[num_with_key] : part->num_blocks;
 }
 
+/* Where the next look begins: at the first block without a key, which may get one. In a group that
+ * has blocks without keys for good, that may be one of the last blocks only. */
+static uint32_t next_to_store(const qr_offload_group *group, uint32_t next, uint32_t gap,
+                              uint32_t end)
+{
+    if (gap == UINT32_MAX || group->num_keyed_later == 0)
+        return gap == UINT32_MAX ? next : gap;
+    uint32_t late = end > group->num_keyed_later ? end - group->num_keyed_later : 0;
+    uint32_t place = gap < late ? late : gap;
+    return place < next ? place : next;
+}
+
 /* False when the CPU pool is full. */
 static bool scan_group(quire_offload *o, uint32_t index, uint32_t g, int64_t confirmed,
                        const quire_block_span *own, qr_store_round *round)
@@ -68,21 +80,27 @@ static bool scan_group(quire_offload *o, uint32_t index, uint32_t g, int64_t con
     }
     uint32_t end = num_ready(confirmed, o->groups[g].block_size, count);
     const qr_offload_req *r = &o->reqs[index];
-    uint32_t size = o->groups[g].block_size;
+    const qr_offload_group *group = &o->groups[g];
+    uint32_t size = group->block_size;
+    uint32_t next = o->num_stored[at];
+    uint32_t gap = UINT32_MAX; /* the first block without a key */
     bool is_full = false;
-    while (o->num_stored[at] < end) {
-        uint32_t left = end - o->num_stored[at];
+    while (next < end && !is_full) {
+        uint32_t left = end - next;
         store_part part = {.row = row,
                            .own = own,
-                           .first = o->num_stored[at],
+                           .first = next,
                            .num_blocks = left < EAGER_AT_ONCE ? left : EAGER_AT_ONCE,
                            .found_from = (r->loaded_from + size - 1) / size,
                            .found_before = r->loaded_to / size};
         uint32_t done = scan_part(o, &part, round, &is_full);
-        o->num_stored[at] += done;
-        if (done < part.num_blocks)
+        if (done < part.num_blocks && gap == UINT32_MAX)
+            gap = next + done;
+        if (done < part.num_blocks && group->num_keyed_later == 0)
             break;
+        next += is_full ? done : part.num_blocks;
     }
+    o->num_stored[at] = next_to_store(group, next, gap, end);
     return !is_full;
 }
 

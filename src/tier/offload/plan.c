@@ -108,6 +108,21 @@ int qr_offload_read_plan(qr_offload_plan *plan, const quire_offload_config *call
 
 /* ---- making ---------------------------------------------------------------- */
 
+/* Keys are given up to a multiple of all block sizes, and with drafts a block later. */
+static void set_late_blocks(quire_offload *o, const quire_cache_config *cache)
+{
+    uint64_t alignment = 1;
+    for (uint32_t g = 0; g < o->num_groups; g++) {
+        uint64_t size = o->groups[g].block_size;
+        alignment = alignment / qr_gcd(alignment, size) * size;
+        if (alignment > UINT32_MAX)
+            alignment = UINT32_MAX; /* more tokens than a request has */
+    }
+    for (uint32_t g = 0; g < o->num_groups; g++)
+        if (!qr_is_full_kind(cache->groups[g].spec.kind))
+            o->groups[g].num_keyed_later = (uint32_t)(alignment / o->groups[g].block_size) + 2;
+}
+
 static void set_groups(quire_offload *o, const qr_offload_plan *plan)
 {
     const quire_cache_config *cache = plan->sched.cache;
@@ -138,6 +153,8 @@ static void set_groups(quire_offload *o, const qr_offload_plan *plan)
         else
             target += (tokens + size - 1) / size;
     }
+    if (qr_rules_of(plan->sched.profile)->retains_boundaries)
+        set_late_blocks(o, cache);
     o->target_free = 2 * target; /* twice what a step takes */
 }
 

@@ -239,7 +239,7 @@ static int listen_at(quire_peer_server *server, const qr_address *address,
     else if (family == AF_INET)
         server->port = ntohs(((struct sockaddr_in *)&bound)->sin_port);
     else
-        server->port = ntohs(((struct sockaddr_in6 *)&bound)->sin6_port);
+        server->port = ntohs(((struct sockaddr_in6 *)&bound)->sin6_port); /* NOLINT: it is set */
     return QUIRE_OK;
 }
 
@@ -299,8 +299,8 @@ QUIRE_API int quire_peer_server_open(const quire_peer_server_config *config,
 {
     qr_refuse_clear();
     quire_peer_server_config c;
-    qr_address address;
-    qr_endpoint endpoint;
+    qr_address address = {0};
+    qr_endpoint endpoint = {0};
     quire_peer_server *server = NULL;
     if (out == NULL)
         return QUIRE_E_ARGUMENT;

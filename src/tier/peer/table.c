@@ -23,7 +23,7 @@ bool qr_peer_table_open(qr_peer_table *table, uint32_t max_slots, const unsigned
         table->ring.numbers == NULL || qr_random_bytes(hooks, secret, sizeof secret) != 0)
         return false;
     qr_buckets_init(&table->index, max_slots, secret);
-    for (int i = 0; i < QR_PEER_PRINT_WORDS; i++)
+    for (size_t i = 0; i < QR_PEER_PRINT_WORDS; i++)
         atomic_init(&table->fingerprint[i], qr_load_u64(fingerprint + 8 * i));
     return true;
 }
@@ -55,7 +55,7 @@ void qr_peer_table_offer(qr_peer_table *table, uint32_t slot, const quire_tier_k
 {
     qr_peer_entry *e = &table->entries[slot];
     qr_peer_table_withdraw(table, slot);
-    for (int i = 0; i < QR_PEER_KEY_WORDS; i++)
+    for (size_t i = 0; i < QR_PEER_KEY_WORDS; i++)
         qr_count_set(&e->key[i], qr_load_u64((const unsigned char *)key + 8 * i));
     atomic_store_explicit(&e->memory, (uintptr_t)memory, memory_order_relaxed);
     qr_count_set(&e->sums, bytes | (uint64_t)(crc == NULL ? 0 : *crc) << 32);
@@ -73,7 +73,7 @@ void qr_peer_table_set_identity(qr_peer_table *table, const unsigned char *finge
     atomic_thread_fence(memory_order_seq_cst);
     for (uint32_t slot = 0; slot < table->max_slots; slot++)
         qr_peer_table_withdraw(table, slot);
-    for (int i = 0; i < QR_PEER_PRINT_WORDS; i++)
+    for (size_t i = 0; i < QR_PEER_PRINT_WORDS; i++)
         qr_count_set(&table->fingerprint[i], qr_load_u64(fingerprint + 8 * i));
     atomic_store_explicit(&table->epoch, qr_count_get(&table->epoch) + 1, memory_order_release);
 }
@@ -90,7 +90,7 @@ bool qr_peer_table_is_same(const qr_peer_table *table, const unsigned char *fing
 {
     uint64_t before = qr_peer_table_epoch(table);
     bool is_same = before % 2 == 0;
-    for (int i = 0; i < QR_PEER_PRINT_WORDS; i++)
+    for (size_t i = 0; i < QR_PEER_PRINT_WORDS; i++)
         is_same &= qr_count_get(&table->fingerprint[i]) == qr_load_u64(fingerprint + 8 * i);
     atomic_thread_fence(memory_order_acquire);
     *epoch = before;

@@ -65,8 +65,8 @@ static void ask_tier(qr_promote *promote, batch *b, uint32_t tier)
     }
 }
 
-/* Host blocks of the group's blocks [first, first + n); the null block where there is none. Keys that
- * do not lie one behind the other are looked up one by one. */
+/* Host blocks of the group's blocks [first, first + n); the null block where there is none. Keys
+ * that do not lie one behind the other are looked up one by one. */
 static bool find_cached(const qr_promote *promote, const qr_promote_request *request,
                         uint32_t group, uint32_t first, uint32_t n, quire_block *blocks)
 {
@@ -262,6 +262,7 @@ static bool fetch_block(qr_promote *promote, const qr_promote_request *request, 
     const qr_promote_group *g = &promote->groups[group];
     uint8_t source = g->sources[block];
     qr_record *r = &promote->records[record];
+    qr_assert_internal(request->hashes != NULL);
     uint32_t move = qr_promote_move_find_tag(promote, tag, key);
     if (move == QR_NIL) {
         bool is_full = !r->is_urgent && promote->num_loads >= promote->max_loads / 2;

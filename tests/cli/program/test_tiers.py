@@ -165,15 +165,20 @@ class Tiers(unittest.TestCase):
 
     def test_keys_of_the_profile(self):
         """What host memory keeps of a hybrid model is found by the keys of the profile."""
-        trace = self.write("t.jsonl", rounds(4, 3, ids=4))
-        for model, block in (("gpt-oss-20b", "16"), ("gpt-oss-20b", "24")):
-            sizes = ("--model", model, "--block-size", block, "--max-model-len", "4096",
-                     "--num-gpu-blocks", "700", "--profile", "vllm-0.32", "--deterministic")
-            alone = json.loads(run("replay", "--quiet", "--json", "-", *sizes, trace))
-            r = json.loads(run("replay", "--quiet", "--json", "-", *sizes, "--cpu-blocks", "9000",
-                               trace))
-            self.assertGreater(self.check(r)["cpu"], 0, block)
-            self.assertGreater(r["hit_tokens"], alone["hit_tokens"])
+        trace = self.write("t.jsonl", rounds(8, 3, ids=4))
+        for block in ("16", "24"):  # 24: hashes of 8 tokens, windows of 16
+            for kind in ("eager", "lazy"):
+                sizes = ("--model", "gpt-oss-20b", "--block-size", block, "--max-model-len", "4096",
+                         "--num-gpu-blocks", "700", "--profile", "vllm-0.32", "--deterministic")
+                alone = json.loads(run("replay", "--quiet", "--json", "-", *sizes, trace))
+                r = json.loads(run("replay", "--quiet", "--json", "-", *sizes, "--offload", kind,
+                                   "--cpu-blocks", "9000", trace))
+                self.assertGreater(self.check(r)["cpu"], 0, (block, kind))
+                self.assertGreater(r["hit_tokens"], 1.5 * alone["hit_tokens"], (block, kind))
+                files = json.loads(run("replay", "--quiet", "--json", "-", *sizes, "--cpu-blocks",
+                                       "400", "--file-tier", "40G", "--file-bandwidth", "50",
+                                       "--admit", "all", "--offload", kind, trace))
+                self.assertGreater(self.check(files)["file"], 0, (block, kind))
 
     def outputs(self, name, *args):
         """What a replay writes, by option."""

@@ -437,6 +437,7 @@ class Setup:
         scheduler.long_prefill_token_threshold_adaptive = self.adaptive
         scheduler.watermark = self.watermark / 100
         config.cache_config.enable_mamba_shared_prefix_checkpoint = has_junctions(self.groups)
+        # as the engine sets it; chunks of a prompt end there
         config.cache_config.block_size = min(g.block_size for g in self.hashed_groups())
         config.observability_config.per_request_spec_decode_metrics = "none"
         config.observability_config.enable_logging_iteration_details = False

@@ -3,7 +3,7 @@
 
 #include "base/unit.h"
 
-enum { MAX_NUMBERS = 1000, ROOM = 1 << 17 };
+enum { MAX_NUMBERS = 1000, ROOM = 1 << 18 };
 
 static _Alignas(QUIRE_ALIGNMENT) unsigned char memory[ROOM];
 
@@ -11,7 +11,7 @@ static qr_set_order make_set(uint32_t max_numbers)
 {
     qr_arena arena = qr_arena_carve(memory, ROOM);
     qr_set_order set;
-    qr_set_order_carve(&set, &arena, max_numbers);
+    qr_set_order_carve(&set, &arena, max_numbers, true);
     qr_set_order_begin(&set);
     return set;
 }
@@ -86,6 +86,49 @@ static void all_orders_together(void **state)
     assert_true(hash == UINT64_C(0xbff06524e7c6a928));
 }
 
+/* Numbers come and go: those below n, in an order that a simple generator draws. Of Python's sets
+ *
+ *      for n in NUMBERS:
+ *          s, x = set(), n
+ *          for _ in range(2000):
+ *              x = (x * 1103515245 + 12345) % 2**31
+ *              i = (x >> 8) % n
+ *              s.discard(i) if i in s else s.add(i)
+ *              s = s or set()
+ *              for k in s: mix(k)
+ *
+ * gave the sum. */
+static void marks_are_taken_again(void **state)
+{
+    (void)state;
+    static const uint32_t NUMBERS[] = {1, 2, 4, 7, 8, 9, 16, 18, 40, 76, 100};
+    static uint32_t table[1024];
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t e = 0; e < COUNT(NUMBERS); e++) {
+        uint32_t n = NUMBERS[e];
+        bool has[100] = {false};
+        qr_set_order set = make_set(n);
+        qr_kept_set kept = {0};
+        uint32_t x = n;
+        for (uint32_t step = 0; step < 2000; step++) {
+            x = (x * 1103515245u + 12345u) & 0x7fffffff;
+            uint32_t i = (x >> 8) % n;
+            qr_set_order_resume(&set, &kept, table);
+            if (has[i])
+                qr_set_order_discard(&set, i);
+            else
+                qr_set_order_add(&set, i);
+            has[i] = !has[i];
+            kept = qr_set_order_keep(&set);
+            assert_true(qr_set_order_is_valid(&kept, table, set.max_slots, n));
+            const uint32_t *walked = qr_set_order_list(&set);
+            for (uint32_t k = 0; k < set.used; k++)
+                hash = mix(hash, walked[k]);
+        }
+    }
+    assert_true(hash == UINT64_C(0x966de9c5a5404af0));
+}
+
 /* Planned for n, it holds n, for every n. */
 static void room_for_as_many_as_planned(void **state)
 {
@@ -105,6 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_sets),
         cmocka_unit_test(all_orders_together),
+        cmocka_unit_test(marks_are_taken_again),
         cmocka_unit_test(room_for_as_many_as_planned),
     };
     return cmocka_run_group_tests_name("sched_set_order", tests, NULL, NULL);

@@ -164,7 +164,7 @@ void sim_check_step(sim *s, const quire_step *step)
         quire_req_info info = QUIRE_REQ_INFO_INIT;
         quire_sched_get_req_info(s->sched, step->preempted[i], &info);
         sim_request *r = s->by_index[quire_req_index(step->preempted[i])];
-        /* It may be admitted in the same step: after a move, or (0.32) after a reset, or be gone. */
+        /* It may be admitted in the same step, after a move or (0.32) a reset, or be gone. */
         bool is_back = s->is_0_32 || (r != NULL && r->is_moved);
         SIM_CHECK(s, info.status == QUIRE_REQ_PREEMPTED || is_back, "preempted, and yet not",
                   info.status, 0);

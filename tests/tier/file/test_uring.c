@@ -18,6 +18,8 @@ static unsigned init_flags[MAX_SEEN];
 static int init_error; /* of the next one */
 static uint32_t num_buffers;
 static struct iovec buffers[MAX_SEEN];
+static unsigned most_entries;  /* of a ring; 0: as many as are asked for */
+static bool is_busy;           /* the system takes nothing */
 static bool is_register_faked; /* as where so much memory may be locked */
 static int register_result;
 static uint8_t last_opcode;
@@ -35,6 +37,7 @@ int __wrap_io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned
     int error = init_error;
     init_flags[num_inits++ % MAX_SEEN] = flags;
     init_error = 0;
+    entries = most_entries > 0 ? most_entries : entries;
     return error != 0 ? -error : __real_io_uring_queue_init(entries, ring, flags);
 }
 
@@ -49,6 +52,8 @@ int __wrap_io_uring_register_buffers(struct io_uring *ring, const struct iovec *
 
 int __wrap_io_uring_submit(struct io_uring *ring)
 {
+    if (is_busy)
+        return -EBUSY;
     const struct io_uring_sqe *sqe = &ring->sq.sqes[(ring->sq.sqe_tail - 1) & *ring->sq.kring_mask];
     last_opcode = sqe->opcode;
     last_buffer = sqe->buf_index;
@@ -74,7 +79,8 @@ static void begin(fixture *f)
     assert_int_equal(pwrite(f->fd, pages, sizeof pages, 0), (ssize_t)sizeof pages);
     num_inits = num_buffers = 0;
     init_error = 0;
-    is_register_faked = false;
+    most_entries = 0;
+    is_busy = is_register_faked = false;
 }
 
 static void end(fixture *f)
@@ -199,12 +205,55 @@ static void test_older_system(void **state)
     }
 }
 
+/* A ring that is full, while the system takes nothing of it: what does not fit ends with EAGAIN,
+ * each once, and the rest is done when the system is ready. */
+static void test_full_ring(void **state)
+{
+    enum { ENTRIES = 4, REFUSED = 3, NUM = ENTRIES + REFUSED };
+    fixture f;
+    qr_file_op ops[NUM];
+    qr_file_op *ended[NUM + 1];
+    uint32_t num_ended[NUM] = {0};
+    (void)state;
+    begin(&f);
+    most_entries = ENTRIES;
+    open_ring(&f, NULL, 0);
+    is_busy = true;
+    for (uint32_t i = 0; i < NUM; i++) {
+        ops[i] = (qr_file_op){.kind = QR_FILE_READ,
+                              .memory = (unsigned char *)f.kit.memory + (size_t)i * PAGE,
+                              .bytes = PAGE,
+                              .tag = i};
+        f.io->submit(f.io, &ops[i]);
+    }
+    assert_int_equal(f.io->num_in_flight, NUM);
+    assert_int_equal(f.io->wait(f.io, -1, 5000, ended, 1), 1); /* at most so many at a time */
+    assert_int_equal(f.io->wait(f.io, -1, 5000, ended + 1, NUM), REFUSED - 1);
+    assert_int_equal(f.io->num_in_flight, ENTRIES);
+    is_busy = false;
+    uint32_t n = REFUSED;
+    for (uint32_t turns = 0; n < NUM && turns < 100; turns++) {
+        (void)f.io->wait(f.io, -1, 0, NULL, 0);
+        n += f.io->wait(f.io, -1, 5000, ended + n, NUM - n);
+    }
+    assert_int_equal(n, NUM);
+    assert_int_equal(f.io->num_in_flight, 0);
+    for (uint32_t i = 0; i < NUM; i++)
+        num_ended[ended[i]->tag]++;
+    for (uint32_t i = 0; i < NUM; i++) {
+        assert_int_equal(num_ended[i], 1);
+        assert_int_equal(ops[i].result, i < ENTRIES ? PAGE : -EAGAIN);
+    }
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_regions),
         cmocka_unit_test(test_across_two_buffers),
         cmocka_unit_test(test_older_system),
+        cmocka_unit_test(test_full_ring),
     };
     return cmocka_run_group_tests_name("a file through io_uring", tests, NULL, NULL);
 }

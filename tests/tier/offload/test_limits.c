@@ -1,10 +1,25 @@
 /* tier/offload/test_limits.c - how much of the engine's memory, of the CPU pool and of the process
- * an offload takes, and what stops counting when a device hangs or all is reset. */
+ * an offload takes, and what stops counting when a device hangs or all is reset. (Linked so that
+ * lookups of the engine's blocks in the CPU pool come here.) */
 #include "tier/offload/offload_world.h"
 
 enum { BLOCK = 4 };
 
 static world the_world;
+static uint64_t num_looked_up; /* blocks of the engine, in the CPU pool */
+
+int __real_quire_pool_take_same(quire_pool *pool, quire_pool *other, const quire_block *others,
+                                uint32_t n, quire_block *from, quire_block *to, quire_same *same);
+int __wrap_quire_pool_take_same(quire_pool *pool, quire_pool *other, const quire_block *others,
+                                uint32_t n, quire_block *from, quire_block *to, quire_same *same);
+
+int __wrap_quire_pool_take_same(quire_pool *pool, quire_pool *other, const quire_block *others,
+                                uint32_t n, quire_block *from, quire_block *to, quire_same *same)
+{
+    int status = __real_quire_pool_take_same(pool, other, others, n, from, to, same);
+    num_looked_up += same->num_done;
+    return status;
+}
 
 static void forget_engine(world *w)
 {
@@ -65,6 +80,30 @@ static void lazy_stores_look_no_further(void **state)
     }
     assert_true(w->num_stores > 24);
     world_drain(w);
+    world_close(w);
+}
+
+/* A walk looks up the blocks that it has not met before: each block about once on its way to the
+ * head, although it is in two walks or more. */
+static void lazy_stores_look_once(void **state)
+{
+    (void)state;
+    enum { TWO_STEPS = 2 * 48 / BLOCK };
+    world *w = &the_world;
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_LAZY, false);
+    setup.num_gpu = 128;
+    setup.num_cpu = 250;
+    world_open(w, &setup);
+    const quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(w->sched));
+    num_looked_up = 0;
+    for (uint32_t i = 0; i < 60; i++) {
+        world_ask(w, 100 * i, 40, 1);
+        run_all(w);
+    }
+    world_drain(w);
+    uint64_t num_taken = quire_pool_get_counts(pool).num_allocated;
+    assert_true(w->num_stores > 400);
+    assert_in_range(num_looked_up, w->num_stores, num_taken + num_taken / 4 + TWO_STEPS);
     world_close(w);
 }
 
@@ -390,6 +429,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stores_hold_a_part_of_the_engine),
         cmocka_unit_test(lazy_stores_look_no_further),
+        cmocka_unit_test(lazy_stores_look_once),
         cmocka_unit_test(lazy_stores_come_in_time),
         cmocka_unit_test(requests_take_little_memory),
         cmocka_unit_test(the_event_log_is_the_engines),

@@ -103,9 +103,9 @@ static void compare_loads(const peer_kit *k)
     for (uint32_t i = 0; i < k->job.num_ios && k->job.op == QUIRE_TIER_LOAD; i++) {
         if (k->ios[i].status != QUIRE_TIER_DONE)
             continue;
-        faulty_pattern(&k->ios[i].key, expected, k->bytes);
-        assert_memory_equal(k->ios[i].memory, expected, k->bytes);
-        assert_int_equal(k->ios[i].crc, quire_crc32c(0, expected, k->bytes));
+        faulty_pattern(&k->ios[i].key, expected, k->ios[i].bytes);
+        assert_memory_equal(k->ios[i].memory, expected, k->ios[i].bytes);
+        assert_int_equal(k->ios[i].crc, quire_crc32c(0, expected, k->ios[i].bytes));
     }
     free(expected);
 }

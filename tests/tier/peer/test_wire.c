@@ -145,6 +145,61 @@ static void late_answers_leave_the_connection(void **state)
     close(listener);
 }
 
+static bool is_next(int fd, uint32_t n)
+{
+    unsigned char frame[QR_PEER_LOAD];
+    quire_tier_key key = faulty_key(n);
+    assert_int_equal(recv(fd, frame, sizeof frame, MSG_PEEK | MSG_WAITALL), sizeof frame);
+    return memcmp(frame + QR_PEER_HEAD, &key, QR_PEER_KEY) == 0;
+}
+
+static void set_patience(int fd)
+{
+    const struct timeval patience = {.tv_sec = 10};
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+}
+
+/* A second connection is made when the first has as many bytes to bring as it may. From then on
+ * the one with fewer bytes to bring is asked: a large block goes over one, small ones over the
+ * other. */
+static void connections_share_by_bytes(void **state)
+{
+    (void)state;
+    enum { LARGE = 3000, SMALL = 100, NUM_SMALL = 5 };
+    peer_kit k = {.bytes = LARGE, .config = {.connections = 2, .load_window_bytes = LARGE + 999}};
+    int listener = listen_by_hand(&k);
+    set_patience(listener);
+    assert_int_equal(peer_connect(&k), QUIRE_OK);
+    peer_fill(&k, QUIRE_TIER_LOAD, 0, 2);
+    assert_int_equal(quire_tier_submit(k.tier, &k.job), QUIRE_OK);
+    int first = welcome_client(listener, 0);
+    set_patience(first);
+    uint32_t id = take_load(first, 0);
+    int second = welcome_client(listener, 0);
+    set_patience(second);
+    answer_load(second, 1, take_load(second, 1), LARGE);
+    answer_load(first, 0, id, LARGE);
+    peer_wait(&k);
+    assert_int_equal(peer_status_count(&k, QUIRE_TIER_DONE), 2);
+    peer_fill(&k, QUIRE_TIER_LOAD, 10, 1 + NUM_SMALL);
+    for (uint32_t i = 1; i <= NUM_SMALL; i++)
+        k.ios[i].bytes = SMALL;
+    assert_int_equal(quire_tier_submit(k.tier, &k.job), QUIRE_OK);
+    bool is_first = is_next(first, 10);
+    int large = is_first ? first : second;
+    int small = is_first ? second : first;
+    answer_load(large, 10, take_load(large, 10), LARGE);
+    for (uint32_t i = 1; i <= NUM_SMALL; i++)
+        answer_load(small, 10 + i, take_load(small, 10 + i), SMALL);
+    peer_wait(&k);
+    assert_int_equal(peer_status_count(&k, QUIRE_TIER_DONE), 1 + NUM_SMALL);
+    assert_int_equal(peer_stats(&k).connected, 2);
+    peer_leave(&k);
+    close(first);
+    close(second);
+    close(listener);
+}
+
 /* Fields of WELCOME that must be 0 are looked at one by one. */
 static void welcomes_have_no_other_fields(void **state)
 {
@@ -216,6 +271,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sockets_may_take_single_bytes),
         cmocka_unit_test(late_answers_leave_the_connection),
+        cmocka_unit_test(connections_share_by_bytes),
         cmocka_unit_test(welcomes_have_no_other_fields),
         cmocka_unit_test(one_connection_is_enough),
         cmocka_unit_test(nothing_stays_open),

@@ -72,6 +72,7 @@ struct redis_fake {
     client clients[CLIENTS];
     value values[KEYS];
     uint32_t num_values;
+    int num_changes; /* of the map */
 };
 
 /* ---- saying ---------------------------------------------------------------- */
@@ -174,6 +175,13 @@ static void answer_slots(redis_fake *f, client *c, int mode)
                        "*1\r\n*4\r\n:0\r\n:16383\r\n*4\r\n$-1\r\n:%d\r\n$1\r\nx\r\n*0\r\n"
                        "*3\r\n$9\r\n127.0.0.1\r\n:1\r\n$1\r\ny\r\n",
                        f->port);
+        say_text(c, text);
+        return;
+    case FAKE_SLOTS_CHANGE: /* nobody listens on such ports */
+        (void)snprintf(text, sizeof text,
+                       "*2\r\n*3\r\n:0\r\n:8191\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n"
+                       "*3\r\n:8192\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n",
+                       f->port, 1 + f->num_changes++ % 512);
         say_text(c, text);
         return;
     case FAKE_SLOTS_MANY:

@@ -72,6 +72,7 @@ typedef struct redis_fake redis_fake;
     X(SLOTS_MANY, NULL)    /* more nodes than may be */                                            \
     X(SLOTS_UNKNOWN, NULL) /* "?" and port 0 */                                                    \
     X(SLOTS_HERE, NULL)    /* host nil: this one */                                                \
+    X(SLOTS_CHANGE, NULL)  /* half of them here, half at another address each time */              \
     X(SLOTS_NEVER, NULL)                                                                           \
     X(USAGE_FORBIDDEN, NULL) /* INFO and DBSIZE: from here on, see fake.c */                       \
     X(USAGE_STATUS, NULL)                                                                          \

@@ -17,7 +17,8 @@ typedef struct stage {
 
 static void set_up(stage *s)
 {
-    s->fake = redis_fake_start();
+    if (s->fake == NULL)
+        s->fake = redis_fake_start();
     s->tier.breaker_ms = 10;
     if (s->tier.deadline_ms == 0)
         s->tier.deadline_ms = DEADLINE_MS;
@@ -246,6 +247,34 @@ static void maps_are_checked(void **state)
         recover(&s);
         tear_down(&s);
     }
+}
+
+/* A cluster whose servers change their addresses more often than max_nodes: nodes that the map does
+ * not name any more are forgotten, and there is always room for the new ones. */
+static void old_addresses_are_forgotten(void **state)
+{
+    (void)state;
+    enum { MAX_NODES = 6, CHANGES = 3 * MAX_NODES };
+    stage s = {.fake = redis_fake_start(),
+               .tier.config.max_nodes = MAX_NODES,
+               .tier.config.refresh_ns = 1000000};
+    uint64_t begin = redis_now_ms();
+    redis_fake_set(s.fake, FAKE_SLOTS_CHANGE);
+    set_up(&s);
+    while (redis_stats(&s.tier).refreshed < CHANGES) { /* one for each server that fails */
+        try_op(&s, FAKE_SLOTS_CHANGE, QUIRE_TIER_LOAD, MAY | REDIS_BIT(MISSING));
+        quire_tier_redis_stats stats = redis_stats(&s.tier);
+        assert_int_equal(stats.slots, 16384); /* none is nobody's */
+        assert_true(stats.nodes < MAX_NODES);
+        assert_true(redis_now_ms() - begin < 20000);
+    }
+    redis_fake_set(s.fake, FAKE_WELL); /* no cluster: it has all slots */
+    while (redis_stats(&s.tier).nodes > 1) {
+        try_op(&s, FAKE_WELL, QUIRE_TIER_LOAD, MAY | REDIS_BIT(MISSING));
+        assert_true(redis_now_ms() - begin < 40000);
+    }
+    recover(&s);
+    tear_down(&s);
 }
 
 /* ---- memory after the end -------------------------------------------------- */
@@ -522,6 +551,7 @@ int main(void)
         cmocka_unit_test(slowness_is_bounded),
         cmocka_unit_test(greetings_are_checked),
         cmocka_unit_test(maps_are_checked),
+        cmocka_unit_test(old_addresses_are_forgotten),
         cmocka_unit_test(late_bytes_go_nowhere),
         cmocka_unit_test(cancelled_loads_end),
         cmocka_unit_test(early_answers_are_surprises),

@@ -10,17 +10,22 @@ typedef struct stage {
     redis_tier tier;
 } stage;
 
-/* Keys are stored, and one connection is ready. */
-static void set_up(stage *s)
+static void open_tier(stage *s)
 {
     char address[32];
     const char *addresses[1] = {address};
-    s->fake = redis_fake_start();
     s->tier.breaker_ms = 10;
     s->tier.config.connections = 1;
     s->tier.config.usage_ns = UINT64_C(3600000000000); /* no questions in between */
     (void)snprintf(address, sizeof address, "127.0.0.1:%d", redis_fake_port(s->fake));
     assert_int_equal(redis_tier_open_at(&s->tier, addresses, 1), QUIRE_OK);
+}
+
+/* Keys are stored, and one connection is ready. */
+static void set_up(stage *s)
+{
+    s->fake = redis_fake_start();
+    open_tier(s);
     redis_await_stores(&s->tier, 0, NUM_KEYS);
 }
 
@@ -154,6 +159,39 @@ static void silent_connections_are_given_up(void **state)
     tear_down(&s);
 }
 
+static void await_open_nodes(const stage *s, uint64_t num)
+{
+    uint64_t begin = redis_now_ms();
+    while (redis_stats(&s->tier).nodes_open != num) {
+        assert_true(redis_now_ms() - begin < PATIENCE_MS);
+        redis_sleep_ms(1);
+    }
+}
+
+/* When a breaker's time is over the server is tried again, also when no job comes: one that has
+ * slots, and one that was configured and has not said yet where the slots are. */
+static void servers_that_came_back_are_found(void **state)
+{
+    (void)state;
+    for (int has_map = 0; has_map < 2; has_map++) {
+        stage s = {.fake = redis_fake_start()};
+        redis_fake_set(s.fake, has_map ? FAKE_WELL : FAKE_GREETS_BADLY);
+        open_tier(&s);
+        if (has_map)
+            redis_await_stores(&s.tier, 0, NUM_KEYS);
+        redis_fake_set(s.fake, FAKE_GREETS_BADLY);
+        redis_fake_cut(s.fake);
+        while (redis_stats(&s.tier).nodes_open == 0)
+            redis_do(&s.tier, QUIRE_TIER_LOAD, 0, 1);
+        assert_int_equal(redis_stats(&s.tier).refreshed > 0, has_map);
+        redis_fake_set(s.fake, FAKE_WELL);
+        await_open_nodes(&s, 0);
+        redis_do(&s.tier, QUIRE_TIER_STORE, 0, NUM_KEYS);
+        redis_expect_only(&s.tier, REDIS_BIT(DONE));
+        tear_down(&s);
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -161,6 +199,7 @@ int main(void)
         cmocka_unit_test(one_server_gets_all_calls),
         cmocka_unit_test(connecting_ends_before_the_job),
         cmocka_unit_test(silent_connections_are_given_up),
+        cmocka_unit_test(servers_that_came_back_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,6 @@ def drafts_by_batch(vllm_config) -> list[int]:
 def refuse(vllm_config) -> None:
     """What is not done, as far as the config says it."""
     refuse_all({
-        "auxiliary outputs (routed experts)": vllm_config.aux_output_config.enabled,
         "diffusion models": vllm_config.model_config.is_diffusion,
         "encoder-only engines (mm_encoder_only)": vllm_config.is_mm_encoder_only,
         "HiSparse": vllm_config.attention_config.hisparse_config is not None,
@@ -45,29 +44,20 @@ def refuse(vllm_config) -> None:
             vllm_config.ec_manager_config.get_encoder_cache_manager_obj() is not None})
 
 
-def refuse_groups(vllm_config, kv_cache_config, hash_block_size: int) -> None:
+def refuse_groups(vllm_config, kv_cache_config) -> None:
     """What is not done of the cache's groups: layers of other kinds first."""
-    dcp_world_size = vllm_config.parallel_config.decode_context_parallel_size
     groups = kv_cache_config.kv_cache_groups
     specs = [group.kv_cache_spec for group in groups]
-    for spec in specs:
-        kind_of(spec)
-    aligned = [spec for spec in specs if kind_of(spec) == MAMBA and spec.mamba_cache_mode == "align"]
+    kinds = [kind_of(spec) for spec in specs]
+    is_split = vllm_config.parallel_config.decode_context_parallel_size > 1
     refuse_all({
-        "Mamba layers that store states inside of a step (prefill checkpoints)":
-            any(spec.num_prefill_checkpoint_blocks > 0 for spec in aligned),
-        "hits inside of a block of Mamba layers (--prefix-match-unit)":
-            any(spec.block_size > hash_block_size for spec in aligned),
-        "decode context parallelism with Mamba layers in align mode":
-            bool(aligned) and dcp_world_size > 1,
-        "KV connectors with Mamba layers in align mode":
-            bool(aligned) and vllm_config.kv_transfer_config is not None,
         "bounded replay (DeepSeek V4.1)": any(spec.prefix_replay_tokens > 0 for spec in specs),
         "caches in host memory": any(group.host_resident for group in groups),
         "groups with a role of their own":
             any(group.role != KVCacheGroupRole.DEFAULT for group in groups),
-        "decode context parallelism with layers that are not sharded":
-            dcp_world_size > 1 and any(not getattr(spec, "dcp_sharded", True) for spec in specs)})
+        "decode context parallelism with attention layers that are not sharded":
+            is_split and any(kind != MAMBA and not getattr(spec, "dcp_sharded", True)
+                             for spec, kind in zip(specs, kinds))})
 
 
 def tell_apart(groups: list[dict[str, int]], specs: list) -> None:
@@ -97,7 +87,9 @@ def numbers_of(vllm_config, kv_cache_config, hash_block_size: int, mm_registry, 
         is_pooling_model=switch(vllm_config.model_config.runner_type == "pooling"),
         max_in_flight_tokens=vllm_config.max_in_flight_tokens,
         prefix_cache_retention_interval=RETAIN_ALL if retained is None else retained,
-        track_new_blocks=switch(kv_cache_config.needs_kv_cache_zeroing))
+        track_new_blocks=switch(kv_cache_config.needs_kv_cache_zeroing),
+        mamba_shared_prefix_checkpoint=switch(
+            vllm_config.cache_config.enable_mamba_shared_prefix_checkpoint))
     add_images(made, vllm_config, mm_registry, vllm_config.model_config.supports_multimodal_inputs)
     if spec is not None:
         made.update(num_spec_tokens=vllm_config.num_speculative_tokens,

@@ -23,6 +23,7 @@ class Fetches:
 
     def __init__(self):
         self._stages: dict[str, str] = {}
+        self._before: tuple[str, str | None] | None = None  # what was asked last, and its stage
         self.counts = dict.fromkeys(KV_FETCH_STAGES, 0)
 
     def set(self, request: Request, stage: str | None) -> None:
@@ -39,10 +40,18 @@ class Fetches:
             self.set(request, KV_FETCH_WAITING_TO_START)
 
     def asked(self, request: Request, is_later: bool) -> None:
+        self._before = request.request_id, self._stages.get(request.request_id)
         self.set(request, KV_FETCH_WAITING_TO_START if is_later else None)
+
+    def passed_over(self, request: Request) -> None:
+        """It waits for something else: the answer does not count."""
+        if self._before is not None and self._before[0] == request.request_id:
+            self.set(request, self._before[1])
+            self._before = None
 
     def allocated(self, request: Request) -> None:
         """It loads into its blocks now, or runs."""
+        self._before = None
         waited = self._stages.get(request.request_id) == KV_FETCH_WAITING_TO_START
         self.set(request, KV_FETCH_IN_PROGRESS if waited else None)
 
@@ -62,12 +71,13 @@ def calls_of(scheduler) -> dict:
         scheduler._fetches.set(request, None)
         return finished_blocks(request, block_ids)
 
-    def match(request, num_local):
+    def match(request, num_local, part):
+        """part: tokens that were found behind num_local, in a block; a load must bring more."""
         count, is_later = scheduler.connector.get_num_new_matched_tokens(request, num_local)
         if request.skip_reading_prefix_cache:
             count, is_later = 0, False
         if count is not None:
-            scheduler._fetches.asked(request, is_later)
+            scheduler._fetches.asked(request, is_later and (part == 0 or count > part))
         return count, is_later
 
     def alloc(request, num_external):
@@ -79,10 +89,11 @@ def calls_of(scheduler) -> dict:
                 scheduler._hits.record(0, num_external, False, sources)
         scheduler._fetches.allocated(request)
 
-    def meta(output):
+    def meta(output, states):
         output.kv_connector_block_state = KVConnectorBlockState(
-            req_ids=set(output.num_scheduled_tokens),
-            resolve_block_ids=scheduler.kv_cache_manager.get_block_ids, boundary_state_offloads={})
+            req_ids={*output.num_scheduled_tokens, *states},
+            resolve_block_ids=scheduler.kv_cache_manager.get_block_ids,
+            boundary_state_offloads=states)
         output.kv_connector_metadata = scheduler.connector.build_connector_meta(output)
 
     def reset():
@@ -91,6 +102,11 @@ def calls_of(scheduler) -> dict:
     calls.update(reset=reset, match=match, alloc=alloc, meta=meta, finished=finished)
     if overrides(scheduler.connector, KVConnectorBase_V1, "has_pending_block_frees"):
         calls["pending_frees"] = lambda: scheduler.connector.has_pending_block_frees()
+    transfer = scheduler.vllm_config.kv_transfer_config
+    if (transfer is not None and transfer.is_kv_producer
+            and overrides(scheduler.connector, KVConnectorBase_V1, "register_finished_partial_tail")):
+        calls["states_finished"] = (
+            lambda *given: scheduler.connector.register_finished_partial_tail(*given))
     return calls
 
 
@@ -103,10 +119,15 @@ def image_calls_of(scheduler) -> dict:
         names = scheduler.ec_connector.take_unavailable_requests()
         return [scheduler.requests[name]._quire[1] for name in names if name in scheduler.requests]
 
+    def ready(request, num_computed):
+        is_ready = scheduler.ec_connector.ensure_cache_available(request, num_computed)
+        if not is_ready:
+            scheduler._fetches.passed_over(request)
+        return is_ready
+
     more = {"image_finished": ("request_finished",
                                lambda request: scheduler.ec_connector.request_finished(request)),
-            "image_ready": ("ensure_cache_available",
-                            lambda *given: scheduler.ec_connector.ensure_cache_available(*given)),
+            "image_ready": ("ensure_cache_available", ready),
             "image_freed": ("update_state_after_free",
                             lambda *given: scheduler.ec_connector.update_state_after_free(*given)),
             "image_lost": ("take_unavailable_requests", lost)}

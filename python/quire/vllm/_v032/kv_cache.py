@@ -28,6 +28,11 @@ class BlockPool(common.BlockPool):
             block = block.next_free_block
 
 
+def size_of(spec, num_ranks: int) -> int:
+    """Tokens in a block, over all ranks that share it."""
+    return spec.block_size * (num_ranks if spec.dcp_sharded else 1)
+
+
 class KVCache(common.KVCache):
     pool_class = BlockPool
 
@@ -36,6 +41,6 @@ class KVCache(common.KVCache):
         self.kv_cache_config = scheduler.kv_cache_config
         whole = scheduler._numbers["dcp_world_size"]
         self.coordinator = SimpleNamespace(single_type_managers=tuple(
-            SimpleNamespace(block_size=group.kv_cache_spec.block_size * whole,
+            SimpleNamespace(block_size=size_of(group.kv_cache_spec, whole),
                             kv_cache_spec=group.kv_cache_spec)
             for group in self.kv_cache_config.kv_cache_groups))

@@ -2,7 +2,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+from vllm.distributed.aux_output_connector.connector import AuxOutputSchedulerConnector
 from vllm.multimodal.utils import strip_covered_mm_data
+from vllm.v1.core.kv_cache_utils import KVCacheBlockCopy
 from vllm.v1.core.sched.output import (GrammarOutput, NewRequestData, ScheduledEncoderInputStats,
                                        SchedulerOutput)
 from vllm.v1.engine import EngineCoreOutputs
@@ -24,9 +26,13 @@ class Scheduler(BaseScheduler):
 
     def _make_connectors(self) -> None:
         config.refuse(self.vllm_config)
-        config.refuse_groups(self.vllm_config, self.kv_cache_config, self.hash_block_size)
+        config.refuse_groups(self.vllm_config, self.kv_cache_config)
         self._make_kv_connector()
         self._make_ec_connector()
+        self.observability_config = self.vllm_config.observability_config
+        self.aux_output_connector = None
+        if self.vllm_config.aux_output_config.enabled:
+            self.aux_output_connector = AuxOutputSchedulerConnector()
         self._resets_running = False
         self._spec_metrics = self.vllm_config.observability_config.per_request_spec_decode_metrics
         self._fetches, self._hits = connector.Fetches(), PrefixCacheStats()
@@ -47,7 +53,10 @@ class Scheduler(BaseScheduler):
     def _calls(self) -> dict[str, Any]:
         manager = self.structured_output_manager
         more = {} if self._spec_metrics == "none" else {"observed": self._observe}
+        if self.aux_output_connector is not None:
+            more |= {"aux_taken": self._take_aux, "aux_ended": self._end_aux}
         return {"NewRequestData": self._new_request_data, "is_ready": self._is_ready,
+                "block_copy": KVCacheBlockCopy,
                 "accept_tokens": lambda *given: manager.accept_tokens(*given),
                 "validate_tokens": lambda *given: manager.validate_tokens(*given),
                 **more, **connector.calls_of(self), **connector.image_calls_of(self)}
@@ -66,6 +75,14 @@ class Scheduler(BaseScheduler):
         """Drafts of a request were verified."""
         request.spec_decode_metrics.observe(num_drafts, num_accepted,
                                             self._spec_metrics == "detailed")
+
+    def _take_aux(self, request: Request):
+        """Routed experts of the tokens that a request has got now."""
+        return self.aux_output_connector.take_output(request,
+                                                     self._computed.aux_output_connector_output)
+
+    def _end_aux(self, request: Request) -> None:
+        self.aux_output_connector.request_finished(request)
 
     def _is_ready(self, request: Request) -> int:
         """1: the request's grammar is compiled, 0: not yet, -1: it cannot be compiled."""
@@ -95,13 +112,18 @@ class Scheduler(BaseScheduler):
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         output = self._core.schedule(throttle_prefills)
         output.kv_connector_block_state = None  # for connectors alone
-        if self.log_stats and self.vllm_config.observability_config.enable_logging_iteration_details:
-            output.scheduled_encoder_input_stats = self._encoder_stats(output)
+        if self.aux_output_connector is not None:
+            output.aux_output_connector_metadata = self.aux_output_connector.build_connector_meta(
+                output, self.requests)
+        if self.log_stats and self.observability_config.enable_logging_iteration_details:
+            output.scheduled_encoder_input_stats = self._make_scheduled_encoder_input_stats(
+                output.scheduled_encoder_inputs)
         return output
 
-    def _encoder_stats(self, output: SchedulerOutput) -> ScheduledEncoderInputStats | None:
-        sizes = [self.requests[name].get_num_encoder_embeds(index)
-                 for name, inputs in output.scheduled_encoder_inputs.items() for index in inputs]
+    def _make_scheduled_encoder_input_stats(self, inputs: dict[str, list[int]]):
+        """How many inputs a step encodes, and their embeddings."""
+        sizes = [self.requests[name].mm_features[index].mm_position.get_num_embeds()
+                 for name, numbers in inputs.items() for index in numbers]
         return ScheduledEncoderInputStats(len(sizes), sum(sizes)) if sizes else None
 
     def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> GrammarOutput | None:
@@ -115,6 +137,7 @@ class Scheduler(BaseScheduler):
     def update_from_output(self, scheduler_output: SchedulerOutput,
                            model_runner_output) -> dict[int, EngineCoreOutputs]:
         report = self._report = model_runner_output.kv_connector_output
+        self._computed = model_runner_output
         images = model_runner_output.ec_connector_output
         perf = self._perf_stats(scheduler_output)
         self._check_report(report)
@@ -215,6 +238,8 @@ class Scheduler(BaseScheduler):
         if self._is_reset_refused():
             raise RuntimeError("the KV cache cannot be reset: although all running requests were "
                                "preempted, blocks are in use, probably by a transfer")
+        if done and self.aux_output_connector is not None:
+            self.aux_output_connector.reset()
         return done
 
     def _is_reset_refused(self) -> bool:

@@ -9,6 +9,8 @@ the tests run on Quire as they are. It is built for tests alone and is not part 
     quire_shim          Python: the classes, and substitute()
     _quire_shim         C: tests/vllm/shim/src, and the drop-in's own files
 """
+from importlib import import_module
+
 from quire.vllm.substitution import Substitution, place
 from quire.vllm.version import check
 
@@ -40,5 +42,8 @@ PLACES = {name: (CORE + theirs, "quire.vllm" if ours == "hasher" else f"quire_sh
 
 
 def substitute() -> Substitution:
-    """Puts all of them in the place of vLLM's own, in this process."""
+    """Puts all of them in the place of vLLM's own, in this process. What vLLM derives from its
+    schedulers stays vLLM's, as in an engine: it names that class by itself."""
+    if ROWS is SCHEDULERS:
+        import_module(CORE + "sched.diffusion_scheduler")
     return place(PLACES)

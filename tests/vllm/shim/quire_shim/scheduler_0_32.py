@@ -106,9 +106,16 @@ class Scheduler(Opened, quire.vllm.Scheduler):
     num_prefill_lookahead = number("num_prefill_lookahead_tokens")
 
     def _calls(self) -> dict:
-        calls = super()._calls()
+        calls = super()._calls() | {"aux_taken": self._take_aux, "aux_ended": self._end_aux}
         is_needed = self._numbers["defers_frees"] and "match" not in calls
         return calls | ALONE if is_needed else calls
+
+    def _take_aux(self, request: Request):
+        return None if self.aux_output_connector is None else super()._take_aux(request)
+
+    def _end_aux(self, request: Request) -> None:
+        if self.aux_output_connector is not None:
+            super()._end_aux(request)
 
     @property
     def ec_connector(self):
@@ -153,8 +160,36 @@ class Scheduler(Opened, quire.vllm.Scheduler):
     def _kv_fetch_stages(self) -> dict[str, str]:
         return self._fetches._stages
 
+    # -- a spy in the place of _preempt_request is told of those that the core has preempted
+
+    _told: set[str] = frozenset()  # by a reset, since the last step
+    _is_telling = False
+
+    def _tell_preempted(self, names: set[str], **given) -> None:
+        self._is_telling = True
+        for name in names if "_preempt_request" in vars(self) else ():
+            if name in self.requests:
+                self._preempt_request(self.requests[name], 0.0, **given)
+        self._is_telling = False
+
+    def schedule(self, throttle_prefills: bool = False):
+        output = super().schedule(throttle_prefills)
+        self._tell_preempted(set(output.preempted_req_ids or ()) - self._told)
+        self._told = frozenset()
+        return output
+
+    def reset_prefix_cache(self, *given, **named) -> bool:
+        done = super().reset_prefix_cache(*given, **named)
+        preempted = frozenset(self._core.preempted())
+        self._tell_preempted(preempted - self._told, drop_stale_output=True)
+        self._told = preempted
+        return done
+
     def _preempt_request(self, request: Request, _timestamp: float,
                          drop_stale_output: bool = False) -> None:
+        if self._is_telling:
+            return
+        self._end_aux(request)
         preempt(self._core, request._quire[1], drop_stale_output)
         self._core.preempted().add(request.request_id)
 

@@ -26,7 +26,7 @@ PyObject *shim_peek_stats(vllm_core *core)
     return vllm_prefix_stats(&core->sched->cache->stats);
 }
 
-/* preempt(core, number, drops its outputs): it may have left the queue of running requests before */
+/* preempt(core, number, drops its outputs): it may have left the running requests before */
 PyObject *shim_preempt(vllm_core *core, quire_req req, int drops)
 {
     quire_sched *s = core->sched;
