@@ -23,8 +23,8 @@ extern "C" {
 
 struct quire_step;
 
-/* A state of Mamba layers: `block` holds what the layers of the group have after the first
- * num_tokens tokens of the request. */
+/* A state of Mamba layers: `block` holds what the layers of the group have after the first num_tokens
+ * tokens of the request. */
 typedef struct quire_state_offer { /* final */
     quire_req req;
     uint32_t group;

@@ -27,9 +27,9 @@
  * them unchanged and never follows them. Restore copies everything that it needs: the image may be
  * freed or overwritten as soon as restore has returned.
  *
- * Spans, steps and outputs of the saved scheduler are not part of the image, nor are the states
- * that the next step would have offered to a connector (quire_step.states). A step in flight is
- * known by its number, which update takes.
+ * Spans, steps and outputs of the saved scheduler are not part of the image, nor are the states that
+ * the next step would have offered to a connector (quire_step.states). A step in flight is known by
+ * its number, which update takes.
  *
  * Cost: O(blocks + requests + tokens). Nothing is allocated by save.
  *

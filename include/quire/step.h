@@ -94,7 +94,7 @@ typedef struct quire_step { /* lent */
     uint32_t num_spec_tokens; /* drafts that the workers make for each request of this step */
 
     /* With quire_connector.takes_states: states that have got a key since the last step, group by
-     * group. A state can be read once this step, and its copies, are computed; a connector that
+     * group. The states are there once this step, and its copies, are computed; a connector that
      * reads a block later must hold it (quire_pool_hold). Requests need not be in this step. */
     uint32_t num_states;
     const quire_state_offer *states;

@@ -84,8 +84,8 @@ struct quire_cache {
     qr_event_log events;
     void (*on_event)(void *user, const quire_event *event);
     void *event_user;
-    /* Mamba, align mode: a block with a key holds the state behind so many tokens of the request
-     * for which the call is. NULL: not told. */
+    /* Mamba, align mode: a block with a key holds the state behind so many tokens of the request for
+     * which the call is. NULL: not told. */
     void (*on_state)(void *user, uint32_t group, uint32_t block, uint32_t num_tokens);
     void *state_user;
     quire_pool *pool;
@@ -143,22 +143,13 @@ static inline bool qr_cache_is_quiet(const quire_cache *cache, quire_seq seq, ui
     return row != QR_NIL && num_tokens <= cache->row_states[row].quiet_until;
 }
 
-_Static_assert(offsetof(quire_allocate_params, num_encoder_tokens) ==
-                       offsetof(quire_allocate_params, num_external_computed_tokens) + 4 &&
-                   offsetof(quire_allocate_params, reserved_blocks) ==
-                       offsetof(quire_allocate_params, full_sequence_must_fit) + 4,
-               "read as pairs");
-
-/* New tokens alone: no hit, no external and no encoder tokens, nothing to be left. Each decoded
- * token asks for it, so pairs of fields are read at once. */
+/* New tokens alone: no hit, no external and no encoder tokens. */
 static inline bool qr_cache_is_plain(const quire_allocate_params *p)
 {
-    const unsigned char *fields = (const unsigned char *)p;
-    uint64_t others =
-        qr_load_u64(fields + offsetof(quire_allocate_params, num_external_computed_tokens)) |
-        qr_load_u64(fields + offsetof(quire_allocate_params, full_sequence_must_fit)) |
-        p->num_new_computed_tokens | p->has_scheduled_reqs | (uintptr_t)p->new_computed_blocks;
-    return others == 0 && p->num_new_tokens > 0;
+    uint32_t others = p->num_new_computed_tokens | p->num_external_computed_tokens |
+                      p->num_encoder_tokens | p->full_sequence_must_fit | p->reserved_blocks |
+                      p->has_scheduled_reqs;
+    return others == 0 && p->new_computed_blocks == NULL && p->num_new_tokens > 0;
 }
 
 static inline uint64_t qr_cache_all_tokens(const quire_cache_request *request,

@@ -1,5 +1,4 @@
-/* cache/rows.c - the blocks of a sequence, the hashes that their keys are made of, and what the
- * cache collects between steps. */
+/* cache/rows.c - the blocks of a sequence, and what the cache collects between steps. */
 #include "cache/cache.h"
 #include "cache/host.h"
 
@@ -68,83 +67,6 @@ uint32_t qr_cache_count_keyed(const quire_cache *cache, quire_seq seq)
     }
     return least == UINT32_MAX ? 0 : least;
 }
-
-/* ---- keys that are missing --------------------------------------------------- */
-
-bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num_tokens)
-{
-    uint32_t row = qr_cache_row_of(cache, seq);
-    for (uint32_t g = 0; g < cache->num_groups && row != QR_NIL; g++) {
-        const qr_group *group = &cache->groups[g];
-        uint64_t next = ((uint64_t)group->rows[row].num_cached + 1) * group->block_size;
-        if (group->has_tails || (num_tokens >= next && group->ops != &qr_ring_ops))
-            return true;
-    }
-    return false;
-}
-
-/* Of a request whose first num_tokens tokens have their keys in every group. */
-static uint32_t first_hash_behind(const quire_cache *cache, uint64_t num_tokens)
-{
-    uint32_t step = cache->block_multiple; /* all groups' keys begin at its multiples */
-    if (num_tokens < 2 * (uint64_t)step || num_tokens == UINT64_MAX)
-        return 0;
-    return (uint32_t)(num_tokens / step - 1) * (step / cache->hash_block_size);
-}
-
-uint32_t qr_cache_first_hash_after(const quire_cache *cache, const quire_block_span *hits)
-{
-    uint64_t first = UINT64_MAX;
-    for (uint32_t g = 0; g < cache->num_groups; g++) {
-        uint64_t cached = (uint64_t)hits[g].count * cache->groups[g].block_size;
-        bool is_less = cached < first && cache->groups[g].ops != &qr_ring_ops;
-        first = is_less ? cached : first;
-    }
-    return cache->has_tails ? 0 : first_hash_behind(cache, first);
-}
-
-/* Tokens of the prompt behind which keys of its end may lie: those of its last three hashes. */
-static uint64_t tokens_before_tail(const quire_cache *cache, uint32_t row)
-{
-    uint32_t num_hashes = (cache->prompts[row].num_tokens - 1) / cache->hash_block_size;
-    return num_hashes > 2 ? (uint64_t)(num_hashes - 2) * cache->hash_block_size : 0;
-}
-
-uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq)
-{
-    uint32_t row = qr_cache_row_of(cache, seq);
-    if (QR_LIKELY(cache->is_one_full && row != QR_NIL)) { /* the same, without the divisions */
-        uint32_t num_cached = cache->groups[0].rows[row].num_cached;
-        return num_cached < 2 ? 0 : num_cached - 1;
-    }
-    uint64_t first = row == QR_NIL ? 0 : UINT64_MAX;
-    for (uint32_t g = 0; g < cache->num_groups && row != QR_NIL; g++) {
-        const qr_group *group = &cache->groups[g];
-        uint64_t cached = (uint64_t)group->rows[row].num_cached * group->block_size;
-        first = cached < first && group->ops != &qr_ring_ops ? cached : first;
-        uint32_t end = qr_group_part(group, row).checkpoint_end;
-        if (end > 0 && end - cache->hash_block_size < first) /* its key, and the hash before it */
-            first = end - cache->hash_block_size;
-    }
-    if (cache->has_tails && row != QR_NIL) {
-        uint64_t before = tokens_before_tail(cache, row);
-        first = before < first ? before : first;
-    }
-    return first_hash_behind(cache, first);
-}
-
-uint32_t qr_cache_end_of_keys(const quire_cache *cache, quire_seq seq, uint32_t num_tokens)
-{
-    uint32_t row = cache->has_checkpoints ? qr_cache_row_of(cache, seq) : QR_NIL;
-    uint32_t most = num_tokens;
-    for (uint32_t g = 0; g < cache->num_groups && row != QR_NIL; g++) {
-        uint32_t end = qr_group_part(&cache->groups[g], row).checkpoint_end;
-        most = end > most ? end : most;
-    }
-    return most;
-}
-
-/* ---- the rest ---------------------------------------------------------------- */
 
 bool qr_cache_drop(quire_cache *cache, quire_cache_request *request)
 {

@@ -299,8 +299,7 @@ static bool find_unkeyed(const qr_group *group, const uint32_t *blocks, uint32_t
     return *first < i;
 }
 
-/* A block that was full in part has keys for that part: they make way for the one of the whole. One
- * that is not to get it keeps them. */
+/* A block that was full in part has keys for that part: they make way for the one of the whole. */
 static void forget_partial_keys(qr_group *group, const uint32_t *blocks, uint32_t first,
                                 uint32_t end)
 {
@@ -329,10 +328,10 @@ static QR_NOINLINE void choose_keys(qr_group *group, uint32_t row,
                                     uint32_t end)
 {
     uint32_t first = group->rows[row].num_cached;
-    if (group->has_mask)
-        p->blocks = qr_group_mask(group, row, first, end);
     if (group->has_tails && group->hashes_joined > 1)
         forget_partial_keys(group, p->blocks, first, end);
+    if (group->has_mask)
+        p->blocks = qr_group_mask(group, row, first, end);
     if (group->key_stride != group->hash_len)
         gather_keys(group, request, first, p, end);
 }

@@ -205,8 +205,8 @@ static inline uint32_t *qr_group_row_blocks(const qr_group *group, uint32_t row)
     return group->blocks + (size_t)row * group->max_row;
 }
 
-/* Tokens that the key of block i of a row stands for, which may be fewer than the block has, or
- * than end there (group/checkpoint.h); 0: it has none. */
+/* Tokens that the key of block i of a row stands for, which may be fewer than the block has, or than
+ * end there (group/checkpoint.h); 0: it has none. */
 static inline uint32_t qr_group_keyed_tokens(const qr_group *group, uint32_t row, uint32_t i)
 {
     const quire_pool *pool = group->pool;

@@ -1,5 +1,5 @@
-/* sched/test_sched_careless.c - callers that say things twice, lose steps, or never update: lists
- * and counts of profile VLLM_0_32 that they could fill up or leave behind. */
+/* sched/test_sched_careless.c - callers that say things twice, lose steps, or never update: in profile
+ * VLLM_0_32, whose lists and counts they could fill up or leave behind. */
 #include "sched/sched.h"
 #include "sched/sched_kit.h"
 

@@ -252,7 +252,7 @@ static void swap_is_refused(void **state)
     assert_int_equal(quire_sched_preempt(kit.sched, a, QUIRE_PREEMPT_SWAP), QUIRE_FULL);
     assert_int_equal(quire_sched_offload(kit.sched, a), QUIRE_FULL);
     assert_int_equal(quire_sched_resume(kit.sched, a), QUIRE_MISS);
-    assert_int_equal(quire_sched_preempt(kit.sched, a, (quire_preempt_mode)5), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_preempt(kit.sched, a, (quire_preempt_mode)4), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_preempt(NULL, a, QUIRE_PREEMPT_SWAP), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_preempt(kit.sched, a + 1, QUIRE_PREEMPT_SWAP),
                      QUIRE_E_UNKNOWN_REQ);

@@ -1,5 +1,5 @@
-/* sched/test_sched_states.c - states of Mamba layers that a connector may store: each is told with
- * its block and tokens in the step that gives it a key, unless its request has lost its blocks. */
+/* sched/test_sched_states.c - states of Mamba layers that a connector may store: each is told with its
+ * block and tokens in the step that gives it a key, unless its request has lost its blocks. */
 #include "sched/sched_kit.h"
 
 enum { STATES = 1 }; /* the group */

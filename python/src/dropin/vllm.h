@@ -238,8 +238,7 @@ extern void vllm_listen(vllm_core *core, quire_cache_config *config);
 extern PyObject *vllm_core_drafts(PyObject *self, PyObject *args);
 /* A SchedulerOutput that the scheduler did not make, as a step in flight. */
 extern int vllm_note_step(vllm_core *core, PyObject *output, uint64_t *number);
-/* Tokens of the request's hit behind those that the connector is told of.
- * A load must bring more. */
+/* Tokens of the request's hit behind those that the connector is told of: a load must bring more. */
 extern uint32_t vllm_asked_part(const vllm_core *core);
 /* A connector may have cut the tokens of a request that was never scheduled. */
 extern int vllm_slot_cut(vllm_core *core, vllm_slot *slot);

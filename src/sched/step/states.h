@@ -3,8 +3,8 @@
  *      schedule, update     a state gets a key, or its key moves to a copy     noted
  *      end of schedule      quire_step.states: those of requests that still have their blocks
  *
- * In align mode a row has a state here and there, and gives it back soon. So the block and the
- * tokens of each are told at once: later nothing says where the state was. */
+ * In align mode a row has a state here and there, and gives it back soon. So the block and the tokens
+ * of each are told at once: later nothing says where the state was. */
 #ifndef QR_SCHED_STEP_STATES_H
 #define QR_SCHED_STEP_STATES_H
 

@@ -395,8 +395,8 @@ static void end_doomed(quire_sched *s, qr_doomed *doomed)
     doomed->num = 0;
 }
 
-/* Requests that end by errors. Those whose encoder outputs will not come end last, but are asked
- * for before any other ends. */
+/* Requests that end by errors. Those whose encoder outputs will not come end last, but are asked for
+ * before any other ends. */
 static void end_by_errors(quire_sched *s, const qr_failed_reqs *failed)
 {
     const quire_encoder_connector *e = &s->partners.encoder_connector;

@@ -1,6 +1,8 @@
 """quire.vllm's schedulers for vLLM 0.32, open to those who look into them and write into them, as vLLM's
 tests do. The cache's own classes are not here: the cache is shown as the drop-in shows it, with what
 the tests of schedulers look at besides."""
+from functools import cached_property
+
 import quire.vllm
 from quire.vllm._v032 import config, kv_cache
 from quire.vllm._v032.request import BoundRequest
@@ -8,7 +10,7 @@ from vllm.v1.core import single_type_kv_cache_manager as managers
 from vllm.v1.metrics.stats import PrefixCacheStats
 from vllm.v1.request import Request
 
-from _quire_shim import fences, peek_stats, preempt
+from _quire_shim import fences, flags, peek_stats, preempt
 
 from . import queues, request
 from .opened import Opened
@@ -20,6 +22,10 @@ ALONE = {"match": lambda *_given: (0, False), "alloc": lambda *_given: None,
 
 class WritableRequest(request.WritableRequest, BoundRequest):
     """With 0.32's counters."""
+
+    @property
+    def last_sched_seq(self) -> int:
+        return flags(*self._quire)[2]
 
 
 class Rows(dict):
@@ -41,9 +47,13 @@ class Manager:
         made = Rows()
         for name in self._cache._scheduler.requests:
             blocks = self._cache.get_blocks(name).blocks[self._group]
-            if blocks:
-                made[name] = blocks
+            if blocks:  # of the null block there is one object
+                made[name] = [self._null_block if block.is_null else block for block in blocks]
         return made
+
+    @property
+    def _null_block(self) -> kv_cache.Block:
+        return self._cache.block_pool.null_block
 
     @property
     def num_cached_block(self) -> dict[str, int]:
@@ -57,6 +67,10 @@ class CrossManager(Manager, managers.CrossAttentionManager):
 
 
 class BlockPool(kv_cache.BlockPool):
+    @cached_property
+    def null_block(self) -> kv_cache.Block:
+        return super().null_block
+
     @property
     def cached_block_hash_to_block(self) -> dict[bytes, kv_cache.Block]:
         return {block.block_hash: block for block in self.blocks if block.block_hash is not None}
@@ -137,8 +151,9 @@ class Scheduler(Opened, quire.vllm.Scheduler):
         return set(self._core.queue(3))
 
     @property
-    def deferred_frees(self) -> list[int]:
-        return fences(self._core)[2]
+    def deferred_frees(self) -> list[tuple[int, tuple]]:
+        """The step that each waits for; the blocks are not shown."""
+        return [(fence, ()) for fence in fences(self._core)[2]]
 
     @property
     def sched_step_seq(self) -> int:

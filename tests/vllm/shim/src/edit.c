@@ -93,15 +93,16 @@ PyObject *vllm_core_edit(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* flags(number): whether its load has come, and whether it failed */
+/* flags(number): whether its load has come, whether it failed, and the last step that it was in, as
+ * fences count steps */
 PyObject *vllm_core_flags(PyObject *self, PyObject *number)
 {
     uint32_t index;
     quire_req req = PyLong_AsUnsignedLongLong(number);
     const qr_request *r = PyErr_Occurred() ? NULL : request_of((vllm_core *)self, req, &index);
     return r == NULL ? NULL
-                     : Py_BuildValue("(ii)", r->load == QR_LOAD_DONE || r->load == QR_LOAD_FAILED,
-                                     load_has_failed(r));
+                     : Py_BuildValue("(iiK)", r->load == QR_LOAD_DONE || r->load == QR_LOAD_FAILED,
+                                     load_has_failed(r), r->last_fence);
 }
 
 /* ---- queues -------------------------------------------------------------- */
