@@ -19,7 +19,7 @@ live_part() {
   shift 2
   if "$@" >"$log" 2>&1; then
     passed=$((passed + 1))
-    grep -E "$lines" "$log" | sed 's/^/             /'
+    sed -nE "/$lines/s/^/             /p" "$log"
   else
     fail live "$name: differences" "$log"
   fi

@@ -102,7 +102,7 @@ run_long() {
   if $emulator "$(find "build/$preset/tests" -name "$program" -type f -perm -u+x | head -n 1)" "$@" >"$log" 2>&1; then
     passed=$((passed + 1))
     say "$preset" "$program $*: passed; $((SECONDS - start)) s"
-    grep -E 'differences|transitions|operations|seeds|allocations' "$log" | sed 's/^/             /' | tail -n 6
+    sed -nE '/differences|transitions|operations|seeds|allocations/s/^/             /p' "$log" | tail -n 6
   else
     fail "$preset" "$program $*" "$log"
   fi

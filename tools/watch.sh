@@ -8,7 +8,7 @@ watch_long() {
     0)
       passed=$((passed + 1))
       say watch "$name: passed; $((SECONDS - start)) s"
-      grep -E "$lines" "$log" | sed 's/^/             /' | tail -n 4
+      sed -nE "/$lines/s/^/             /p" "$log" | tail -n 4
       ;;
     77)
       skipped=$((skipped + 1))
