@@ -213,11 +213,6 @@ QUIRE_API int quire_cache_get_computed_blocks(quire_cache *cache,
                                               const quire_cache_request *request,
                                               quire_block_span *blocks, uint32_t *num_tokens);
 
-/* Tokens of the longest hit that one group had in the last get_computed_blocks, if it is longer
- * than the hit of all groups together; otherwise 0. Blocks there are worth a key: say so in
- * quire_allocate_params.shared_prefix_boundary. Profiles other than QUIRE_PROFILE_VLLM_0_32: 0. */
-QUIRE_API uint32_t quire_cache_get_shared_prefix_boundary(const quire_cache *cache);
-
 /* ---- allocating --------------------------------------------------------- */
 
 typedef struct quire_allocate_params {
@@ -249,7 +244,7 @@ typedef struct quire_allocate_params {
     /* QUIRE_PROFILE_VLLM_0_32, for the keys of blocks; 0: as the request's last call said. RSWA
      * groups keep the blocks of the prompt. */
     uint32_t num_prompt_tokens;      /* at first: all tokens */
-    uint32_t shared_prefix_boundary; /* at first: none, see above */
+    uint32_t shared_prefix_boundary; /* at first: none, see quire_cache_counts */
 } quire_allocate_params;
 
 #define QUIRE_ALLOCATE_PARAMS_INIT QUIRE_SIZED_INIT(quire_allocate_params)
@@ -395,6 +390,10 @@ typedef struct quire_cache_counts { /* final */
     uint32_t num_groups;
     uint32_t hash_block_size; /* tokens under one hash */
     uint32_t num_seqs;        /* requests that have blocks */
+    /* Tokens of the longest hit that one group had in the last get_computed_blocks, if it is longer
+     * than the hit of all groups together; otherwise 0. Blocks there are worth a key: say so in
+     * quire_allocate_params. Profiles other than QUIRE_PROFILE_VLLM_0_32: 0. */
+    uint32_t shared_prefix_boundary;
 } quire_cache_counts;
 
 /* All 0 if cache is NULL. Cost: O(1). */

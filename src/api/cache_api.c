@@ -144,11 +144,6 @@ static QR_NOINLINE int can_allocate_by_other_params(const quire_cache *cache,
     return is_read ? quire_cache_can_allocate(cache, request, &own) : QUIRE_E_ARGUMENT;
 }
 
-uint32_t quire_cache_get_shared_prefix_boundary(const quire_cache *cache)
-{
-    return cache_ok(cache) ? cache->shared_prefix : 0;
-}
-
 int quire_cache_can_allocate(const quire_cache *cache, const quire_cache_request *request,
                              const quire_allocate_params *params)
 {
@@ -234,10 +229,11 @@ int quire_cache_take_new_block_ids(quire_cache *cache, quire_block_span *ids)
 quire_cache_counts quire_cache_get_counts(const quire_cache *cache)
 {
     if (!cache_ok(cache))
-        return (quire_cache_counts){0, 0, 0};
+        return (quire_cache_counts){0};
     return (quire_cache_counts){.num_groups = cache->num_groups,
                                 .hash_block_size = cache->hash_block_size,
-                                .num_seqs = cache->num_seqs};
+                                .num_seqs = cache->num_seqs,
+                                .shared_prefix_boundary = cache->shared_prefix};
 }
 
 quire_pool *quire_cache_get_pool(const quire_cache *cache)

@@ -136,12 +136,12 @@ static void a_shared_prefix_is_told(void **state)
     kit_open(&kit, &config);
     kit_request_init(&kit, &first, words_of(35));
     kit_prefill(&kit, &first);
-    assert_int_equal(quire_cache_get_shared_prefix_boundary(kit.cache), 0);
+    assert_int_equal(quire_cache_get_counts(kit.cache).shared_prefix_boundary, 0);
     kit_request_init(&kit, &second, "aaaabbbbccccddddeeeezzzzz");
     assert_int_equal(quire_cache_get_computed_blocks(kit.cache, &second.r, spans, &num_tokens),
                      QUIRE_OK);
     assert_int_equal(num_tokens, 0);
-    assert_int_equal(quire_cache_get_shared_prefix_boundary(kit.cache), 20);
+    assert_int_equal(quire_cache_get_counts(kit.cache).shared_prefix_boundary, 20);
     quire_allocate_params p = params_for(0);
     p.shared_prefix_boundary = 20;
     allocate_all(&kit, &second, p);
@@ -149,8 +149,8 @@ static void a_shared_prefix_is_told(void **state)
     assert_int_equal(quire_cache_get_computed_blocks(kit.cache, &first.r, spans, &num_tokens),
                      QUIRE_OK);
     assert_int_equal(num_tokens, 32);
-    assert_int_equal(quire_cache_get_shared_prefix_boundary(kit.cache), 0);
-    assert_int_equal(quire_cache_get_shared_prefix_boundary(NULL), 0);
+    assert_int_equal(quire_cache_get_counts(kit.cache).shared_prefix_boundary, 0);
+    assert_int_equal(quire_cache_get_counts(NULL).shared_prefix_boundary, 0);
     kit_free(&kit, &first);
     kit_free(&kit, &second);
     kit_close(&kit);

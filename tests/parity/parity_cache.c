@@ -81,7 +81,7 @@ static int look_up(cache_run *c, cache_request *request)
     }
     text_add(&c->m.r.answer, "%" PRIu32, hit->num_tokens);
     if (cache_is_0_32(&c->m.r)) {
-        uint32_t boundary = quire_cache_get_shared_prefix_boundary(c->m.cache);
+        uint32_t boundary = quire_cache_get_counts(c->m.cache).shared_prefix_boundary;
         text_add(&c->m.r.answer, "+%" PRIu32, boundary);
         cache_tally_add(&c->tally, CACHE_shared, boundary > 0);
         if (recording_u32(&c->m.r) != 0)

@@ -27,7 +27,7 @@ static quire_connector connector_of(int takes_states)
         .size = sizeof(quire_connector), .takes_states = takes_states, .states_finished = note_end};
 }
 
-/* Full blocks of 4, states of 8; a hash is 4 tokens. */
+/* Full blocks of 4, states of 8; a hash is 4 tokens, a step at most 8. */
 static void open_kit(int takes_states, uint32_t max_batches)
 {
     static quire_connector connector;
@@ -46,6 +46,7 @@ static void open_kit(int takes_states, uint32_t max_batches)
     config.profile = config.cache->profile = QUIRE_PROFILE_VLLM_0_32;
     config.connector = &connector;
     config.max_batches = max_batches;
+    config.max_num_batched_tokens = 8;
     num_ended = keeps = 0;
     kit_open(&kit, &config);
 }

@@ -484,7 +484,8 @@ bool sim_is_refused(const quire_sched_config *c)
 {
     bool has_cross = has_kind(c, QUIRE_LAYER_CROSS);
     uint32_t aligned = 0;
-    for (uint32_t g = 0; g < c->cache->num_groups; g++)
+    bool is_0_32 = c->profile == QUIRE_PROFILE_VLLM_0_32; /* its chunks may end inside blocks */
+    for (uint32_t g = 0; g < c->cache->num_groups && !is_0_32; g++)
         if (c->cache->groups[g].spec.mamba_mode == QUIRE_MAMBA_MODE_ALIGN)
             aligned = c->cache->groups[g].spec.block_size;
     uint32_t step = smaller(c->max_num_batched_tokens, c->max_num_scheduled_tokens);

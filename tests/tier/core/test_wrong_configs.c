@@ -261,7 +261,7 @@ static void each_refusal_names_the_field(void **state)
         {watermark_above_one, "watermark 1.5 (expected 0..1)"},
         {marks_in_the_wrong_order, "admit_below"},
         {unknown_policy, "policy 7 (expected 0..1)"},
-        {unknown_profile, "profile 9 (expected 0..1)"},
+        {unknown_profile, "profile 9 (expected 0..2)"},
         {head_size_zero, "groups[0]: invalid head_size 0 (expected 1 or more)"},
         {window_zero, "groups[0]: invalid sliding_window 0 (expected 1 or more)"},
         {ring_in_tiers, "groups[0]: invalid kind 12 (tiers keep no blocks"},
