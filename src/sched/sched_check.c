@@ -118,7 +118,9 @@ static bool tokens_are_right(const quire_sched *s, const qr_request *r)
         return false;
     bool is_special = r->use_grammar || r->is_pooling || r->num_features > 0 || r->discards_async ||
                       r->first_valid_step > 0 || r->num_stale > 0;
-    if (r->num_stale > r->num_in_flight)
+    bool has_begun = r->status == QUIRE_REQ_RUNNING || qr_request_is_finished(r);
+    if (r->num_stale > r->num_in_flight ||
+        (s->settings.rules.delivers_stale && !has_begun && r->num_stale != r->num_in_flight))
         return false;
     if (r->num_prompt_tokens == 0 || (r->is_plain && is_special))
         return false;
@@ -143,6 +145,9 @@ static bool session_is_right(const quire_sched *s, const qr_request *r)
         return true;
     bool has_lost_blocks = r->kv.seq == 0 && r->kv.num_computed_tokens == 0;
     bool keeps_ahead = may_be_ahead(s);
+    bool ends_turns = s->settings.rules.input_sets_max_tokens; /* no output of its turn counts */
+    if (ends_turns && (r->num_stale != r->num_in_flight || (r->num_stale > 0 && !r->drops_stale)))
+        return false;
     return r->is_resumable && r->first_input == QR_NIL &&
            (keeps_ahead || has_lost_blocks || r->num_kept == r->kv.num_computed_tokens);
 }

@@ -199,17 +199,21 @@ static void images_that_failed_once_do_not(void **state)
     static const struct {
         uint64_t seed;
         uint64_t number;
-    } FOUND[] = {{101, 224292}, {101, 882972},  {105, 45047},
-                 {300, 225800}, {300, 1657422}, {300, 1694825}};
+        bool is_0_32;
+    } FOUND[] = {{101, 224292, false}, {101, 882972, false},  {105, 45047, false},
+                 {300, 225800, false}, {300, 1657422, false}, {300, 1694825, false},
+                 {1, 1126, true},      {5, 43099, true}};
     static job_state job;
     uint64_t given = seed;
     (void)state;
     for (size_t i = 0; i < COUNT(FOUND); i++) {
         seed = FOUND[i].seed;
+        is_0_32 = FOUND[i].is_0_32;
         forge_one(&job, FOUND[i].number);
         close_world();
     }
     seed = given;
+    is_0_32 = false;
     assert_int_equal(job.refused + job.accepted, COUNT(FOUND));
     assert_int_equal(job.failed, 0);
 }

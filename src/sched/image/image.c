@@ -588,7 +588,7 @@ int qr_sched_load(quire_sched *s, const void *memory, size_t bytes)
                       .is_reading = true};
     qr_image_walk(&image, s);
     qr_image_require(&image, image.used == image.size);
-    if (image.is_bad)
+    if (image.is_bad || !qr_image_flight_adds_up(s))
         return QUIRE_E_CORRUPT;
     return qr_sched_is_valid(s) ? QUIRE_OK : QUIRE_E_CORRUPT;
 }

@@ -89,3 +89,32 @@ void qr_image_fences(qr_image *image, quire_sched *s)
     image_doomed(image, s, &s->results.bad_grammars);
     image_doomed(image, s, &s->results.other_sizes);
 }
+
+bool qr_image_flight_adds_up(quire_sched *s)
+{
+    if (!has_flight(s))
+        return true;
+    for (uint32_t b = 0; b < s->flight.num_batches; b++) {
+        const qr_batch *batch = qr_flight_batch(s, b);
+        for (uint32_t i = 0; i < batch->num_reqs; i++) {
+            uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
+            if (index == QR_NIL)
+                continue;
+            if (batch->num_tokens[i] > s->table.requests[index].num_in_flight)
+                return false;
+            s->table.requests[index].num_in_flight -= batch->num_tokens[i];
+        }
+    }
+    for (uint32_t i = 0; i < s->settings.max_requests; i++)
+        if (s->table.requests[i].is_in_use && s->table.requests[i].num_in_flight != 0)
+            return false;
+    for (uint32_t b = 0; b < s->flight.num_batches; b++) {
+        const qr_batch *batch = qr_flight_batch(s, b);
+        for (uint32_t i = 0; i < batch->num_reqs; i++) {
+            uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
+            if (index != QR_NIL)
+                s->table.requests[index].num_in_flight += batch->num_tokens[i];
+        }
+    }
+    return true;
+}

@@ -9,6 +9,8 @@
 void qr_image_flight(qr_image *image, quire_sched *sched, uint32_t index);
 /* After all requests and rows: fences with their rows, pace, requests that will end. */
 void qr_image_fences(qr_image *image, quire_sched *sched);
+/* Whether each request has as many tokens in flight as the steps in flight have of it. */
+bool qr_image_flight_adds_up(quire_sched *sched);
 /* Numbers of the config that decide. */
 void qr_image_mix_0_32(const quire_sched *sched,
                        void (*mix)(unsigned char *, const uint64_t *, size_t),
