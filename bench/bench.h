@@ -67,6 +67,9 @@ typedef struct bench_case {
     void (*teardown)(void *state);
 } bench_case;
 
+/* Whose decisions hashes, caches and schedulers make: what --profile says. */
+quire_profile bench_profile(void);
+
 /* The cases of one file. */
 typedef struct bench_group {
     const bench_case *cases;

@@ -46,6 +46,8 @@ static void create_cache(bench_fleet *f, const bench_fleet_config *fleet)
     config.max_model_len = fleet->longest + BENCH_DECODE_STEPS;
     config.max_requests = fleet->num_requests + 1; /* one to be forked */
     config.max_copies = fleet->max_copies;
+    if (fleet->max_copies == 0) /* only the default profile forks */
+        config.profile = bench_profile();
     bench_must(quire_cache_create(&config, NULL, &f->cache), "quire_cache_create");
 }
 

@@ -30,6 +30,13 @@ typedef struct options {
     bool machine;
 } options;
 
+static quire_profile the_profile = QUIRE_PROFILE_VLLM_0_20;
+
+quire_profile bench_profile(void)
+{
+    return the_profile;
+}
+
 /* ---- measuring ---------------------------------------------------------- */
 
 static int compare_doubles(const void *a, const void *b)
@@ -132,15 +139,32 @@ static void print_result(const bench_result *r, bool machine)
 static void print_help(FILE *out)
 {
     fputs(
-        "usage: quire_bench [--rounds N] [--filter WORD]... [--machine] [--help]\n"
+        "usage: quire_bench [--rounds N] [--filter WORD]... [--profile NAME] [--machine] [--help]\n"
         "\n"
         "  --rounds N     measured rounds of each case, 1 to 1000; default 15\n"
         "  --filter WORD  only cases whose name contains WORD; several: any of them\n"
+        "  --profile NAME of hashes, caches and schedulers: default, vllm-0.20 (the default) or "
+        "vllm-0.32\n"
         "  --machine      tab-separated: name, unit, check value, value of each round\n"
         "\n"
         "Cases are named group/operation/variant, and the groups are pool, evict, lookup, hash,\n"
         "table, cache, sched and scale; README.md beside the source says what each one measures.\n",
         out);
+}
+
+static bool parse_profile(const char *name)
+{
+    static const char *const NAMES[] = {[QUIRE_PROFILE_DEFAULT] = "default",
+                                        [QUIRE_PROFILE_VLLM_0_20] = "vllm-0.20",
+                                        [QUIRE_PROFILE_VLLM_0_32] = "vllm-0.32"};
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        if (strcmp(name, NAMES[i]) != 0)
+            continue;
+        the_profile = (quire_profile)i;
+        return true;
+    }
+    fprintf(stderr, "quire_bench: --profile takes default, vllm-0.20 or vllm-0.32\n");
+    return false;
 }
 
 /* True when the program is to go on; else *exit_status says how it ends. */
@@ -165,6 +189,10 @@ static bool parse(int argc, const char *const *argv, options *o, int *exit_statu
                 return false;
             }
             o->rounds = (uint32_t)rounds;
+            i++;
+        } else if (strcmp(argv[i], "--profile") == 0 && value) {
+            if (!parse_profile(value))
+                return false;
             i++;
         } else if (strcmp(argv[i], "--filter") == 0 && value && o->num_filters < MAX_FILTERS) {
             o->filters[o->num_filters++] = value;

@@ -1,8 +1,9 @@
-"""Quire beside vLLM 0.20.0: the same operations, in one run, on one core.
+"""Quire beside vLLM 0.20.0 or 0.32.0: the same operations, in one run, on one core.
 
     $QUIRE_VLLM_PYTHON bench/versus_vllm.py --bench build/release/bench/quire_bench [--json FILE]
 
-    QUIRE_VLLM_PYTHON     an interpreter that has vLLM 0.20.0 (and xxhash, for those two rows)
+    QUIRE_VLLM_PYTHON     an interpreter that has one of these releases, whose profile is measured
+                          (and xxhash, for those two rows)
     QUIRE_VLLM_PLATFORM   a Python file to import before vllm, which lets it run without a GPU
 
 vLLM's side calls vLLM's own classes; Quire's side is `quire_bench --machine`. Rounds alternate (one
@@ -190,9 +191,15 @@ def vllm_round(run: Pass, shortest_ns: int) -> tuple[float, str | None]:
 # ---- Quire's side ------------------------------------------------------------------------------
 
 
+def quire_profile() -> str:
+    from vllm import __version__
+
+    return "vllm-" + ".".join(__version__.split(".")[:2])
+
+
 def quire_round(bench: str, case: str) -> tuple[float, str]:
     """One case in a process of its own: the median of 5 x 20 ms, as long as vLLM's round, in ns."""
-    command = [bench, "--machine", "--rounds", "5", "--filter", case]
+    command = [bench, "--machine", "--rounds", "5", "--profile", quire_profile(), "--filter", case]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     for line in output.splitlines():
         name, *rest = line.split("\t")

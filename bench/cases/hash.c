@@ -32,7 +32,7 @@ static void *hashing_setup(const bench_case *self)
     quire_hasher_config config = QUIRE_HASHER_CONFIG_INIT;
     config.algo = (quire_hash_algo)self->size;
     config.block_size = BLOCK_SIZE;
-    config.profile = QUIRE_PROFILE_VLLM_0_20;
+    config.profile = bench_profile();
     config.seed = (quire_bytes){"0", 1};
     bench_must(quire_hasher_create(&config, NULL, &h->hasher), "quire_hasher_create");
     h->digest_bytes = quire_hash_digest_bytes(config.algo);

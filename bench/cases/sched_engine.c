@@ -44,7 +44,7 @@ static void create_sched(bench_engine *e, const bench_engine_config *engine)
     config.max_requests = n;
     config.max_text_tokens = n * (cache.max_model_len / TEXT_PAGE + 1ull) * TEXT_PAGE;
     config.max_request_bytes = 64;
-    config.profile = QUIRE_PROFILE_VLLM_0_20;
+    config.profile = bench_profile();
     config.monitor = engine->monitor;
     bench_must(quire_sched_create(&config, NULL, &e->sched), "quire_sched_create");
 }
