@@ -117,8 +117,9 @@ def lookup() -> Pass:
 
     def run(timer):
         with timer(NUM_BLOCKS):
-            (hit,) = FullAttentionManager.find_longest_cache_hit(
+            found = FullAttentionManager.find_longest_cache_hit(
                 hashes, NUM_BLOCKS * BLOCK_SIZE, [0], pool, spec, False, BLOCK_SIZE)
+        (hit,) = found if vllm_cache.is_0_20() else found[0]
         if len(hit) != NUM_BLOCKS:
             raise RuntimeError("vLLM missed a cached block")
 
@@ -222,7 +223,7 @@ def cache_rows() -> list[Operation]:
     """KVCacheManager and quire_cache: the same requests, the same block ids."""
     decode, hit = "one decode token, ", "get_computed_blocks of 64k, "
     computed = vllm_cache.computed_blocks
-    return [
+    rows = [
         Operation(decode + "256 full", "cache/decode/full/256", 200,
                   vllm_cache.decode("full", 256), "call"),
         Operation(decode + "1,024 full", "cache/decode/full/1024", 200,
@@ -238,6 +239,13 @@ def cache_rows() -> list[Operation]:
         Operation("allocate 4,097 blocks", "cache/allocate/64k", None, vllm_cache.allocate, "call"),
         Operation("allocate, 4,096 of them hits", "cache/allocate_hit/64k", None,
                   vllm_cache.allocate_hit, "call"),
+    ]
+    return rows + rows_of_0_20() if vllm_cache.is_0_20() else rows
+
+
+def rows_of_0_20() -> list[Operation]:
+    """Calls that vLLM 0.32 has no longer."""
+    return [
         Operation("can_fit_full_sequence, hits", "cache/can_fit/64k", None, vllm_cache.can_fit,
                   "call"),
         Operation("common prefix of 128 blocks", "cache/common_prefix/128", None,
@@ -278,7 +286,8 @@ def slots_rows() -> list[Operation]:
 
 
 def operations() -> list[Operation]:
-    rows = cache_rows() + sched_rows() + slots_rows() + [
+    slots = slots_rows() if vllm_cache.is_0_20() else []  # quire_slots decides as vLLM 0.20
+    rows = cache_rows() + sched_rows() + slots + [
         Operation("allocate + free, 100", "pool/take_give/100", 55, take_give),
         Operation("lookup of a cached prefix", "lookup/prefix/2048", 60, lookup),
     ]

@@ -95,6 +95,12 @@ def groups_of(model: str) -> list:
     return [KVCacheGroupSpec([f"layer.{i}"], spec) for i, spec in enumerate(specs)]
 
 
+def is_0_20() -> bool:
+    from vllm import __version__
+
+    return __version__.startswith("0.20.")
+
+
 class Fleet:
     """A manager and its requests; see the top of the file."""
 
@@ -104,7 +110,8 @@ class Fleet:
         from vllm.v1.kv_cache_interface import KVCacheConfig
 
         config = KVCacheConfig(num_blocks, [], groups_of(model))
-        self.manager = KVCacheManager(config, longest + DECODE_STEPS, BLOCK_SIZE,
+        sizes = (BLOCK_SIZE,) if is_0_20() else (BLOCK_SIZE, BLOCK_SIZE)  # 0.32: of steps, of hashes
+        self.manager = KVCacheManager(config, longest + DECODE_STEPS, *sizes,
                                       enable_caching=True, log_stats=False)
         self.params = SamplingParams(max_tokens=DECODE_STEPS)
         self.random = splitmix(11)
@@ -148,7 +155,7 @@ class Fleet:
 
     def hit(self, request) -> None:
         """A new request whose prompt is cached, but for its last token."""
-        blocks, num_hit = self.manager.get_computed_blocks(request)
+        blocks, num_hit = self.manager.get_computed_blocks(request)[:2]
         self.manager.allocate_slots(request, request.num_tokens - num_hit, num_hit, blocks)
 
     def decode(self, timer: Timer) -> None:
@@ -220,7 +227,7 @@ def computed_blocks(model: str) -> Callable[[], Pass]:
 
         def run(timer):
             with timer(1):
-                blocks, num_hit = fleet.manager.get_computed_blocks(request)
+                blocks, num_hit = fleet.manager.get_computed_blocks(request)[:2]
             if num_hit != PROMPT_TOKENS - 1:
                 raise RuntimeError("vLLM missed a cached block")
             check = FNV_OFFSET
@@ -268,7 +275,7 @@ def allocate_hit() -> Pass:
     (request,) = fleet.requests
 
     def run(timer):
-        blocks, num_hit = fleet.manager.get_computed_blocks(request)
+        blocks, num_hit = fleet.manager.get_computed_blocks(request)[:2]
         with timer(1):
             fleet.manager.allocate_slots(request, 1, num_hit, blocks)
         fleet.manager.free(request)
@@ -283,7 +290,7 @@ def can_fit() -> Pass:
     (request,) = fleet.requests
 
     def run(timer):
-        blocks, num_hit = fleet.manager.get_computed_blocks(request)
+        blocks, num_hit = fleet.manager.get_computed_blocks(request)[:2]
         with timer(1):
             fits = fleet.manager.can_fit_full_sequence(request, num_hit, blocks)
         if not fits:

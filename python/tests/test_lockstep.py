@@ -417,14 +417,20 @@ class Pair:
                    if is_0_32() else {}))
             try:
                 outputs.append(scheduler.update_from_output(step, given))
-            except AssertionError as error:  # 0.32 counts on the order of the steps
-                if scheduler is self.both[0] and (self.reorders or self.drops) and is_0_32():
+            except AssertionError as error:
+                if scheduler is self.both[0] and is_0_32() and self.may_assert(error):
                     raise Ended from error
                 raise
             self.check_queues()
         compare_outputs(*outputs)
         if self.num_spec and not self.is_async and names:
             self.draft(names)
+
+    def may_assert(self, error: AssertionError) -> bool:
+        """Bugs of vLLM 0.32's: it counts on the order of the steps; and a session that stops while
+        a load that failed has taken its computed tokens has fewer of them than tokens in flight."""
+        place = traceback.extract_tb(error.__traceback__)[-1].name
+        return self.reorders or self.drops or place == "_handle_stopped_request"
 
     def check_queues(self):
         """A bug of vLLM's: a session that stops twice, since a step was in flight when it did, is
