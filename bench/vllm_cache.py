@@ -110,6 +110,7 @@ class Fleet:
         from vllm.v1.kv_cache_interface import KVCacheConfig
 
         config = KVCacheConfig(num_blocks, [], groups_of(model))
+        config.prefix_cache_retention_interval = 0  # the engine's default in 0.32
         sizes = (BLOCK_SIZE,) if is_0_20() else (BLOCK_SIZE, BLOCK_SIZE)  # 0.32: of steps, of hashes
         self.manager = KVCacheManager(config, longest + DECODE_STEPS, *sizes,
                                       enable_caching=True, log_stats=False)
