@@ -266,6 +266,9 @@ typedef struct quire_sched_config {
      * num_spec_tokens. */
     const uint32_t *num_spec_tokens_by_batch;
     uint32_t num_batch_sizes;
+    /* On: the model runs its encoder alone, for an encoder connector. A request ends when its
+     * prompt is computed; no token is sampled. */
+    quire_switch is_encoder_only;
 } quire_sched_config;
 
 #define QUIRE_SCHED_CONFIG_INIT QUIRE_SIZED_INIT(quire_sched_config)
@@ -289,8 +292,9 @@ QUIRE_API void quire_sched_destroy(quire_sched *sched);
  *
  *      QUIRE_FULL          a limit is reached, or other requests use the memory for is_embed flags
  *      QUIRE_E_DUPLICATE   a request with this id exists
- *      QUIRE_E_RANGE       an empty prompt, or max_model_len tokens or more; an arrival time that
- *                          is NaN or infinite; an mm_input outside the prompt (default profile,
+ *      QUIRE_E_RANGE       an empty prompt, or max_model_len tokens or more (more than
+ *                          max_model_len for is_pooling with is_pooling_model); an arrival time
+ *                          that is NaN or infinite; an mm_input outside the prompt (default profile,
  *                          without is_encoder_decoder); more hashes than full blocks; more than
  *                          max_request_bytes; more is_embed flags than the text memory has tokens
  *                          (any flag with an encoder_cache_size of 0)

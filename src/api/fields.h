@@ -26,6 +26,7 @@
 /* What a handle says about the numbers given to it. */
 typedef struct qr_field_limits {
     uint32_t max_model_len;
+    uint32_t max_prompt_tokens;
     uint32_t max_encoder_tokens;
     uint32_t first_hash;      /* the most that a request's first_hash may be */
     uint32_t longest_feature; /* tokens */
@@ -221,7 +222,8 @@ typedef struct qr_field_limits {
     NUMBER(is_pooling_model, QUIRE_DEFAULT, QUIRE_OFF)                                             \
     NUMBER(decode_interval, 0, 1024)                                                               \
     ANY(num_spec_tokens_by_batch)                                                                  \
-    NUMBER(num_batch_sizes, 0, 1u << 24)
+    NUMBER(num_batch_sizes, 0, 1u << 24)                                                           \
+    NUMBER(is_encoder_only, QUIRE_DEFAULT, QUIRE_OFF)
 
 #define QR_FIELDS_quire_mm_input(NUMBER, REAL, FLAG, ANY)                                          \
     ANY(feature)                                                                                   \
@@ -232,7 +234,7 @@ typedef struct qr_field_limits {
     ANY(size)                                                                                      \
     NUMBER(id.len, 0, QR_MAX_ID_BYTES)                                                             \
     ANY(prompt)                                                                                    \
-    NUMBER(num_prompt_tokens, 1, limits->max_model_len - 1)                                        \
+    NUMBER(num_prompt_tokens, 1, limits->max_prompt_tokens)                                        \
     NUMBER(max_tokens, 0, UINT32_MAX)                                                              \
     NUMBER(min_tokens, 0, UINT32_MAX)                                                              \
     FLAG(has_eos)                                                                                  \

@@ -82,7 +82,9 @@ void quire_sched_destroy(quire_sched *sched)
 static int check_params_of(const quire_sched *sched, const quire_request_params *params,
                            uint32_t max_hashes)
 {
+    uint32_t num_sampled = params->is_pooling ? sched->settings.num_sampled : 1;
     qr_field_limits limits = {.max_model_len = sched->settings.max_model_len,
+                              .max_prompt_tokens = sched->settings.max_model_len - num_sampled,
                               .longest_feature = qr_sched_longest_feature(sched),
                               .max_hashes = max_hashes,
                               .max_features = sched->settings.max_features,

@@ -126,6 +126,7 @@ static int check_0_32(const quire_sched_config *c)
          c->long_prefill_token_threshold_adaptive == QUIRE_ON, is_0_32},
         {"decode_interval", c->decode_interval, is_0_32},
         {"num_batch_sizes", c->num_batch_sizes, is_0_32},
+        {"is_encoder_only", c->is_encoder_only == QUIRE_ON, is_0_32},
         {"num_draft_slots", c->num_draft_slots, !is_0_20},
         {"num_prefill_lookahead_tokens", c->num_prefill_lookahead_tokens,
          is_0_32 || (!is_0_20 && c->num_prefill_lookahead_tokens == 1)},
@@ -476,6 +477,7 @@ static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
                                         ? c->num_prefill_lookahead_tokens
                                         : c->cache->use_eagle == QUIRE_ON;
     s->settings.num_sampled = c->is_pooling_model == QUIRE_ON ? 0 : 1;
+    s->settings.is_encoder_only = c->is_encoder_only == QUIRE_ON;
     s->settings.adaptive_threshold = c->long_prefill_token_threshold_adaptive == QUIRE_ON;
     s->settings.chunked_prefill = c->enable_chunked_prefill == QUIRE_ON;
     s->settings.reserve_full_sequence = c->reserve_full_sequence == QUIRE_ON;

@@ -40,6 +40,7 @@ typedef struct qr_settings {
     bool reserve_full_sequence;
     bool is_async;
     bool is_encoder_decoder;
+    bool is_encoder_only; /* a request ends with its prompt */
     bool disable_chunked_mm;
     bool use_eagle;
     bool keeps_tails; /* the Mamba state at the prompt's last hash is kept: hits may end there */

@@ -183,6 +183,55 @@ static void refuse(const char *words)
     assert_non_null(strstr(quire_refusal(), words));
 }
 
+/* A prompt may be as long as the model: no token follows. */
+static void pooling_prompts_of_the_longest_length(void **state)
+{
+    (void)state;
+    open_0_32();
+    uint32_t most = config.cache->max_model_len;
+    config.is_pooling_model = QUIRE_ON;
+    config.max_num_batched_tokens = most - 1; /* in two chunks */
+    kit_open(&kit, &config);
+    quire_req req = 0;
+    assert_int_equal(quire_sched_add(kit.sched, kit_params(&kit, "a", most), &req), QUIRE_E_RANGE);
+    kit.params.is_pooling = 1;
+    quire_req a = kit_add(&kit, "a", most);
+    kit_step(&kit);
+    assert_int_equal(kit.step->num_tokens[0], most - 1);
+    kit_answer(&kit, kit.step->step, 7);
+    kit_step(&kit);
+    assert_string_equal(kit_shown_step(&kit), "a:1");
+    assert_int_equal(kit_info(&kit, a).num_computed_tokens, most);
+    assert_int_equal(quire_sched_add(kit.sched, kit_params(&kit, "b", most + 1), &req),
+                     QUIRE_E_RANGE);
+    kit_close(&kit);
+}
+
+/* Its prompt comes in two chunks; the second one ends it, without a token. */
+static void encoders_alone_end_with_the_prompt(void **state)
+{
+    (void)state;
+    open_0_32();
+    config.is_encoder_only = QUIRE_ON;
+    config.max_num_batched_tokens = 4;
+    kit_open(&kit, &config);
+    quire_req a = kit_add(&kit, "a", 6);
+    uint32_t none = 0;
+    const quire_model_output output = {.size = sizeof output, .num_sampled = &none};
+    for (uint32_t chunk = 0; chunk < 2; chunk++) {
+        kit_step(&kit);
+        assert_int_equal(quire_sched_update(kit.sched, kit.step->step, &output, &kit.outputs),
+                         QUIRE_OK);
+        assert_int_equal(kit.outputs->num_outputs, chunk);
+    }
+    assert_int_equal(kit.outputs->outputs[0].req, a);
+    assert_int_equal(kit.outputs->outputs[0].finish_reason, QUIRE_FINISH_STOP);
+    assert_int_equal(kit.outputs->outputs[0].num_new_tokens, 0);
+    kit_close(&kit);
+    config.profile = QUIRE_PROFILE_DEFAULT;
+    refuse("is_encoder_only is 1");
+}
+
 static void configs_that_could_not_run(void **state)
 {
     (void)state;
@@ -223,6 +272,8 @@ int main(void)
         cmocka_unit_test(forgotten_steps_open_their_fences),
         cmocka_unit_test(forgotten_steps_are_not_in_flight),
         cmocka_unit_test(images_of_pooling_models),
+        cmocka_unit_test(pooling_prompts_of_the_longest_length),
+        cmocka_unit_test(encoders_alone_end_with_the_prompt),
         cmocka_unit_test(configs_that_could_not_run),
         cmocka_unit_test(many_tokens_in_flight),
     };

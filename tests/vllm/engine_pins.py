@@ -1,11 +1,11 @@
-"""What the CPU build of vLLM 0.20.0 lacks for two configurations of the engine comparison.
+"""What the CPU builds of vLLM lack for two configurations of the engine comparison.
 
 `streams`: asynchronous scheduling. The platform turns it off because it gains nothing there; with empty
 shells in the place of streams and events the engine runs it. A step counts as done when somebody asks
 for its result, so that the order of steps does not hang on the clock.
 
-`drafts`: two of its sampling kernels take fewer arguments than 0.20.0 gives them. The surplus ones
-belong to a mode of benchmarks that is off.
+`drafts`: two sampling kernels of 0.20.0 take fewer arguments than the engine gives them. The surplus ones
+belong to a mode of benchmarks that is off. 0.32.0's kernels need nothing.
 """
 import contextlib
 from concurrent.futures import Future
@@ -60,6 +60,8 @@ def streams(vllm_config) -> type[UniProcExecutor]:
 
 def drafts(_vllm_config) -> type[UniProcExecutor]:
     """Gives the kernels the arguments that they know."""
+    if not hasattr(cpu_triton_utils, "rejection_greedy_sample_kernel"):
+        return UniProcExecutor
     wrapper = type(cpu_triton_utils.rejection_greedy_sample_kernel)
 
     def cut(function, count):

@@ -10,6 +10,7 @@ arrival times, threads, grammars compiled on the side, and when an asynchronous 
 import hashlib
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -18,7 +19,10 @@ import traceback
 os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_DISABLE_REQUEST_ID_RANDOMIZATION="1",
                   VLLM_CPU_KVCACHE_SPACE="1", OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1",
                   VLLM_LOGGING_LEVEL="ERROR", TOKENIZERS_PARALLELISM="false",
-                  VLLM_NO_USAGE_STATS="1", TORCHDYNAMO_DISABLE="1")
+                  VLLM_NO_USAGE_STATS="1", TORCHDYNAMO_DISABLE="1",
+                  # numba compiles the n-gram search for the processor that the machine names; a
+                  # virtual machine may lack some of its instructions.
+                  NUMBA_CPU_NAME="generic")
 
 import engine_models  # noqa: E402
 import engine_work  # noqa: E402
@@ -212,7 +216,11 @@ def main():
             child(config, given)
             sys.stdout.flush()
             os._exit(0)
-        os.waitpid(number, 0)
+        _, status = os.waitpid(number, 0)
+        if os.WIFSIGNALED(status):
+            report = {"config": name, "side": given["side"],
+                      "error": f"the process ended by {signal.Signals(os.WTERMSIG(status)).name}"}
+            print("RESULT " + json.dumps(report), flush=True)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ static const vllm_field sched_fields[] = {SCHED(policy),
                                           SCHED(num_prefill_lookahead_tokens),
                                           SCHED(is_pooling_model),
                                           SCHED(decode_interval),
+                                          SCHED(is_encoder_only),
                                           SCHED(profile),
                                           {NULL, 0}};
 

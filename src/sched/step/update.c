@@ -216,7 +216,8 @@ static void take_arrival(quire_sched *s, const quire_model_output *output, qr_ar
         qr_encoder_free_computed(&s->encoder, r->features, r->num_features, encoded_tokens(s, r));
     if (a->num_tokens > 0) {
         take_tokens(s, a);
-    } else if (r->is_pooling && a->has_pooled) {
+    } else if ((r->is_pooling && a->has_pooled) ||
+               (s->settings.is_encoder_only && r->kv.num_computed_tokens >= r->num_prompt_tokens)) {
         r->status = QUIRE_REQ_FINISHED_STOPPED;
         a->stopped = true;
     }

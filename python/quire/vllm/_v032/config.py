@@ -38,7 +38,6 @@ def refuse(vllm_config) -> None:
     """What is not done, as far as the config says it."""
     refuse_all({
         "diffusion models": vllm_config.model_config.is_diffusion,
-        "encoder-only engines (mm_encoder_only)": vllm_config.is_mm_encoder_only,
         "HiSparse": vllm_config.attention_config.hisparse_config is not None,
         "custom encoder cache managers":
             vllm_config.ec_manager_config.get_encoder_cache_manager_obj() is not None})
@@ -84,6 +83,7 @@ def numbers_of(vllm_config, kv_cache_config, hash_block_size: int, mm_registry, 
         is_v2=int(vllm_config.use_v2_model_runner), watermark=float(sched.watermark),
         max_num_active_seqs=sched.max_num_active_seqs or 0,
         long_prefill_token_threshold_adaptive=switch(sched.long_prefill_token_threshold_adaptive),
+        is_encoder_only=switch(vllm_config.is_mm_encoder_only),
         is_pooling_model=switch(vllm_config.model_config.runner_type == "pooling"),
         max_in_flight_tokens=vllm_config.max_in_flight_tokens,
         prefix_cache_retention_interval=RETAIN_ALL if retained is None else retained,

@@ -33,7 +33,7 @@ class Scheduler(BaseScheduler):
         self.aux_output_connector = None
         if self.vllm_config.aux_output_config.enabled:
             self.aux_output_connector = AuxOutputSchedulerConnector()
-        self._resets_running = False
+        self._resets_running = self._connector_was_reset = False
         self._spec_metrics = self.vllm_config.observability_config.per_request_spec_decode_metrics
         self._fetches, self._hits = connector.Fetches(), PrefixCacheStats()
 
@@ -219,6 +219,7 @@ class Scheduler(BaseScheduler):
 
     def _connector_prefix_stats(self, numbers) -> PrefixCacheStats:
         made = super()._connector_prefix_stats(numbers)
+        made.reset, self._connector_was_reset = made.reset or self._connector_was_reset, False
         made.hits_by_source = connector.take_hits(self)
         return made
 
@@ -241,6 +242,14 @@ class Scheduler(BaseScheduler):
         if done and self.aux_output_connector is not None:
             self.aux_output_connector.reset()
         return done
+
+    def reset_connector_cache(self) -> bool:
+        """Without a connector there is nothing to do."""
+        if self.connector is not None:
+            if self.connector.reset_cache() is False:
+                return False
+            self._connector_was_reset = True
+        return True
 
     def _is_reset_refused(self) -> bool:
         """Whether blocks are in use although the requests that ran were preempted: vLLM raises then,

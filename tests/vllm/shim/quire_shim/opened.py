@@ -3,8 +3,9 @@ vLLM's tests do."""
 from vllm.v1.request import Request, RequestStatus
 
 from quire.vllm import config as configs
+from quire.vllm.request import BoundRequest
 
-from _quire_shim import enqueue
+from _quire_shim import enqueue, leave
 
 from . import queues
 from .images import Images
@@ -15,6 +16,7 @@ class Opened:
     """Goes before a scheduler of quire.vllm."""
 
     _core = _connector = None
+    held = HELD  # waits that are not in `waiting`
 
     # -- requests in any state
 
@@ -24,7 +26,7 @@ class Opened:
         number = super()._add(request)
         if request.status != status and status != RequestStatus.RUNNING:
             request.status = status
-            enqueue(self._core, number, queues.SKIPPED if status in HELD else queues.WAITING, False)
+            enqueue(self._core, number, queues.SKIPPED if status in self.held else queues.WAITING, False)
         if computed:
             request.num_computed_tokens = computed
         return number
@@ -34,13 +36,32 @@ class Opened:
         is_known = isinstance(request, WritableRequest)
         return request._quire[1] if is_known else self._add(request)
 
-    # -- what a scheduler is made with, until it has requests
+    def _number_of_guest(self, request: Request) -> int:
+        """The same, but one that is added now is in no queue: the scheduler does not serve it."""
+        if isinstance(request, BoundRequest):
+            return request._quire[1]
+        number = self._add(request)
+        leave(self._core, number)
+        return number
+
+    # -- what a scheduler is made with, until it has scheduled something
 
     def _change(self, what: str, **numbers: int) -> None:
-        if self.requests:
+        requests = list(self.requests.values())
+        if any(request.num_computed_tokens for request in requests) or self.running:
             raise AttributeError(f"quire.vllm: {what} cannot be changed while there are requests")
+        images = self.encoder_cache_manager
+        held = [(request, images.get_cached_input_ids(request), request in self.waiting)
+                for request in requests]
+        for request in requests:
+            self.requests_.ended(request, int(request.status), 0, 0, 0)
+        self.requests.clear()
         self._numbers.update(numbers)
         self._make_core()
+        for request, inputs, waits in held:
+            (self._add if waits else self._number_of_guest)(request)
+            for index in sorted(inputs):
+                images.allocate(request, index)
 
     @property
     def connector(self):

@@ -1,16 +1,20 @@
 """quire.vllm's schedulers for vLLM 0.32, open to those who look into them and write into them, as vLLM's
 tests do. The cache's own classes are not here: the cache is shown as the drop-in shows it, with what
 the tests of schedulers look at besides."""
+from contextlib import contextmanager
 from functools import cached_property
 
 import quire.vllm
-from quire.vllm._v032 import config, kv_cache
+from quire.vllm._v032 import config, connector as connectors, kv_cache
 from quire.vllm._v032.request import BoundRequest
+from quire.vllm.scheduler import BaseScheduler
 from vllm.v1.core import single_type_kv_cache_manager as managers
+from vllm.v1.core.kv_cache_coordinator import HybridKVCacheCoordinator
 from vllm.v1.metrics.stats import PrefixCacheStats
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
-from _quire_shim import fences, flags, peek_stats, preempt
+from _quire_shim import (drop_skipped, edit, evict, fences, flags, free_images, hits_alone, peek_stats,
+                         peek_step, preempt, seed, unseed)
 
 from . import queues, request
 from .opened import Opened
@@ -20,8 +24,25 @@ ALONE = {"match": lambda *_given: (0, False), "alloc": lambda *_given: None,
          "reset": lambda: None, "told": lambda: None}  # a connector that does nothing
 
 
+EDIT_IN_FLIGHT, EDIT_GRAMMAR = 6, 7  # as tests/vllm/shim/src/edit.c counts
+
+# Tests replace methods of a connector when the scheduler is there already, so all are called.
+connectors.overrides = lambda *_given: True
+
+
 class WritableRequest(request.WritableRequest, BoundRequest):
     """With 0.32's counters."""
+
+    num_in_flight_tokens = request.writable(BoundRequest.num_in_flight_tokens, EDIT_IN_FLIGHT)
+
+    @property
+    def structured_output_request(self):
+        return self.__dict__["structured_output_request"]
+
+    @structured_output_request.setter
+    def structured_output_request(self, part) -> None:
+        self.__dict__["structured_output_request"] = part
+        edit(*self._quire, EDIT_GRAMMAR, part is not None)
 
     @property
     def last_sched_seq(self) -> int:
@@ -71,9 +92,39 @@ class BlockPool(kv_cache.BlockPool):
     def null_block(self) -> kv_cache.Block:
         return super().null_block
 
+    def evict_blocks(self, block_ids: set[int]) -> None:
+        for block_id in block_ids:
+            evict(self._core, block_id)
+
     @property
     def cached_block_hash_to_block(self) -> dict[bytes, kv_cache.Block]:
         return {block.block_hash: block for block in self.blocks if block.block_hash is not None}
+
+
+class Stats:
+    """Of now, whenever a field is read: of the prefix cache, or of what the connector found."""
+
+    def __init__(self, scheduler, is_external: bool):
+        self._scheduler, self._is_external = scheduler, is_external
+
+    def __getattr__(self, name: str):
+        was_reset, *numbers = peek_stats(self._scheduler._core)[self._is_external]
+        made = PrefixCacheStats(bool(was_reset), *numbers)
+        if self._is_external:
+            made.hits_by_source = self._scheduler._hits.hits_by_source
+        return getattr(made, name)
+
+
+class HybridCoordinator(HybridKVCacheCoordinator):
+    """Found by its class."""
+
+    def __init__(self, cache: "KVCache"):
+        self._cache = cache
+
+    def find_longest_cache_hit_per_group(self, block_hashes, max_length: int):
+        hits = hits_alone(self._cache._scheduler._core, b"".join(block_hashes), len(block_hashes),
+                          max_length)
+        return None, tuple(hits)
 
 
 class KVCache(kv_cache.KVCache):
@@ -81,17 +132,60 @@ class KVCache(kv_cache.KVCache):
 
     def __init__(self, scheduler, num_blocks: int):
         super().__init__(scheduler, num_blocks)
+        shown = self.coordinator.single_type_managers
+        if len(shown) > 1:
+            self.coordinator = HybridCoordinator(self)
         self.coordinator.single_type_managers = tuple(
-            (CrossManager if type(shown.kv_cache_spec).__name__ == "CrossAttentionSpec" else Manager)(
-                self, group, shown)
-            for group, shown in enumerate(self.coordinator.single_type_managers))
+            (CrossManager if type(one.kv_cache_spec).__name__ == "CrossAttentionSpec" else Manager)(
+                self, group, one)
+            for group, one in enumerate(shown))
+        self._seeds: dict[str, tuple[int, tuple[list[int], ...]]] = {}  # of requests never added
 
     @property
-    def prefix_cache_stats(self) -> PrefixCacheStats | None:
-        if not self._scheduler.log_stats:
-            return None
-        was_reset, *numbers = peek_stats(self._scheduler._core)
-        return PrefixCacheStats(bool(was_reset), *numbers)
+    def prefix_cache_stats(self) -> Stats | None:
+        return Stats(self._scheduler, False) if self._scheduler.log_stats else None
+
+    # -- for requests that the scheduler does not know
+
+    def get_computed_blocks(self, request: Request) -> tuple:
+        """A test begins with an empty cache in this way."""
+        hits = hits_alone(self._scheduler._core, b"".join(request.block_hashes),
+                          len(request.block_hashes), request.num_tokens - 1)
+        return None, min(hits), None
+
+    def allocate_slots(self, request: Request | None = None, num_new_tokens: int = 0,
+                       new_computed_blocks=None, **_given):
+        """Without a request: whether the scheduler itself may allocate, which a test may refuse."""
+        if request is None:
+            return True
+        known, _ = self._seeds.get(request.request_id, (0, ()))
+        made = seed(self._scheduler._core, known, b"".join(request.block_hashes),
+                    len(request.block_hashes), request.num_tokens, request.num_computed_tokens,
+                    num_new_tokens)
+        if made is not None:
+            self._seeds[request.request_id] = made
+        return made
+
+    def free(self, request: Request) -> None:
+        unseed(self._scheduler._core, self._seeds.pop(request.request_id)[0])
+
+    def get_block_ids(self, request_id: str) -> tuple[list[int], ...]:
+        if request_id in self._seeds:
+            return self._seeds[request_id][1]
+        return super().get_block_ids(request_id)
+
+    @contextmanager
+    def allocating(self):
+        """For a step. A function in the place of allocate_slots is asked once: where it says None,
+        there are no free blocks in this step."""
+        kept = []
+        if "allocate_slots" in vars(self) and self.allocate_slots() is None:
+            kept = self.block_pool.get_all_free_blocks()
+            self.block_pool.touch(kept)
+        try:
+            yield
+        finally:
+            self.block_pool.free_blocks(kept)
 
 
 def number(name: str, usual=0, kind=int) -> property:
@@ -111,13 +205,95 @@ class Scheduler(Opened, quire.vllm.Scheduler):
 
     bound_request, manager_class = WritableRequest, KVCache
     _ec_connector = None
+    held = (RequestStatus.WAITING_FOR_REMOTE_KVS,)
 
     use_v2_model_runner = number("is_v2", kind=bool)
     return_sampling_mask = number("returns_masks", kind=bool)
     requires_kv_delivery = number("requires_kv_delivery", kind=bool)
     defer_block_free = number("defers_frees", kind=bool)
     decode_stagger = number("decode_interval", 1)
-    num_prefill_lookahead = number("num_prefill_lookahead_tokens")
+
+    def _make_core(self) -> None:
+        """What a connector supports is asked when the scheduler is made, and not again."""
+        if self._core is None:
+            super()._make_core()
+        else:
+            BaseScheduler._make_core(self)
+
+    @property
+    def num_prefill_lookahead(self) -> int:
+        return self._numbers.get("num_prefill_lookahead_tokens", 0)
+
+    @num_prefill_lookahead.setter
+    def num_prefill_lookahead(self, value: int) -> None:
+        self._change("num_prefill_lookahead", num_prefill_lookahead_tokens=value,
+                     num_prefill_lookahead=value)
+
+    @property
+    def use_eagle(self) -> bool:
+        return self._numbers.get("use_eagle") == config.ON
+
+    @use_eagle.setter
+    def use_eagle(self, value: bool) -> None:
+        self._change("use_eagle", use_eagle=config.switch(value))
+
+    @property
+    def need_mamba_block_aligned_split(self) -> bool:
+        return self._numbers.get("mamba_block_size", 0) > 0
+
+    @need_mamba_block_aligned_split.setter
+    def need_mamba_block_aligned_split(self, value: bool) -> None:
+        self._change("need_mamba_block_aligned_split",
+                     mamba_block_size=self.cache_config.block_size if value else 0)
+
+    @property
+    def max_num_running_reqs(self) -> int:
+        return self.scheduler_config.max_num_seqs
+
+    @property
+    def max_num_scheduled_tokens(self) -> int:
+        return (self._numbers["max_num_scheduled_tokens"]
+                or self.scheduler_config.max_num_batched_tokens)
+
+    @property
+    def spec_decode_metrics_level(self) -> str:
+        return self._spec_metrics
+
+    @property
+    def connector_prefix_cache_stats(self) -> Stats | None:
+        return Stats(self, True) if self.log_stats and self.connector is not None else None
+
+    @property
+    def prefill_capacity_bound(self) -> bool:
+        return bool(peek_step(self._core)[0])
+
+    @property
+    def encoder_cache_mismatch_reqs(self) -> set[str]:
+        numbers = set(peek_step(self._core)[1])
+        return {name for name, request in self.requests.items() if request._quire[1] in numbers}
+
+    @property
+    def finished_req_ids(self) -> set[str]:
+        return self._core.finished()
+
+    @finished_req_ids.setter
+    def finished_req_ids(self, names: set[str]) -> None:
+        if set(names) != self._core.finished():
+            raise AttributeError("quire.vllm: finished_req_ids can be read, not written")
+
+    def _free_encoder_inputs(self, request: Request) -> None:
+        free_images(self._core, self._number_of_guest(request), True)
+
+    def _connector_finished(self, request: Request) -> None:
+        drop_skipped(self._core, request._quire[1])
+
+    def _transfers(self, report) -> tuple[list[int], ...]:
+        """Requests that a test put into `requests`, which the core never had, are gone when sent."""
+        for name in (report.finished_sending or () if report is not None else ()):
+            if not isinstance(self.requests[name], BoundRequest):
+                report.finished_sending = report.finished_sending - {name}
+                del self.requests[name]
+        return super()._transfers(report)
 
     def _calls(self) -> dict:
         calls = super()._calls() | {"aux_taken": self._take_aux, "aux_ended": self._end_aux}
@@ -188,12 +364,18 @@ class Scheduler(Opened, quire.vllm.Scheduler):
         self._is_telling = False
 
     def schedule(self, throttle_prefills: bool = False):
-        output = super().schedule(throttle_prefills)
+        loaded = [self.requests[name] for name in self.finished_recving_kv_req_ids]
+        with self.kv_cache_manager.allocating():
+            output = super().schedule(throttle_prefills)
+        for each in loaded if "_update_waiting_for_remote_kv" in vars(self) else ():
+            self._update_waiting_for_remote_kv(each)
         self._tell_preempted(set(output.preempted_req_ids or ()) - self._told)
         self._told = frozenset()
         return output
 
     def reset_prefix_cache(self, *given, **named) -> bool:
+        if not vars(self.kv_cache_manager).get("reset_prefix_cache", lambda: True)():
+            return False
         done = super().reset_prefix_cache(*given, **named)
         preempted = frozenset(self._core.preempted())
         self._tell_preempted(preempted - self._told, drop_stale_output=True)

@@ -13,7 +13,7 @@
 #include "sched/sched.h"
 
 enum { RUNNING, WAITING, SKIPPED };
-enum { STATUS, COMPUTED, PLACEHOLDERS, PREEMPTIONS, RECEIVED, FAILED };
+enum { STATUS, COMPUTED, PLACEHOLDERS, PREEMPTIONS, RECEIVED, FAILED, IN_FLIGHT, GRAMMAR };
 
 /* The request of a number that Python gave; NULL with an exception. */
 static qr_request *request_of(vllm_core *core, quire_req req, uint32_t *index)
@@ -90,6 +90,12 @@ PyObject *vllm_core_edit(PyObject *self, PyObject *args)
         edit_load(r, value != 0, load_has_failed(r));
     else if (which == FAILED)
         edit_load(r, r->load == QR_LOAD_DONE || r->load == QR_LOAD_FAILED, value != 0);
+    else if (which == IN_FLIGHT)
+        r->num_in_flight = value;
+    else if (which == GRAMMAR) {
+        r->use_grammar = value != 0;
+        r->is_plain = r->is_plain && value == 0;
+    }
     Py_RETURN_NONE;
 }
 

@@ -95,6 +95,22 @@ PyObject *vllm_core_images(PyObject *self)
                          encoder->num_freeable);
 }
 
+/* A request that Python named, and one of its images; NULL with an exception. */
+static qr_request *owner_of(quire_sched *s, unsigned long long number, uint32_t input)
+{
+    uint32_t index = qr_sched_index_of(s, number);
+    if (index == QR_NIL) {
+        vllm_raise(QUIRE_E_UNKNOWN_REQ, "request");
+        return NULL;
+    }
+    qr_request *r = &s->table.requests[index];
+    if (input < r->num_features)
+        return r;
+    PyErr_Format(PyExc_IndexError, "the request has %u images, no number %u", r->num_features,
+                 input);
+    return NULL;
+}
+
 /* take_image(number, input): the request's image gets its room, as if it had been scheduled */
 PyObject *vllm_core_take_image(PyObject *self, PyObject *args)
 {
@@ -104,16 +120,98 @@ PyObject *vllm_core_take_image(PyObject *self, PyObject *args)
     unsigned int input;
     if (!PyArg_ParseTuple(args, "KI", &number, &input))
         return NULL;
-    uint32_t index = qr_sched_index_of(s, number);
-    if (index == QR_NIL)
-        return vllm_raise(QUIRE_E_UNKNOWN_REQ, "request");
-    if (input >= s->table.requests[index].num_features) {
-        PyErr_Format(PyExc_IndexError, "the request has %u images, no number %u",
-                     s->table.requests[index].num_features, input);
+    const qr_request *r = owner_of(s, number, input);
+    if (r == NULL)
         return NULL;
-    }
-    int status = qr_encoder_allocate(&s->encoder, s->table.requests[index].features, input);
+    int status = qr_encoder_allocate(&s->encoder, r->features, input);
     if (status != QUIRE_OK)
         return vllm_raise(status, "encoder_cache_manager.allocate");
+    Py_RETURN_NONE;
+}
+
+/* image_inputs(number): the request's images that it holds */
+PyObject *vllm_core_image_inputs(PyObject *self, PyObject *args)
+{
+    quire_sched *s = ((vllm_core *)self)->sched;
+    unsigned long long number;
+    if (!PyArg_ParseTuple(args, "K", &number))
+        return NULL;
+    const qr_request *r = owner_of(s, number, 0);
+    const uint32_t *inputs = NULL;
+    PyObject *made = r == NULL ? NULL : PySet_New(NULL);
+    uint32_t n = made == NULL
+                     ? 0
+                     : qr_encoder_cached_inputs(&s->encoder, r->features, r->num_features, &inputs);
+    for (uint32_t i = 0; i < n; i++) {
+        PyObject *input = PyLong_FromUnsignedLong(inputs[i]);
+        if (input == NULL || PySet_Add(made, input) < 0)
+            Py_CLEAR(made);
+        Py_XDECREF(input);
+        if (made == NULL)
+            return NULL;
+    }
+    return made;
+}
+
+/* free_images(number, computed): those that lie in its computed tokens, or all */
+PyObject *vllm_core_free_images(PyObject *self, PyObject *args)
+{
+    quire_sched *s = ((vllm_core *)self)->sched;
+    unsigned long long number;
+    int is_by_tokens;
+    if (!PyArg_ParseTuple(args, "Kp", &number, &is_by_tokens))
+        return NULL;
+    const qr_request *r = owner_of(s, number, 0);
+    if (r == NULL)
+        return NULL;
+    uint32_t certain = qr_request_certain_tokens(r);
+    uint32_t ahead = s->settings.prefill_lookahead;
+    if (is_by_tokens)
+        qr_encoder_free_computed(&s->encoder, r->features, r->num_features,
+                                 certain > ahead ? certain - ahead : 0);
+    else
+        qr_encoder_free(&s->encoder, r->features, r->num_features);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+/* find_image(number, input): whether it is there; then the request holds it */
+PyObject *vllm_core_find_image(PyObject *self, PyObject *args)
+{
+    quire_sched *s = ((vllm_core *)self)->sched;
+    unsigned long long number;
+    unsigned int input;
+    if (!PyArg_ParseTuple(args, "KI", &number, &input))
+        return NULL;
+    const qr_request *r = owner_of(s, number, input);
+    return r == NULL ? NULL
+                     : PyBool_FromLong(qr_encoder_check_and_update(&s->encoder, r->features,
+                                                                   r->num_features, input));
+}
+
+/* image_fits(number, input, budget, embeddings that are scheduled): evicts what is in the way */
+PyObject *vllm_core_image_fits(PyObject *self, PyObject *args)
+{
+    quire_sched *s = ((vllm_core *)self)->sched;
+    unsigned long long number;
+    unsigned int input;
+    unsigned int budget;
+    unsigned int num_embeds;
+    if (!PyArg_ParseTuple(args, "KIII", &number, &input, &budget, &num_embeds))
+        return NULL;
+    const qr_request *r = owner_of(s, number, input);
+    return r == NULL ? NULL
+                     : PyBool_FromLong(qr_encoder_can_allocate(&s->encoder, &r->features[input],
+                                                               budget, num_embeds, num_embeds > 0));
+}
+
+/* set_image_room(embeddings that are free): unused ones can be freed besides */
+PyObject *vllm_core_set_image_room(PyObject *self, PyObject *args)
+{
+    qr_encoder *encoder = &((vllm_core *)self)->sched->encoder;
+    unsigned int room;
+    if (!PyArg_ParseTuple(args, "I", &room))
+        return NULL;
+    encoder->num_freeable = encoder->num_freeable - encoder->num_free + room;
+    encoder->num_free = room;
     Py_RETURN_NONE;
 }

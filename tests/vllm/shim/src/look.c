@@ -1,7 +1,8 @@
 /* look.c - parts of a scheduler of vLLM 0.32 that its tests look at, and one that they call.
  *
  *      scheduler.deferred_frees, .sched_step_seq, .processed_step_seq      fences
- *      scheduler.kv_cache_manager.prefix_cache_stats                       peek_stats
+ *      scheduler.kv_cache_manager.prefix_cache_stats, .connector_...       peek_stats
+ *      scheduler.prefill_capacity_bound, .encoder_cache_mismatch_reqs      peek_step
  *      scheduler._preempt_request(request, ...)                            preempt
  */
 #include "shim.h"
@@ -21,9 +22,45 @@ PyObject *shim_fences(vllm_core *core)
     return rows == NULL ? NULL : Py_BuildValue("(KKN)", f->scheduled, f->processed, rows);
 }
 
+/* peek_stats(core): of the prefix cache, and of what the connector found; both stay as they are */
 PyObject *shim_peek_stats(vllm_core *core)
 {
-    return vllm_prefix_stats(&core->sched->cache->stats);
+    PyObject *local = vllm_prefix_stats(&core->sched->cache->stats);
+    PyObject *external = vllm_prefix_stats(&core->sched->partners.connector_stats);
+    if (local != NULL && external != NULL)
+        return Py_BuildValue("(NN)", local, external);
+    Py_XDECREF(local);
+    Py_XDECREF(external);
+    return NULL;
+}
+
+/* peek_step(core): whether the last admission left requests waiting that nothing held up; numbers of
+ * requests whose images have other sizes than those in the cache */
+PyObject *shim_peek_step(vllm_core *core)
+{
+    const qr_doomed *doomed = &core->sched->results.other_sizes;
+    PyObject *reqs = PyList_New(0);
+    for (uint32_t i = 0; reqs != NULL && i < doomed->num; i++) {
+        if (vllm_list_put(reqs, PyLong_FromUnsignedLongLong(doomed->reqs[i])) < 0)
+            Py_CLEAR(reqs);
+    }
+    return reqs == NULL ? NULL : Py_BuildValue("(iN)", core->sched->pace.is_bound, reqs);
+}
+
+/* drop_skipped(core, number): blocks that the request's certain tokens need no longer, as when it
+ * ends and a connector gets its blocks */
+PyObject *shim_drop_skipped(vllm_core *core, quire_req req)
+{
+    quire_sched *s = core->sched;
+    uint32_t index = qr_sched_index_of(s, req);
+    if (index == QR_NIL)
+        return vllm_raise(QUIRE_E_UNKNOWN_REQ, "request");
+    const qr_request *r = &s->table.requests[index];
+    uint32_t row = qr_cache_row_of(s->cache, r->kv.seq);
+    if (row != QR_NIL)
+        qr_cache_remove_skipped(s->cache, row, qr_request_processed_tokens(r),
+                                r->num_prompt_tokens);
+    Py_RETURN_NONE;
 }
 
 /* preempt(core, number, drops its outputs): it may have left the running requests before */

@@ -56,6 +56,15 @@ OF_CORE(edit)
 OF_CORE(leave)
 OF_CORE(enqueue)
 OF_CORE(take_image)
+OF_CORE(image_inputs)
+OF_CORE(free_images)
+OF_CORE(find_image)
+OF_CORE(image_fits)
+OF_CORE(set_image_room)
+OF_CORE(seed)
+OF_CORE(unseed)
+OF_CORE(evict)
+OF_CORE(hits_alone)
 
 static PyObject *flags(PyObject *module, PyObject *args)
 {
@@ -85,6 +94,22 @@ static PyObject *peek_stats(PyObject *module, PyObject *core)
     return shim_is_core(core) ? shim_peek_stats((vllm_core *)core) : NULL;
 }
 
+static PyObject *peek_step(PyObject *module, PyObject *core)
+{
+    (void)module;
+    return shim_is_core(core) ? shim_peek_step((vllm_core *)core) : NULL;
+}
+
+static PyObject *drop_skipped(PyObject *module, PyObject *args)
+{
+    PyObject *core;
+    unsigned long long number;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OK", &core, &number) || !shim_is_core(core))
+        return NULL;
+    return shim_drop_skipped((vllm_core *)core, number);
+}
+
 static PyObject *preempt(PyObject *module, PyObject *args)
 {
     PyObject *core;
@@ -105,8 +130,19 @@ static PyMethodDef functions[] = {
     {"fences", fences, METH_O,
      "fences(core): steps scheduled, updated, and rows that wait for them"},
     {"peek_stats", peek_stats, METH_O, "peek_stats(core): of the prefix cache, which keeps them"},
+    {"peek_step", peek_step, METH_O, "peek_step(core): what the last step left"},
+    {"drop_skipped", drop_skipped, METH_VARARGS, "drop_skipped(core, number)"},
     {"preempt", preempt, METH_VARARGS, "preempt(core, number, drops its outputs)"},
     {"take_image", take_image, METH_VARARGS, "take_image(core, number, input)"},
+    {"image_inputs", image_inputs, METH_VARARGS, "image_inputs(core, number)"},
+    {"free_images", free_images, METH_VARARGS, "free_images(core, number, computed ones)"},
+    {"find_image", find_image, METH_VARARGS, "find_image(core, number, input)"},
+    {"image_fits", image_fits, METH_VARARGS, "image_fits(core, number, input, budget, embeddings)"},
+    {"set_image_room", set_image_room, METH_VARARGS, "set_image_room(core, embeddings)"},
+    {"seed", seed, METH_VARARGS, "seed(core, seq, hashes, their number, tokens, computed, new)"},
+    {"unseed", unseed, METH_VARARGS, "unseed(core, seq)"},
+    {"evict", evict, METH_VARARGS, "evict(core, block)"},
+    {"hits_alone", hits_alone, METH_VARARGS, "hits_alone(core, hashes, their number, most tokens)"},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef shim_module = {PyModuleDef_HEAD_INIT, .m_name = "_quire_shim",
