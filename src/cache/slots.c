@@ -331,7 +331,11 @@ static void note_quiet(quire_cache *cache, const qr_want *want)
 {
     uint32_t quiet = cache->max_copies > 0 || cache->has_tails ? 0 : cache->max_model_len;
     for (uint32_t g = 0; g < cache->num_groups && quiet > 0; g++) {
-        uint32_t of_group = qr_group_quiet_tokens(&cache->groups[g], want->row, want->num_certain);
+        const qr_group *group = &cache->groups[g];
+        uint32_t of_group = qr_group_quiet_tokens(group, want->row, want->num_certain);
+        if (group->ops == &qr_rswa_ops && qr_rswa_has_gap(group, want->row, want->num_certain,
+                                                          cache->prompts[want->row].num_tokens))
+            of_group = 0; /* the gap of a hit */
         quiet = of_group < quiet ? of_group : quiet;
     }
     cache->row_states[want->row].quiet_until = quiet;

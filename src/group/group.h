@@ -353,6 +353,7 @@ void qr_mamba_stamp(qr_group *group, uint32_t block);
 /* What remove_skipped and count_skipped are for other kinds: gives back, or counts, the blocks
  * between a prompt of num_prompt tokens, which is not 0, and the window. */
 void qr_rswa_remove_gap(qr_group *group, uint32_t row, uint32_t computed, uint32_t num_prompt);
+bool qr_rswa_has_gap(const qr_group *group, uint32_t row, uint32_t computed, uint32_t num_prompt);
 uint32_t qr_rswa_count_gap(const qr_group *group, uint32_t row, uint32_t computed,
                            uint32_t num_prompt);
 

@@ -48,6 +48,14 @@ void qr_rswa_remove_gap(qr_group *group, uint32_t row, uint32_t computed, uint32
     memset(blocks, 0, (size_t)(end - first) * sizeof *blocks); /* QUIRE_NULL_BLOCK */
 }
 
+bool qr_rswa_has_gap(const qr_group *group, uint32_t row, uint32_t computed, uint32_t num_prompt)
+{
+    uint32_t first;
+    uint32_t end;
+    find_gap(group, row, computed, num_prompt, &first, &end);
+    return first != end;
+}
+
 uint32_t qr_rswa_count_gap(const qr_group *group, uint32_t row, uint32_t computed,
                            uint32_t num_prompt)
 {
