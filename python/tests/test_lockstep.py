@@ -372,8 +372,9 @@ class Pair:
         throttle = [self.rng.random() < 0.5] if self.throttles else []
         try:
             made = [self.both[0].schedule(*throttle)]
-        except (ValueError, AssertionError) as error:  # bugs of vLLM's: it predicted too few blocks,
-            raise Ended from error                     # or a session has nothing to compute
+        except (ValueError, AssertionError, IndexError) as error:
+            raise Ended from error  # bugs of vLLM's: it predicted too few blocks, a session has
+            # nothing to compute, or the event of a hit inside a block wants the whole block's hash
         made.append(self.both[1].schedule(*throttle))
         compare_steps(*made)
         samples = {}
