@@ -267,7 +267,8 @@ typedef struct quire_sched_config {
     const uint32_t *num_spec_tokens_by_batch;
     uint32_t num_batch_sizes;
     /* On: the model runs its encoder alone, for an encoder connector. A request ends when its
-     * prompt is computed; no token is sampled. */
+     * prompt is computed; no token is sampled. Prompts are cut into chunks without
+     * enable_chunked_prefill too. */
     quire_switch is_encoder_only;
 } quire_sched_config;
 

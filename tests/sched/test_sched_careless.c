@@ -213,6 +213,7 @@ static void encoders_alone_end_with_the_prompt(void **state)
     (void)state;
     open_0_32();
     config.is_encoder_only = QUIRE_ON;
+    config.enable_chunked_prefill = QUIRE_OFF;
     config.max_num_batched_tokens = 4;
     kit_open(&kit, &config);
     quire_req a = kit_add(&kit, "a", 6);

@@ -228,7 +228,7 @@ static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
         return QR_NO_ROOM;
     if (s->builder.threshold > 0 && a->num_new > s->builder.threshold)
         a->num_new = s->builder.threshold;
-    if (!s->settings.chunked_prefill && a->num_new > budget)
+    if (!s->settings.chunked_prefill && !s->settings.is_encoder_only && a->num_new > budget)
         return QR_NO_ROOM;
     if (a->num_new > budget)
         a->num_new = budget;

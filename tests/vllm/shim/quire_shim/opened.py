@@ -15,7 +15,7 @@ from .request import HELD, WritableRequest
 class Opened:
     """Goes before a scheduler of quire.vllm."""
 
-    _core = _connector = None
+    _core = _connector = _images = None
     held = HELD  # waits that are not in `waiting`
 
     # -- requests in any state
@@ -94,7 +94,9 @@ class Opened:
 
     @property
     def encoder_cache_manager(self) -> Images:
-        return Images(self)
+        if self._images is None:
+            self._images = Images(self)
+        return self._images
 
     @encoder_cache_manager.setter
     def encoder_cache_manager(self, manager) -> None:

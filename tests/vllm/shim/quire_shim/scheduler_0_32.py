@@ -13,7 +13,7 @@ from vllm.v1.core.kv_cache_coordinator import HybridKVCacheCoordinator
 from vllm.v1.metrics.stats import PrefixCacheStats
 from vllm.v1.request import Request, RequestStatus
 
-from _quire_shim import (drop_skipped, edit, evict, fences, flags, free_images, hits_alone, peek_stats,
+from _quire_shim import (align, drop_skipped, edit, evict, fences, flags, free_images, hits_alone, peek_stats,
                          peek_step, preempt, seed, unseed)
 
 from . import queues, request
@@ -205,6 +205,7 @@ class Scheduler(Opened, quire.vllm.Scheduler):
 
     bound_request, manager_class = WritableRequest, KVCache
     _ec_connector = None
+    _alignment = 0
     held = (RequestStatus.WAITING_FOR_REMOTE_KVS,)
 
     use_v2_model_runner = number("is_v2", kind=bool)
@@ -219,6 +220,8 @@ class Scheduler(Opened, quire.vllm.Scheduler):
             super()._make_core()
         else:
             BaseScheduler._make_core(self)
+        if self._alignment:
+            align(self._core, self._alignment)
 
     @property
     def num_prefill_lookahead(self) -> int:
@@ -239,12 +242,12 @@ class Scheduler(Opened, quire.vllm.Scheduler):
 
     @property
     def need_mamba_block_aligned_split(self) -> bool:
-        return self._numbers.get("mamba_block_size", 0) > 0
+        return self._alignment > 0
 
     @need_mamba_block_aligned_split.setter
     def need_mamba_block_aligned_split(self, value: bool) -> None:
-        self._change("need_mamba_block_aligned_split",
-                     mamba_block_size=self.cache_config.block_size if value else 0)
+        self._alignment = self.cache_config.block_size if value else 0
+        self._change("need_mamba_block_aligned_split")
 
     @property
     def max_num_running_reqs(self) -> int:
@@ -365,7 +368,7 @@ class Scheduler(Opened, quire.vllm.Scheduler):
 
     def schedule(self, throttle_prefills: bool = False):
         loaded = [self.requests[name] for name in self.finished_recving_kv_req_ids]
-        with self.kv_cache_manager.allocating():
+        with self.kv_cache_manager.allocating(), self.encoder_cache_manager.allocating():
             output = super().schedule(throttle_prefills)
         for each in loaded if "_update_waiting_for_remote_kv" in vars(self) else ():
             self._update_waiting_for_remote_kv(each)

@@ -180,6 +180,11 @@ PyObject *vllm_core_enqueue(PyObject *self, PyObject *args)
     }
     qr_waiting *queue = which == WAITING ? &s->queues.waiting : &s->queues.skipped;
     leave(s, index);
+    if (s->settings.rules.holders_first && r->status != QUIRE_REQ_WAITING &&
+        r->status != QUIRE_REQ_PREEMPTED && !s->table.waiters[index].is_deferred) {
+        s->table.waiters[index].is_deferred = true; /* something holds it up */
+        s->queues.num_deferred++;
+    }
     if (in_front)
         qr_waiting_prepend(queue, index);
     else

@@ -47,6 +47,13 @@ PyObject *shim_peek_step(vllm_core *core)
     return reqs == NULL ? NULL : Py_BuildValue("(iN)", core->sched->pace.is_bound, reqs);
 }
 
+/* align(core, tokens): chunks end at multiples, as with layers that keep states; 0: anywhere */
+PyObject *shim_align(vllm_core *core, uint32_t num_tokens)
+{
+    core->sched->settings.mamba_block_size = num_tokens;
+    Py_RETURN_NONE;
+}
+
 /* drop_skipped(core, number): blocks that the request's certain tokens need no longer, as when it
  * ends and a connector gets its blocks */
 PyObject *shim_drop_skipped(vllm_core *core, quire_req req)

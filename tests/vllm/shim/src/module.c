@@ -100,6 +100,16 @@ static PyObject *peek_step(PyObject *module, PyObject *core)
     return shim_is_core(core) ? shim_peek_step((vllm_core *)core) : NULL;
 }
 
+static PyObject *align(PyObject *module, PyObject *args)
+{
+    PyObject *core;
+    unsigned int num_tokens;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OI", &core, &num_tokens) || !shim_is_core(core))
+        return NULL;
+    return shim_align((vllm_core *)core, num_tokens);
+}
+
 static PyObject *drop_skipped(PyObject *module, PyObject *args)
 {
     PyObject *core;
@@ -131,6 +141,7 @@ static PyMethodDef functions[] = {
      "fences(core): steps scheduled, updated, and rows that wait for them"},
     {"peek_stats", peek_stats, METH_O, "peek_stats(core): of the prefix cache, which keeps them"},
     {"peek_step", peek_step, METH_O, "peek_step(core): what the last step left"},
+    {"align", align, METH_VARARGS, "align(core, tokens): where chunks end"},
     {"drop_skipped", drop_skipped, METH_VARARGS, "drop_skipped(core, number)"},
     {"preempt", preempt, METH_VARARGS, "preempt(core, number, drops its outputs)"},
     {"take_image", take_image, METH_VARARGS, "take_image(core, number, input)"},

@@ -24,6 +24,7 @@ extern PyObject *vllm_core_enqueue(PyObject *self, PyObject *args);
 extern PyObject *shim_fences(vllm_core *core);
 extern PyObject *shim_peek_stats(vllm_core *core);
 extern PyObject *shim_peek_step(vllm_core *core);
+extern PyObject *shim_align(vllm_core *core, uint32_t num_tokens);
 extern PyObject *shim_drop_skipped(vllm_core *core, quire_req req);
 extern PyObject *shim_preempt(vllm_core *core, quire_req req, int drops);
 
