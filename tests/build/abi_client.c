@@ -58,7 +58,7 @@ FINAL(quire_plan_worker, 24);
 FINAL(quire_plan_tensor, 24);
 FINAL(quire_same, 16);
 FINAL(quire_usage, 40);
-FINAL(quire_cache_counts, 12);
+FINAL(quire_cache_counts, 16);
 FINAL(quire_pool_counts, 16);
 FINAL(quire_sched_counts, 20);
 FINAL(quire_block_info, 32);

@@ -23,7 +23,8 @@ void qr_image_mix_0_32(const quire_sched *s, void (*mix)(unsigned char *, const 
                           s->partners.connector.requires_kv_delivery != 0,
                           s->cache->num_recomputed,
                           s->pace.decode_interval,
-                          s->pace.num_sizes};
+                          s->pace.num_sizes,
+                          t->is_encoder_only};
     mix(fingerprint, numbers, sizeof numbers / sizeof *numbers);
     for (uint32_t i = 0; i < s->pace.num_sizes; i++) {
         uint64_t drafts = s->pace.drafts[i];
