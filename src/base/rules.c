@@ -3,7 +3,8 @@
 
 static const qr_rules RULES[] = {
     /* docs/decisions/017: what is better, rule by rule. */
-    [QUIRE_PROFILE_DEFAULT] = {.threshold_for_many = true,
+    [QUIRE_PROFILE_DEFAULT] = {.reuses_empty_first = true,
+                               .threshold_for_many = true,
                                .lookahead_at_admission = true,
                                .cuts_sent_blocks = true},
     [QUIRE_PROFILE_VLLM_0_20] = {0},

@@ -166,15 +166,29 @@ static void take(naive_cache *cache, naive_seq *s, uint32_t g, uint32_t n)
     cache->short_by += n - have;
 }
 
+/* Gives back blocks [first, end) of a group in one call, the last first; null blocks are passed
+ * over. */
+static void give(naive_cache *cache, const naive_seq *s, uint32_t g, uint32_t first, uint32_t end)
+{
+    quire_block given[NAIVE_TOKENS];
+    uint32_t n = 0;
+    for (uint32_t i = end; i > first; i--)
+        if (s->blocks[g][i - 1] != QUIRE_NULL_BLOCK)
+            given[n++] = s->blocks[g][i - 1];
+    naive_pool_free_blocks(&cache->pool, given, n);
+}
+
 static void remove_skipped(naive_cache *cache, naive_seq *s, uint32_t num_tokens)
 {
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         uint32_t skipped = skipped_tokens(&cache->groups[g].spec, num_tokens);
-        uint32_t n = smaller(skipped / size_of_block(cache, g), s->num_blocks[g]);
-        while (n > 0 && s->blocks[g][n - 1] != QUIRE_NULL_BLOCK) {
-            naive_pool_free_blocks(&cache->pool, &s->blocks[g][n - 1], 1);
-            s->blocks[g][--n] = QUIRE_NULL_BLOCK;
-        }
+        uint32_t end = smaller(skipped / size_of_block(cache, g), s->num_blocks[g]);
+        uint32_t first = end;
+        while (first > 0 && s->blocks[g][first - 1] != QUIRE_NULL_BLOCK)
+            first--;
+        give(cache, s, g, first, end);
+        while (end > first)
+            s->blocks[g][--end] = QUIRE_NULL_BLOCK;
     }
 }
 
@@ -410,9 +424,7 @@ void naive_cache_free(naive_cache *cache, uint32_t seq)
 {
     naive_seq *s = &cache->seqs[seq];
     for (uint32_t g = 0; g < cache->num_groups; g++)
-        for (uint32_t i = s->num_blocks[g]; i > 0; i--)
-            if (s->blocks[g][i - 1] != QUIRE_NULL_BLOCK)
-                naive_pool_free_blocks(&cache->pool, &s->blocks[g][i - 1], 1);
+        give(cache, s, g, 0, s->num_blocks[g]);
     memset(s, 0, sizeof *s);
 }
 

@@ -255,7 +255,8 @@ static void mamba_align_estimate(void **state)
         assert_int_equal(kit_num_free(&kit), 1);
         kit_unfill(&kit, taken, num_taken);
         assert_int_equal(allocate(&kit, &q, params), QUIRE_OK);
-        assert_string_equal(kit_blocks(&kit, q.r.seq), "19 0 1");
+        bool is_default = v.profile == QUIRE_PROFILE_DEFAULT; /* what was freed last comes first */
+        assert_string_equal(kit_blocks(&kit, q.r.seq), is_default ? "1 0 2" : "19 0 1");
         kit_close(&kit);
     }
 }
