@@ -139,8 +139,8 @@ static bool reserve_stack(curve_lane *lane, uint32_t more)
  * the last request held besides. */
 static bool reserve_hits(curve_lane *lane)
 {
-    uint64_t wanted = (uint64_t)lane->stack.num_elements + lane->ghosts.num_ghosts + 2 +
-                      lane->num_others;
+    uint64_t wanted =
+        (uint64_t)lane->stack.num_elements + lane->ghosts.num_ghosts + 2 + lane->num_others;
     uint64_t before = lane->hits_room;
     if (!reserve(&lane->hits, wanted, &lane->hits_room, sizeof *lane->hits))
         return false;

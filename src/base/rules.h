@@ -75,9 +75,11 @@ typedef struct qr_rules {
     /* Several groups: blocks get keys up to a multiple of all block sizes, since no hit ends
      * elsewhere (#42258). */
     bool caches_to_alignment;
-    /* Window and Mamba groups: only blocks where a later request can resume get keys, as
-     * prefix_cache_retention_interval says (#43447, #52216). */
+    /* Window groups, and with aligns_to_stops Mamba groups: only blocks where a later request can
+     * resume get keys, as prefix_cache_retention_interval says (#43447, #52216). */
     bool retains_boundaries;
+    /* And the window's blocks where a request ends or is preempted. */
+    bool retains_ends;
 
     /* ---- lookups ---- */
 

@@ -88,12 +88,71 @@ static void blocks_without_tokens_are_not_sent(void **state)
     }
 }
 
+/* ---- blocks and keys -------------------------------------------------------- */
+
+enum { MANY_BLOCKS = 300 };
+
+static quire_group_config hybrid[2]; /* full, and a window of 8 tokens */
+
+static quire_sched_config config_with_window(quire_profile profile)
+{
+    quire_sched_config config = kit_config(&kit);
+    config.profile = profile;
+    hybrid[0] = hybrid[1] = kit.group;
+    hybrid[1].spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
+    hybrid[1].spec.sliding_window = 8;
+    config.cache->groups = hybrid;
+    config.cache->num_groups = 2;
+    config.cache->num_blocks = MANY_BLOCKS;
+    return config;
+}
+
+/* The tokens of requests whose ids begin with a are 'a' * 100, and so on: outputs go on so. */
+static void run_on(uint32_t num_tokens, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        kit_run(&kit, (quire_token)('a' * 100 + num_tokens + i));
+}
+
+static uint32_t num_keys(void)
+{
+    const quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(kit.sched));
+    return quire_pool_get_counts(pool).num_keys;
+}
+
+/* Of a window's blocks those of the prompt's end get keys. In the default profile a request goes on
+ * where it was preempted, and another one where it ended. */
+static void windows_keep_what_is_found(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < COUNT(PROFILES); i++) {
+        quire_sched_config config = config_with_window(PROFILES[i]);
+        bool is_lost = PROFILES[i] == QUIRE_PROFILE_VLLM_0_32;
+        kit_open(&kit, &config);
+        quire_req a = kit_add(&kit, "a", 16);
+        run_on(16, 9);
+        assert_int_equal(num_keys(), has_rules(PROFILES[i]) ? 6 + 2 : 6 + 6);
+        assert_int_equal(quire_sched_preempt(kit.sched, a, QUIRE_PREEMPT_RECOMPUTE), QUIRE_OK);
+        kit_step(&kit);
+        assert_int_equal(kit.step->num_computed_tokens[0], is_lost ? 12 : 24);
+        kit_answer(&kit, kit.step->step, 'a' * 100 + 25);
+        run_on(26, 4); /* 29 are computed */
+        assert_int_equal(quire_sched_finish(kit.sched, &a, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
+                         QUIRE_OK);
+        kit_add(&kit, "another", 40);
+        kit_step(&kit);
+        assert_int_equal(kit.step->num_computed_tokens[0], is_lost ? 24 : 28);
+        kit_close(&kit);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_threshold_is_for_several_requests),
         cmocka_unit_test(drafts_have_blocks_from_admission_on),
         cmocka_unit_test(blocks_without_tokens_are_not_sent),
+        cmocka_unit_test(windows_keep_what_is_found),
     };
     return cmocka_run_group_tests_name("sched_rules", tests, NULL, NULL);
 }

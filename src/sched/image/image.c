@@ -40,8 +40,8 @@ static void mix_hasher(unsigned char *fingerprint, uint32_t version, const quire
         mix_piece(fingerprint, h->secret, sizeof h->secret);
 }
 
-/* What of a layer decides; sizes of pages do not. */
-static void mix_group(unsigned char *fingerprint, const qr_group *g)
+/* What of a layer decides; sizes of pages do not. In version 13 no profile had the rules for keys. */
+static void mix_group(unsigned char *fingerprint, uint32_t version, const qr_group *g)
 {
     const quire_layer_spec *spec = &g->spec;
     uint64_t numbers[] = {spec->kind,
@@ -70,7 +70,7 @@ static void mix_group(unsigned char *fingerprint, const qr_group *g)
                            spec->prefill_checkpoint_alignment};
     if (g->parts != NULL)
         mix_numbers(fingerprint, of_parts, sizeof of_parts / sizeof *of_parts);
-    if (g->rules.retains_boundaries)
+    if (g->rules.retains_boundaries && version != QR_IMAGE_OLD_VERSION)
         mix_numbers(fingerprint, of_keys, sizeof of_keys / sizeof *of_keys);
 }
 
@@ -100,7 +100,7 @@ static void mix_cache(unsigned char *fingerprint, uint32_t version, const quire_
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
     mix_piece(fingerprint, parts, sizeof parts);
     for (uint32_t g = 0; g < c->num_groups; g++)
-        mix_group(fingerprint, &c->groups[g]);
+        mix_group(fingerprint, version, &c->groups[g]);
 }
 
 static void image_fingerprint(const quire_sched *s, uint32_t version, unsigned char *fingerprint)

@@ -460,6 +460,9 @@ static bool connector_keeps(quire_sched *s, uint32_t index, bool is_loading)
 void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)
 {
     qr_request *r = &s->table.requests[index];
+    bool is_good = r->status != QUIRE_REQ_FINISHED_ERROR && r->status != QUIRE_REQ_FINISHED_IGNORED;
+    if (is_good && !keep_blocks)
+        qr_sched_cache_end(s, index);
     bool keeps = connector_keeps(s, index, keep_blocks);
     const quire_encoder_connector *e = &s->partners.encoder_connector;
     if (e->request_finished != NULL)
