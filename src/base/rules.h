@@ -118,6 +118,9 @@ typedef struct qr_rules {
     /* New blocks of all attention groups are listed to be zeroed; else those of plain full groups
      * (#44490). */
     bool zeroes_all_attention;
+    /* No block that an asynchronous load fills is zeroed; else the last one is, if the load fills a
+     * part of it. */
+    bool zeroes_no_loads;
     /* Decode context parallelism makes the blocks of attention groups larger, and may go with Mamba
      * groups; prefill context parallelism changes no block size. Else both make all blocks larger,
      * and want one group. */

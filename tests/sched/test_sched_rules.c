@@ -146,6 +146,72 @@ static void windows_keep_what_is_found(void **state)
     }
 }
 
+/* ---- connectors ------------------------------------------------------------- */
+
+static uint32_t num_matched; /* tokens that the next request can load, which takes a while */
+
+static int match_later(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
+                       uint32_t *is_async)
+{
+    (void)user;
+    (void)req;
+    (void)num_local;
+    *num_external = num_matched;
+    *is_async = num_matched > 0;
+    return QUIRE_OK;
+}
+
+static const quire_connector LOADER = {.size = sizeof(quire_connector),
+                                       .get_num_new_matched_tokens = match_later};
+
+static bool is_loading(quire_req req)
+{
+    return kit_info(&kit, req).status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS;
+}
+
+/* 16 blocks; a has 6 of the 10 that its prompt needs, so 6 of the others may be loaded into. */
+static void loads_leave_what_prompts_need(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < COUNT(PROFILES); i++) {
+        for (uint32_t num_blocks = 6; num_blocks <= 7; num_blocks++) {
+            quire_sched_config config = kit_config(&kit);
+            config.profile = PROFILES[i];
+            config.connector = &LOADER;
+            config.max_num_batched_tokens = 16;
+            config.long_prefill_token_threshold = 8;
+            kit_open(&kit, &config);
+            num_matched = 0;
+            kit_add(&kit, "a", 40);
+            kit_run(&kit, 7);
+            num_matched = 4 * num_blocks;
+            quire_req b = kit_add(&kit, "b", num_matched);
+            kit_step(&kit);
+            assert_string_equal(kit_shown_step(&kit), "a:8");
+            assert_int_equal(is_loading(b), !has_rules(PROFILES[i]) || num_blocks == 6);
+            kit_close(&kit);
+        }
+    }
+}
+
+/* 9 blocks, a prompt of 8, drafts: the request could wait for nobody. vLLM 0.32 never loads it. */
+static void the_only_load_may_take_all(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < COUNT(PROFILES); i++) {
+        quire_sched_config config = config_with_drafts(PROFILES[i]);
+        config.connector = &LOADER;
+        config.cache->num_blocks = 10;
+        kit_open(&kit, &config);
+        num_matched = 32;
+        kit.params.max_tokens = 1;
+        quire_req a = kit_add(&kit, "a", 32);
+        kit_step(&kit);
+        assert_int_equal(is_loading(a), PROFILES[i] != QUIRE_PROFILE_VLLM_0_32);
+        kit_close(&kit);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -153,6 +219,8 @@ int main(void)
         cmocka_unit_test(drafts_have_blocks_from_admission_on),
         cmocka_unit_test(blocks_without_tokens_are_not_sent),
         cmocka_unit_test(windows_keep_what_is_found),
+        cmocka_unit_test(loads_leave_what_prompts_need),
+        cmocka_unit_test(the_only_load_may_take_all),
     };
     return cmocka_run_group_tests_name("sched_rules", tests, NULL, NULL);
 }
