@@ -146,6 +146,40 @@ static void windows_keep_what_is_found(void **state)
     }
 }
 
+/* A page that a state had can hold what reads as NaN, whichever layer gets it next. */
+static void blocks_of_windows_are_zeroed(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < COUNT(PROFILES); i++) {
+        quire_sched_config config = config_with_window(PROFILES[i]);
+        config.cache->track_new_blocks = QUIRE_ON;
+        kit_open(&kit, &config);
+        kit_add(&kit, "a", 12);
+        kit_step(&kit);
+        assert_int_equal(kit.step->blocks_to_zero.count, has_rules(PROFILES[i]) ? 6 : 3);
+        kit_close(&kit);
+    }
+}
+
+/* 16 tokens of 4 full blocks: the last one is found and dropped, so 12 need not be computed. */
+static void the_last_block_may_be_dropped(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < COUNT(PROFILES); i++) {
+        quire_sched_config config = config_with_window(PROFILES[i]);
+        config.cache->use_eagle = QUIRE_ON;
+        config.num_spec_tokens = 1;
+        kit_open(&kit, &config);
+        kit.params.max_tokens = 9;
+        kit_add(&kit, "a", 16);
+        run_on(16, 12);
+        kit_add(&kit, "again", 16);
+        kit_step(&kit);
+        assert_int_equal(kit.step->num_computed_tokens[0], has_rules(PROFILES[i]) ? 12 : 8);
+        kit_close(&kit);
+    }
+}
+
 /* ---- connectors ------------------------------------------------------------- */
 
 static uint32_t num_matched; /* tokens that the next request can load, which takes a while */
@@ -212,6 +246,25 @@ static void the_only_load_may_take_all(void **state)
     }
 }
 
+/* Who wants its prompt computed is not loaded either. */
+static void a_prompt_that_is_to_be_computed_is_not_loaded(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < COUNT(PROFILES); i++) {
+        quire_sched_config config = kit_config(&kit);
+        config.profile = PROFILES[i];
+        config.connector = &LOADER;
+        kit_open(&kit, &config);
+        num_matched = 8;
+        kit.params.skip_reading_prefix = 1;
+        quire_req a = kit_add(&kit, "a", 12);
+        kit_step(&kit);
+        assert_int_equal(is_loading(a), !has_rules(PROFILES[i]));
+        assert_string_equal(kit_shown_step(&kit), has_rules(PROFILES[i]) ? "a:12" : "");
+        kit_close(&kit);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,8 +272,11 @@ int main(void)
         cmocka_unit_test(drafts_have_blocks_from_admission_on),
         cmocka_unit_test(blocks_without_tokens_are_not_sent),
         cmocka_unit_test(windows_keep_what_is_found),
+        cmocka_unit_test(blocks_of_windows_are_zeroed),
+        cmocka_unit_test(the_last_block_may_be_dropped),
         cmocka_unit_test(loads_leave_what_prompts_need),
         cmocka_unit_test(the_only_load_may_take_all),
+        cmocka_unit_test(a_prompt_that_is_to_be_computed_is_not_loaded),
     };
     return cmocka_run_group_tests_name("sched_rules", tests, NULL, NULL);
 }
