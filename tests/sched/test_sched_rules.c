@@ -88,6 +88,37 @@ static void blocks_without_tokens_are_not_sent(void **state)
     }
 }
 
+/* Two ranks have 4 tokens of a block each: 5 computed tokens have one block, the second one is for
+ * drafts. vLLM 0.32 counts with the tokens of one rank, and sends it. */
+static void blocks_of_all_ranks_are_sent(void **state)
+{
+    (void)state;
+    static const quire_connector connector = {.size = sizeof(quire_connector),
+                                              .request_finished = note_blocks};
+    for (uint32_t i = 0; i < COUNT(PROFILES); i++) {
+        quire_sched_config config = config_with_drafts(PROFILES[i]);
+        quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
+        hasher.block_size = 2 * KIT_BLOCK;
+        hasher.seed = (quire_bytes){"0", 1};
+        quire_hasher_destroy(kit.hasher);
+        assert_int_equal(quire_hasher_create(&hasher, NULL, &kit.hasher), QUIRE_OK);
+        config.hasher = kit.hasher;
+        config.cache->dcp_world_size = 2;
+        config.connector = &connector;
+        quire_block_span blocks;
+        kit_open(&kit, &config);
+        quire_req a = kit_add(&kit, "a", 5);
+        kit_run(&kit, 7);
+        kit_run(&kit, 7);
+        assert_int_equal(quire_sched_get_blocks(kit.sched, a, &blocks), QUIRE_OK);
+        assert_int_equal(blocks.count, 2);
+        assert_int_equal(quire_sched_finish(kit.sched, &a, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
+                         QUIRE_OK);
+        assert_int_equal(num_sent, PROFILES[i] == QUIRE_PROFILE_DEFAULT ? 1 : 2);
+        kit_close(&kit);
+    }
+}
+
 /* ---- blocks and keys -------------------------------------------------------- */
 
 enum { MANY_BLOCKS = 300 };
@@ -271,6 +302,7 @@ int main(void)
         cmocka_unit_test(the_threshold_is_for_several_requests),
         cmocka_unit_test(drafts_have_blocks_from_admission_on),
         cmocka_unit_test(blocks_without_tokens_are_not_sent),
+        cmocka_unit_test(blocks_of_all_ranks_are_sent),
         cmocka_unit_test(windows_keep_what_is_found),
         cmocka_unit_test(blocks_of_windows_are_zeroed),
         cmocka_unit_test(the_last_block_may_be_dropped),
