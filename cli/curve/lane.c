@@ -135,10 +135,12 @@ static bool reserve_stack(curve_lane *lane, uint32_t more)
     return stack_compact(stack, more);
 }
 
-/* A block is found in a pool that is larger by one than what is above it, ghosts included. */
+/* A block is found in a pool that is larger by one than what is above it, ghosts included, and what
+ * the last request held besides. */
 static bool reserve_hits(curve_lane *lane)
 {
-    uint64_t wanted = (uint64_t)lane->stack.num_elements + lane->ghosts.num_ghosts + 2;
+    uint64_t wanted =
+        (uint64_t)lane->stack.num_elements + lane->ghosts.num_ghosts + 2 + lane->num_others;
     uint64_t before = lane->hits_room;
     if (!reserve(&lane->hits, wanted, &lane->hits_room, sizeof *lane->hits))
         return false;
@@ -156,7 +158,7 @@ static curve_entry *copy_of(curve_lane *lane, const curve_entry *entry)
 
 static uint32_t min_blocks_of(const curve_lane *lane, const curve_entry *entry)
 {
-    uint32_t above = stack_above(&lane->stack, entry->position);
+    uint32_t above = stack_above(&lane->stack, entry->position) + lane->num_others;
     if (lane->ghosts.num_ghosts == 0)
         return above + 1;
     return curve_ghosts_min_blocks(&lane->ghosts, entry->position, above);
@@ -226,7 +228,7 @@ bool curve_lane_add(curve_lane *lane, const curve_blocks *blocks)
     /* Twice in the table: a block may get an entry for a copy of it. */
     if (!reserve(&lane->entries, blocks->num_full, &lane->entries_room, sizeof *lane->entries) ||
         !table_reserve(&lane->table, 2 * (uint64_t)blocks->num_full) ||
-        !reserve_stack(lane, blocks->num_held) || !reserve_hits(lane))
+        !reserve_stack(lane, blocks->num_full) || !reserve_hits(lane))
         return false;
     if (lane->has_belady && !belady_add_request(&lane->belady, blocks->num_held))
         return false;
@@ -236,16 +238,18 @@ bool curve_lane_add(curve_lane *lane, const curve_blocks *blocks)
         lane->entries[i] = table_take(&lane->table, blocks->keys[i]);
         lane->num_distinct += lane->entries[i]->position == CURVE_NOWHERE;
     }
-    lane->num_distinct += blocks->num_held - blocks->num_full;
     if (!look_up_all(lane, blocks))
         return false;
+    lane->num_others = blocks->num_held - blocks->num_full;
+    if (lane->num_others > lane->most_others) {
+        lane->num_distinct += lane->num_others - lane->most_others;
+        lane->most_others = lane->num_others;
+    }
     for (uint32_t i = 0; i < blocks->num_lookups; i++)
         take_out(lane, lane->entries[i]);
     for (uint32_t i = 0; i < lane->leaving.num_ghosts; i++) /* they stay where the copies were */
         if (!curve_ghosts_add(&lane->ghosts, lane->leaving.list[i]))
             return false;
-    for (uint32_t i = blocks->num_full; i < blocks->num_held; i++)
-        stack_push(&lane->stack);
     for (uint32_t i = blocks->num_full; i-- > 0;) {
         put_on_top(lane, lane->entries[i]);
         if (lane->has_belady)

@@ -94,8 +94,8 @@ static int check_newer(const command *cmd, const replay_options *o, uint32_t *re
         return refuse_in_vllm(cmd, o, name);
     if (o->retention == NULL)
         return 0;
-    if (o->settings.sched.profile != QUIRE_PROFILE_VLLM_0_32)
-        return command_error(cmd, "--prefix-cache-retention-interval needs --profile vllm-0.32");
+    if (o->settings.sched.profile == QUIRE_PROFILE_VLLM_0_20)
+        return refuse_in_vllm(cmd, o, "prefix-cache-retention-interval");
     char *end = NULL;
     unsigned long long tokens = strtoull(o->retention, &end, 10);
     bool is_all = strcmp(o->retention, "all") == 0;

@@ -103,8 +103,8 @@ extern const char *const replay_hash_algos[];
     ENGINE_PROFILE_OPTIONS((o).engine, (o).settings.sched.profile,                                 \
                            "vLLM 0.20.0 or 0.32.0 with its bugs, or without bugs"),                \
     {"prefix-cache-retention-interval", OPTION_TEXT, &(o).retention, "TOKENS|all",                 \
-     "vllm-0.32: which blocks of windows later requests find: blocks at the end of a prompt (0), " \
-     "also blocks at each multiple of TOKENS, or all",                                             \
+     "which blocks of windows later requests find: blocks at the end of a prompt (0), also "       \
+     "blocks at each multiple of TOKENS, or all (not in vllm-0.20)",                               \
      .def = "0"},                                                                                  \
     {"max-num-active-seqs", OPTION_U32, &(o).settings.sched.max_num_active_seqs, "N",              \
      "maximum requests that run (not in vllm-0.20)", .def = "--max-num-seqs", .max = 1 << 20},     \

@@ -139,11 +139,12 @@ typedef struct quire_cache_config {
      */
     uint32_t num_host_blocks;
 
-    /* QUIRE_PROFILE_VLLM_0_32: which blocks of window and Mamba groups get keys, so that a later
-     * request can use them. 0: the blocks at the end of the prompt, and where a prefix is known to
-     * be shared (shared_prefix_boundary). A multiple of all block sizes: also the blocks at each
-     * multiple of it. QUIRE_RETAIN_ALL: all that a hit can use. Other profiles give all blocks
-     * their keys: 0. */
+    /* Which blocks of window groups, and in QUIRE_PROFILE_VLLM_0_32 of Mamba groups, get keys, so
+     * that a later request can use them. 0: the blocks at the end of the prompt, and where a prefix
+     * is known to be shared (shared_prefix_boundary). A multiple of all block sizes: also the
+     * blocks at each multiple of it. QUIRE_RETAIN_ALL: all that a hit can use. The scheduler of the
+     * default profile adds the blocks where a request ends or is preempted.
+     * QUIRE_PROFILE_VLLM_0_20 gives all blocks their keys: 0. */
     uint32_t prefix_cache_retention_interval;
     /* QUIRE_PROFILE_VLLM_0_32, multi-module MTP: tokens that the draft modules look ahead while
      * they compute a prompt, with EAGLE at most the block size. The last of them but one are
@@ -241,8 +242,8 @@ typedef struct quire_allocate_params {
      * listed to be zeroed. NULL: none. */
     const uint32_t *skip_zeroing_group_ids;
     uint32_t num_skip_zeroing_group_ids;
-    /* QUIRE_PROFILE_VLLM_0_32, for the keys of blocks; 0: as the request's last call said. RSWA
-     * groups keep the blocks of the prompt. */
+    /* For the keys of blocks (not in QUIRE_PROFILE_VLLM_0_20); 0: as the request's last call said.
+     * RSWA groups keep the blocks of the prompt. */
     uint32_t num_prompt_tokens;      /* at first: all tokens */
     uint32_t shared_prefix_boundary; /* at first: none, see quire_cache_counts */
 } quire_allocate_params;
@@ -392,7 +393,7 @@ typedef struct quire_cache_counts { /* final */
     uint32_t num_seqs;        /* requests that have blocks */
     /* Tokens of the longest hit that one group had in the last get_computed_blocks, if it is longer
      * than the hit of all groups together; otherwise 0. Blocks there are worth a key: say so in
-     * quire_allocate_params. Profiles other than QUIRE_PROFILE_VLLM_0_32: 0. */
+     * quire_allocate_params. QUIRE_PROFILE_VLLM_0_20: 0. */
     uint32_t shared_prefix_boundary;
 } quire_cache_counts;
 

@@ -99,7 +99,7 @@ typedef struct quire_pool_config {
     void (*on_event)(void *user, const quire_event *event);
     void *event_user;
     quire_hooks hooks;
-    quire_profile profile; /* VLLM_0_32: freed blocks without a key are taken first */
+    quire_profile profile; /* not VLLM_0_20: freed blocks without a key are taken first */
 } quire_pool_config;
 
 #define QUIRE_POOL_CONFIG_INIT QUIRE_SIZED_INIT(quire_pool_config)
@@ -159,8 +159,10 @@ QUIRE_API int quire_pool_touch(quire_pool *pool, const quire_block *blocks, uint
 /* Removes one user from each block. A block without users joins the tail of the free queue, in the
  * order of blocks: blocks[0] is evicted first. So pass the blocks of a request from last to first:
  * then the end of its prefix is evicted before the start. A block may be listed as often as it has
- * users; it joins the queue once, at its last place in the list. Returns QUIRE_E_UNKNOWN_BLOCK,
- * QUIRE_E_NULL_BLOCK, or QUIRE_E_DOUBLE_FREE if a block is listed more often than it has users. */
+ * users; it joins the queue once, at its last place in the list. Blocks without a key join the head
+ * of the queue instead, in the same order: blocks[0] is the new head (not in profile VLLM_0_20).
+ * Returns QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK, or QUIRE_E_DOUBLE_FREE if a block is listed more
+ * often than it has users. */
 QUIRE_API int quire_pool_free_blocks(quire_pool *pool, const quire_block *blocks,
                                      uint32_t num_blocks);
 
@@ -233,8 +235,8 @@ QUIRE_API int quire_pool_take_same(quire_pool *pool, quire_pool *other, const qu
                                    uint32_t n, quire_block *from, quire_block *to,
                                    quire_same *same);
 /* Ends copies that quire_pool_take_same began, from the last to the first: removes one hold from
- * each to[i] and from[i]; a block without users joins the tail of its free queue. Statuses as
- * quire_pool_let_go, and QUIRE_E_ARGUMENT if the two pools are the same pool. */
+ * each to[i] and from[i]; a block without users joins its free queue as in quire_pool_free_blocks.
+ * Statuses as quire_pool_let_go, and QUIRE_E_ARGUMENT if the two pools are the same pool. */
 QUIRE_API int quire_pool_leave_same(quire_pool *pool, quire_pool *other, const quire_block *from,
                                     const quire_block *to, uint32_t n);
 

@@ -3,9 +3,16 @@
 
 static const qr_rules RULES[] = {
     /* docs/decisions/017: what is better, rule by rule. */
-    [QUIRE_PROFILE_DEFAULT] = {.threshold_for_many = true,
+    [QUIRE_PROFILE_DEFAULT] = {.reuses_empty_first = true,
+                               .threshold_for_many = true,
                                .lookahead_at_admission = true,
-                               .cuts_sent_blocks = true},
+                               .skips_connector_too = true,
+                               .reserves_for_prefills = true,
+                               .cuts_sent_blocks = true,
+                               .retains_boundaries = true,
+                               .retains_ends = true,
+                               .probes_last_block = true,
+                               .zeroes_all_attention = true},
     [QUIRE_PROFILE_VLLM_0_20] = {0},
     [QUIRE_PROFILE_VLLM_0_32] = {.reuses_empty_first = true,
                                  .holders_first = true,
@@ -45,6 +52,7 @@ static const qr_rules RULES[] = {
                                  .frees_states_at_once = true,
                                  .retires_past_gaps = true,
                                  .zeroes_all_attention = true,
+                                 .zeroes_no_loads = true,
                                  .shards_attention_only = true,
                                  .counts_no_common = true,
                                  .resets_groups_only = true,

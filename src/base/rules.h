@@ -75,9 +75,11 @@ typedef struct qr_rules {
     /* Several groups: blocks get keys up to a multiple of all block sizes, since no hit ends
      * elsewhere (#42258). */
     bool caches_to_alignment;
-    /* Window and Mamba groups: only blocks where a later request can resume get keys, as
-     * prefix_cache_retention_interval says (#43447, #52216). */
+    /* Window groups, and with aligns_to_stops Mamba groups: only blocks where a later request can
+     * resume get keys, as prefix_cache_retention_interval says (#43447, #52216). */
     bool retains_boundaries;
+    /* And the window's blocks where a request ends or is preempted. */
+    bool retains_ends;
 
     /* ---- lookups ---- */
 
@@ -116,6 +118,9 @@ typedef struct qr_rules {
     /* New blocks of all attention groups are listed to be zeroed; else those of plain full groups
      * (#44490). */
     bool zeroes_all_attention;
+    /* No block that an asynchronous load fills is zeroed; else the last one is, if the load fills a
+     * part of it. */
+    bool zeroes_no_loads;
     /* Decode context parallelism makes the blocks of attention groups larger, and may go with Mamba
      * groups; prefill context parallelism changes no block size. Else both make all blocks larger,
      * and want one group. */

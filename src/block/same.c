@@ -336,15 +336,18 @@ static void hold_alone(quire_pool *pool, const uint32_t *blocks, uint32_t n)
         pool->holds[blocks[i]] = QR_HOLDS_ALONE | 1;
 }
 
-/* Takes the holds from blocks that nobody has but one hold each; false, and no change, where one is
- * not so. */
+/* Takes the holds from blocks that nobody has but one hold each, and that all join the tail; false,
+ * and no change, where one is not so. */
 static bool release_alone(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
     uint8_t *holds = pool->holds;
     uint32_t num_blocks = pool->queue.num_blocks;
+    const qr_block *records = pool->queue.blocks;
+    bool needs_key = pool->queue.is_two_ended;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t block = blocks[i];
-        if (QR_LIKELY(block < num_blocks && holds[block] == (QR_HOLDS_ALONE | 1))) {
+        if (QR_LIKELY(block < num_blocks && holds[block] == (QR_HOLDS_ALONE | 1) &&
+                      (!needs_key || qr_block_has_key(&records[block])))) {
             holds[block] = 0;
             continue;
         }
@@ -362,8 +365,7 @@ int qr_pool_leave_same(quire_pool *pool, quire_pool *other, const uint32_t *from
     uint32_t num_others_cached = 0;
     qr_queue_joining mine = qr_queue_join_begin(&pool->queue);
     qr_queue_joining theirs = qr_queue_join_begin(&other->queue);
-    bool are_alone = n > 0 && pool->queue.wanted == NULL && !pool->queue.is_two_ended &&
-                     release_alone(pool, to, n);
+    bool are_alone = n > 0 && pool->queue.wanted == NULL && release_alone(pool, to, n);
     int err = are_alone ? QUIRE_OK : leave_row(pool, &mine, to, n, &num_cached);
     if (err != QUIRE_OK)
         return err;

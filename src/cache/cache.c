@@ -218,29 +218,42 @@ static uint32_t common_multiple(const quire_cache_config *c)
     return (uint32_t)multiple;
 }
 
+/* Whether only some full blocks of the group get keys, where blocks get keys. */
+static bool may_have_mask(const quire_cache_config *c, uint32_t g)
+{
+    const qr_rules *rules = qr_rules_of(c->profile);
+    const quire_layer_spec *spec = &c->groups[g].spec;
+    bool is_mamba = spec->kind == QUIRE_LAYER_MAMBA;
+    return rules->retains_boundaries &&
+           (qr_spec_is_window(spec) || (is_mamba && rules->aligns_to_stops));
+}
+
+static bool has_mask(const quire_cache_config *c, uint32_t g)
+{
+    return c->enable_caching == QUIRE_ON && may_have_mask(c, g);
+}
+
 /* Fields that only profiles with their rule have. */
 static int check_retention(const quire_cache_config *c)
 {
     uint32_t interval = c->prefix_cache_retention_interval;
     uint32_t lookahead = c->num_prefill_lookahead;
-    if (!qr_rules_of(c->profile)->retains_boundaries)
-        return interval == 0 && lookahead == 0
-                   ? QUIRE_OK
-                   : qr_refuse("prefix_cache_retention_interval is %u and num_prefill_lookahead is "
-                               "%u (expected 0 in this profile)",
-                               interval, lookahead);
+    if (interval != 0 && !qr_rules_of(c->profile)->retains_boundaries)
+        return qr_refuse("prefix_cache_retention_interval is %u (expected 0 in this profile)",
+                         interval);
+    if (lookahead != 0 && c->profile != QUIRE_PROFILE_VLLM_0_32)
+        return qr_refuse("num_prefill_lookahead is %u (expected 0 in this profile)", lookahead);
     bool is_sparse = false;
     bool any_eagle = false;
     for (uint32_t g = 0; g < c->num_groups; g++) {
-        is_sparse = is_sparse || qr_spec_is_window(&c->groups[g].spec) ||
-                    c->groups[g].spec.kind == QUIRE_LAYER_MAMBA;
+        is_sparse = is_sparse || may_have_mask(c, g);
         any_eagle = any_eagle || is_eagle_group(c, g);
     }
     uint32_t step = common_multiple(c);
     if (interval != 0 && interval != QUIRE_RETAIN_ALL && (!is_sparse || interval % step != 0))
         return qr_refuse("invalid prefix_cache_retention_interval %u (expected %s)", interval,
                          is_sparse ? "a multiple of all block sizes"
-                                   : "0: there is no window and no Mamba group");
+                                   : "0: no group has blocks that stay without a key");
     if (c->enable_caching == QUIRE_ON && any_eagle && lookahead > step)
         return qr_refuse("invalid num_prefill_lookahead %u (expected at most %u, the block size)",
                          lookahead, step);
@@ -367,14 +380,17 @@ static void carve_key_rows(quire_cache *parts, qr_arena *arena, const quire_cach
     const qr_rules *rules = qr_rules_of(c->profile);
     uint32_t longest = 0;
     bool gathers = false;
+    bool masks = false;
+    bool asks = has_kind(c, QUIRE_LAYER_RSWA) || qr_cache_has_checkpoints(c);
     for (uint32_t g = 0; g < c->num_groups; g++) {
         longest = max_row_of(c, g) > longest ? max_row_of(c, g) : longest;
         gathers = gathers || hashes_joined_of(c, g) > 1;
+        masks = masks || has_mask(c, g);
+        asks = asks || has_tails(c, g);
     }
-    bool retains = c->enable_caching == QUIRE_ON && rules->retains_boundaries;
-    if (retains)
+    if (masks)
         parts->masked = qr_arena_take(arena, longest, sizeof *parts->masked);
-    if (retains || has_kind(c, QUIRE_LAYER_RSWA) || qr_cache_has_checkpoints(c))
+    if (masks || asks)
         parts->prompts = qr_arena_take(arena, c->max_requests, sizeof *parts->prompts);
     if (c->enable_caching == QUIRE_ON && rules->keys_by_last_hash && gathers)
         parts->keys = qr_arena_take(arena, longest, c->digest_bytes);
@@ -461,8 +477,7 @@ static void init_group(quire_cache *cache, const quire_cache_config *c, uint32_t
     group->admission_cap = qr_spec_max_admission_blocks(
         spec, c->max_in_flight_tokens + group->extra_tokens, c->max_model_len);
     group->has_tails = has_tails(c, g);
-    group->has_mask =
-        cache->enable_caching && cache->rules.retains_boundaries && (is_window || is_mamba);
+    group->has_mask = has_mask(c, g);
     group->has_own_keys =
         group->has_tails || group->has_mask || group->key_stride != group->hash_len;
     group->masked = cache->masked;
@@ -585,6 +600,9 @@ int qr_cache_init(quire_cache *cache, const quire_cache_config *c)
                          c->max_copies == 0 && cache->caches_all_tokens;
     make_sets(cache);
     tell_groups(cache);
+    for (uint32_t g = 0; g < c->num_groups; g++)
+        cache->retains_ends =
+            cache->retains_ends || (cache->rules.retains_ends && cache->groups[g].has_mask);
     cache->caches_all_tokens = cache->caches_all_tokens && !cache->has_tails;
     take_sinks(cache);
     cache->magic = QR_CACHE_MAGIC;

@@ -49,7 +49,7 @@ static void ask_set(qr_candidate *c, qr_group_set *set)
     const qr_rules *rules = &c->cache->rules;
     bool can_drop = group->spec.kind != QUIRE_LAYER_MAMBA ||
                     (c->cache->quirks & QR_QUIRK(MAMBA_EAGLE_GROWS)) != 0;
-    bool eagle = set->is_eagle && !set->eagle_done && (can_drop || rules->probes_last_block);
+    bool eagle = set->is_eagle && !set->eagle_done && (can_drop || rules->aligns_to_stops);
     uint32_t max_tokens = c->tokens;
     if (eagle && can_drop) { /* one block more, since the last is dropped */
         uint64_t most = c->max_tokens;

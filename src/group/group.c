@@ -337,17 +337,11 @@ static QR_NOINLINE void choose_keys(qr_group *group, uint32_t row,
         gather_keys(group, request, first, p, end);
 }
 
-void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *request,
-                    uint32_t num_tokens)
+static inline quire_cache_full_params key_params(const qr_group *group, uint32_t row,
+                                                 const quire_cache_request *request)
 {
-    qr_row *r = &group->rows[row];
-    uint64_t next = ((uint64_t)r->num_cached + 1) * group->block_size;
-    if (num_tokens < next)
-        return;
-    bool is_one = num_tokens - next < group->block_size; /* most often, and without a division */
-    uint32_t num_full = is_one ? r->num_cached + 1 : num_tokens / group->block_size;
     uint32_t joined = group->hashes_joined;
-    quire_cache_full_params p = {
+    return (quire_cache_full_params){
         .size = sizeof(quire_cache_full_params),
         .blocks = qr_group_row_blocks(group, row),
         .hashes = request->hashes,
@@ -357,18 +351,44 @@ void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *re
         .block_size = group->block_size,
         .request = request->user,
         .first_hash = joined == 1 ? request->first_hash : request->first_hash / joined};
-    uint32_t first = r->num_cached;
+}
+
+/* Those of blocks [first, end) that have no key get one. */
+static inline void cache_run(qr_group *group, uint32_t row, quire_cache_full_params *p,
+                             uint32_t first, uint32_t end)
+{
+    while (find_unkeyed(group, p->blocks, end, &first, &p->num_full_blocks)) {
+        p->num_cached_blocks = first;
+        qr_pool_cache_row(group->pool, p);
+        if (group->ops->cached != NULL)
+            group->ops->cached(group, row, first, p->num_full_blocks);
+        first = p->num_full_blocks;
+    }
+}
+
+void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *request,
+                    uint32_t num_tokens)
+{
+    qr_row *r = &group->rows[row];
+    uint64_t next = ((uint64_t)r->num_cached + 1) * group->block_size;
+    if (num_tokens < next)
+        return;
+    bool is_one = num_tokens - next < group->block_size; /* most often, and without a division */
+    uint32_t num_full = is_one ? r->num_cached + 1 : num_tokens / group->block_size;
+    quire_cache_full_params p = key_params(group, row, request);
     if (QR_UNLIKELY(group->has_own_keys))
         choose_keys(group, row, request, &p, num_full);
-    while (find_unkeyed(group, p.blocks, num_full, &first, &p.num_full_blocks)) {
-        p.num_cached_blocks = first;
-        qr_pool_cache_row(group->pool, &p);
-        if (group->ops->cached != NULL)
-            group->ops->cached(group, row, first, p.num_full_blocks);
-        first = p.num_full_blocks;
-    }
+    cache_run(group, row, &p, r->num_cached, num_full);
     r->num_cached = num_full;
     r->is_settled = true;
+}
+
+void qr_group_cache_end(qr_group *group, uint32_t row, const quire_cache_request *request,
+                        qr_saved_range range)
+{
+    quire_cache_full_params p = key_params(group, row, request);
+    qr_assert_internal(group->key_stride == group->hash_len); /* all hashes of a block, joined */
+    cache_run(group, row, &p, range.first, range.end);
 }
 
 qr_partial_key qr_group_key_at(const qr_group *group, uint32_t block,
@@ -434,10 +454,26 @@ static void unmask(const qr_mask *m, uint32_t from, uint32_t to)
         m->out[i] = m->blocks[i];
 }
 
+/* The blocks that a hit needs which ends at the last boundary in num_tokens tokens. */
+static qr_saved_range boundary_blocks(const qr_group *group, uint32_t num_tokens, uint32_t need,
+                                      uint32_t shift)
+{
+    uint32_t end = num_tokens / group->alignment * group->alignment / group->block_size + shift;
+    return (qr_saved_range){end > need ? end - need : 0, end};
+}
+
 static void unmask_boundary(const qr_mask *m, const qr_group *group, uint32_t num_tokens)
 {
-    uint32_t end = num_tokens / group->alignment * group->alignment / group->block_size + m->shift;
-    unmask(m, end > m->need ? end - m->need : 0, end);
+    qr_saved_range blocks = boundary_blocks(group, num_tokens, m->need, m->shift);
+    unmask(m, blocks.first, blocks.end);
+}
+
+/* Blocks that a hit needs, `shift` of them behind its end. A window of one token needs none, but a
+ * lookup asks for the last block. In vLLM no block of such a window gets a key. */
+static uint32_t blocks_of_hit(const qr_group *group, uint32_t shift)
+{
+    uint32_t need = qr_ceil_div(group->spec.sliding_window - 1, group->block_size) + shift;
+    return need == 0 && group->rules.retains_ends ? 1 : need;
 }
 
 /* The boundaries that every request can come back to: the end of the prompt, of which a lookup
@@ -478,7 +514,7 @@ const uint32_t *qr_group_mask(qr_group *group, uint32_t row, uint32_t first, uin
     qr_mask m = {.out = group->masked, .blocks = blocks, .first = first, .end = end, .need = 1};
     if (!is_mamba) {
         m.shift = group->drops_eagle;
-        m.need = qr_ceil_div(group->spec.sliding_window - 1, group->block_size) + m.shift;
+        m.need = blocks_of_hit(group, m.shift);
     }
     memset(m.out + first, 0, (size_t)(end - first) * sizeof *m.out); /* QUIRE_NULL_BLOCK */
     uint32_t interval = is_all ? group->alignment : group->retention;
@@ -490,6 +526,27 @@ const uint32_t *qr_group_mask(qr_group *group, uint32_t row, uint32_t first, uin
             unmask_boundary(&m, group, group->prompts[row].shared_boundary);
     }
     return m.out;
+}
+
+qr_saved_range qr_group_end_blocks(const qr_group *group, uint32_t row, uint32_t num_tokens)
+{
+    const qr_saved_range none = {0, 0};
+    uint32_t shift = group->drops_eagle;
+    uint32_t last = num_tokens > 0 ? num_tokens - 1 : 0; /* the last token is computed again */
+    if (group->cache_eagles) {
+        last = last / group->multiple * group->multiple;
+        last = last > group->multiple ? last - group->multiple : 0;
+    }
+    if (!group->has_mask || last < group->alignment)
+        return none;
+    qr_saved_range range = boundary_blocks(group, last, blocks_of_hit(group, shift), shift);
+    const uint32_t *blocks = qr_group_row_blocks(group, row);
+    if (range.end > group->rows[row].num_cached)
+        return none;
+    for (uint32_t i = range.first; i < range.end; i++)
+        if (blocks[i] == QUIRE_NULL_BLOCK)
+            return none;
+    return range;
 }
 
 void qr_group_free(qr_group *group, uint32_t row)

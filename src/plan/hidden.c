@@ -62,12 +62,19 @@ static bool grow_groups(quire_plan *plan, uint64_t times)
     return fits;
 }
 
-static uint32_t largest_divisor(uint64_t value, uint64_t most)
+/* Divisors come in pairs, of which one is not above the root: 65,536 at most are tried. */
+static uint32_t largest_divisor(uint32_t value, uint64_t most)
 {
-    uint64_t divisor = value < most ? value : most;
-    while (value % divisor != 0)
-        divisor--;
-    return (uint32_t)divisor;
+    uint32_t largest = 1;
+    for (uint64_t small = 1; small * small <= value; small++) {
+        uint64_t large = value / small;
+        if (value % small != 0)
+            continue;
+        if (large <= most)
+            return (uint32_t)large;
+        largest = small <= most ? (uint32_t)small : largest;
+    }
+    return largest;
 }
 
 int qr_plan_add_hidden_pages(quire_plan *plan, qr_layers hidden)
@@ -91,7 +98,8 @@ int qr_plan_add_hidden_pages(quire_plan *plan, qr_layers hidden)
         quire_layer_spec *spec = &plan->specs[hidden.ids[i]];
         uint64_t held = page / token_bytes(spec);
         spec->page_size_padded = page;
-        *spec = qr_page_with_block_size(spec, largest_divisor(common, held == 0 ? 1 : held));
+        *spec =
+            qr_page_with_block_size(spec, largest_divisor((uint32_t)common, held == 0 ? 1 : held));
         if (qr_page_bytes(spec) == 0)
             return QUIRE_E_MIXED;
         add_hidden_group(plan, hidden.ids[i]);

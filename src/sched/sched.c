@@ -185,7 +185,7 @@ static void derive_cache(quire_sched_config *c)
         uint64_t most = (uint64_t)c->max_batches * c->max_num_batched_tokens;
         c->cache->max_in_flight_tokens = most < QR_MAX_TOKENS ? (uint32_t)most : QR_MAX_TOKENS;
     }
-    if (rules->retains_boundaries && c->num_prefill_lookahead_tokens > 1 &&
+    if (c->profile == QUIRE_PROFILE_VLLM_0_32 && c->num_prefill_lookahead_tokens > 1 &&
         c->cache->num_prefill_lookahead == 0)
         c->cache->num_prefill_lookahead = c->num_prefill_lookahead_tokens;
     c->cache->max_requests = c->max_num_seqs + c->max_loading + qr_fences_most(c);

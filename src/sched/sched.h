@@ -207,6 +207,8 @@ void qr_sched_show_all_hashes(quire_sched *sched, uint32_t index);
 void qr_sched_show_hashes(quire_sched *sched, uint32_t index, uint32_t num_tokens);
 /* Gives its full blocks of so many tokens their keys. */
 void qr_sched_cache_blocks(quire_sched *sched, uint32_t index, uint32_t num_tokens);
+/* Before it loses its blocks: those with which it could go on get keys. */
+void qr_sched_cache_end(quire_sched *sched, uint32_t index);
 
 /* ---- texts ------------------------------------------------------------------ */
 

@@ -83,7 +83,7 @@ static void life_of_a_request(void **state)
     kit_free(&kit, (quire_block[]){b[2], b[1], b[0]}, 3);
     kit_assert_draw(&kit, "NCCEEEEE");
     kit_assert_numbers(&kit, 5, 2, 0);
-    kit_assert_queue(&kit, "4 5 6 7 3 2 1");
+    kit_assert_queue(&kit, "3 4 5 6 7 2 1"); /* 3 has no key */
     kit_touch(&kit, kit_find(&kit, 'a'));
     kit_assert_draw(&kit, "NACEEEEE");
     kit_assert_numbers(&kit, 5, 1, 1);
@@ -94,7 +94,7 @@ static void life_of_a_request(void **state)
     kit_assert_numbers(&kit, 6, 1, 0);
     assert_int_equal(quire_pool_reset_prefix_cache(kit.pool), QUIRE_OK);
     kit_assert_draw(&kit, "NEEEEEEE");
-    kit_assert_queue(&kit, "4 5 6 7 3 2 1"); /* the order stays */
+    kit_assert_queue(&kit, "1 3 4 5 6 7 2"); /* the order stays */
 }
 
 static void block_info_says_it_all(void **state)
@@ -168,7 +168,7 @@ static void hold_outlives_a_request_and_the_other_way_round(void **state)
     kit_assert_draw(&kit, "NAAE");
     assert_int_equal(quire_pool_let_go(kit.pool, BOTH, 2, 0), QUIRE_E_DOUBLE_FREE);
     kit_free(&kit, (quire_block[]){1, 2}, 2);
-    kit_assert_queue(&kit, "3 1 2");
+    kit_assert_queue(&kit, "1 2 3");
     assert_int_equal(quire_pool_hold(kit.pool, BOTH, 2), QUIRE_OK); /* blocks that nobody uses */
     kit_assert_queue(&kit, "3");
     assert_int_equal(quire_pool_let_go(kit.pool, BOTH, 2, 1), QUIRE_OK);
@@ -193,7 +193,7 @@ static void shared_block_counts_once(void **state)
     kit_assert_draw(&kit, "NAEE");
     kit_free(&kit, &b, 1);
     kit_assert_draw(&kit, "NEEE");
-    kit_assert_queue(&kit, "2 3 1");
+    kit_assert_queue(&kit, "1 2 3");
 }
 
 static void block_freed_twice_in_one_call_joins_once(void **state)
@@ -205,7 +205,7 @@ static void block_freed_twice_in_one_call_joins_once(void **state)
     kit_take(&kit, 2, b);
     kit_touch(&kit, 1);
     kit_free(&kit, (quire_block[]){1, 2, 1}, 3);
-    kit_assert_queue(&kit, "3 2 1");
+    kit_assert_queue(&kit, "2 1 3");
 }
 
 static void touch_twice_in_one_call_counts_twice(void **state)

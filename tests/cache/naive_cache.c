@@ -166,15 +166,29 @@ static void take(naive_cache *cache, naive_seq *s, uint32_t g, uint32_t n)
     cache->short_by += n - have;
 }
 
+/* Gives back blocks [first, end) of a group in one call, the last first; null blocks are passed
+ * over. */
+static void give(naive_cache *cache, const naive_seq *s, uint32_t g, uint32_t first, uint32_t end)
+{
+    quire_block given[NAIVE_TOKENS];
+    uint32_t n = 0;
+    for (uint32_t i = end; i > first; i--)
+        if (s->blocks[g][i - 1] != QUIRE_NULL_BLOCK)
+            given[n++] = s->blocks[g][i - 1];
+    naive_pool_free_blocks(&cache->pool, given, n);
+}
+
 static void remove_skipped(naive_cache *cache, naive_seq *s, uint32_t num_tokens)
 {
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         uint32_t skipped = skipped_tokens(&cache->groups[g].spec, num_tokens);
-        uint32_t n = smaller(skipped / size_of_block(cache, g), s->num_blocks[g]);
-        while (n > 0 && s->blocks[g][n - 1] != QUIRE_NULL_BLOCK) {
-            naive_pool_free_blocks(&cache->pool, &s->blocks[g][n - 1], 1);
-            s->blocks[g][--n] = QUIRE_NULL_BLOCK;
-        }
+        uint32_t end = smaller(skipped / size_of_block(cache, g), s->num_blocks[g]);
+        uint32_t first = end;
+        while (first > 0 && s->blocks[g][first - 1] != QUIRE_NULL_BLOCK)
+            first--;
+        give(cache, s, g, first, end);
+        while (end > first)
+            s->blocks[g][--end] = QUIRE_NULL_BLOCK;
     }
 }
 
@@ -243,6 +257,47 @@ static void remember_step_keys(naive_cache *cache, const naive_seq *s, uint32_t 
     }
 }
 
+/* Whether num_tokens tokens are whole blocks in every group. */
+static bool are_whole(const naive_cache *cache, uint32_t num_tokens)
+{
+    for (uint32_t g = 0; g < cache->num_groups; g++)
+        if (num_tokens % size_of_block(cache, g) != 0)
+            return false;
+    return true;
+}
+
+/* Whether a hit of at most num_tokens tokens, as long as can be, needs block i of the window. */
+static bool hit_needs(const naive_cache *cache, uint32_t g, uint32_t num_tokens, uint32_t i)
+{
+    const quire_layer_spec *spec = &cache->groups[g].spec;
+    while (!are_whole(cache, num_tokens))
+        num_tokens--;
+    uint32_t blocks = num_tokens / spec->block_size;
+    uint32_t looked_at = cache->use_eagle ? blocks + 1 : blocks;
+    return i >= first_needed(cache, spec, blocks) && i < looked_at;
+}
+
+/* The last whole blocks before num_tokens tokens, and with EAGLE those before them, since the last
+ * ones that are found are not used. */
+static uint32_t resumed_at(const naive_cache *cache, uint32_t num_tokens)
+{
+    for (uint32_t drops = cache->use_eagle; drops > 0; drops--) {
+        while (num_tokens > 0 && !are_whole(cache, num_tokens))
+            num_tokens--;
+        num_tokens -= num_tokens > 0;
+    }
+    return num_tokens;
+}
+
+static bool is_worth_a_key(const naive_cache *cache, const naive_seq *s, uint32_t g, uint32_t i)
+{
+    if (cache->groups[g].spec.kind != QUIRE_LAYER_SLIDING_WINDOW)
+        return true;
+    return hit_needs(cache, g, resumed_at(cache, s->num_prompt - 1), i) ||
+           (cache->use_eagle && hit_needs(cache, g, resumed_at(cache, s->num_prompt), i)) ||
+           (s->shared > 0 && hit_needs(cache, g, s->shared, i));
+}
+
 static void cache_seq(naive_cache *cache, naive_seq *s, const quire_cache_request *request,
                       uint32_t num_tokens)
 {
@@ -252,8 +307,12 @@ static void cache_seq(naive_cache *cache, naive_seq *s, const quire_cache_reques
         uint32_t first = s->num_cached[g];
         if (full <= first)
             continue;
+        quire_block worth[NAIVE_TOKENS] = {0};
+        for (uint32_t i = 0; i < full; i++)
+            if (is_worth_a_key(cache, s, g, i))
+                worth[i] = s->blocks[g][i];
         quire_cache_full_params params = {.size = sizeof(quire_cache_full_params),
-                                          .blocks = s->blocks[g],
+                                          .blocks = worth,
                                           .num_cached_blocks = first,
                                           .num_full_blocks = full,
                                           .hashes = request->hashes,
@@ -353,6 +412,12 @@ int naive_cache_allocate(naive_cache *cache, uint32_t seq, const quire_cache_req
         return put_back(cache, &before, log_len, log_events, QUIRE_FULL);
     s->used = true;
     if (is_new)
+        s->num_prompt = request->num_tokens;
+    if (params->num_prompt_tokens > 0)
+        s->num_prompt = params->num_prompt_tokens;
+    if (params->shared_prefix_boundary > 0)
+        s->shared = params->shared_prefix_boundary;
+    if (is_new)
         count_request(cache, request, params->num_new_computed_tokens);
     if (cache->enable_caching && !params->delay_cache_blocks)
         cache_seq(cache, s, request, smaller(certain, request->num_tokens));
@@ -410,9 +475,7 @@ void naive_cache_free(naive_cache *cache, uint32_t seq)
 {
     naive_seq *s = &cache->seqs[seq];
     for (uint32_t g = 0; g < cache->num_groups; g++)
-        for (uint32_t i = s->num_blocks[g]; i > 0; i--)
-            if (s->blocks[g][i - 1] != QUIRE_NULL_BLOCK)
-                naive_pool_free_blocks(&cache->pool, &s->blocks[g][i - 1], 1);
+        give(cache, s, g, 0, s->num_blocks[g]);
     memset(s, 0, sizeof *s);
 }
 

@@ -12,6 +12,8 @@
  *                   is QUIRE_NO_SPACE. So where both agree, predicted = taken, and a failed call
  *                   changed nothing
  *      can it fit   the one place with a formula, because nothing is taken
+ *      keys         a block of a window is worth one if a hit needs it that ends where the prompt
+ *                   can be resumed; each such end is asked for each block
  *
  * FULL, SLIDING_WINDOW, CHUNKED_LOCAL and MAMBA (NONE, without speculative blocks) in any mix.
  */
@@ -34,6 +36,8 @@ typedef struct naive_seq {
     bool used;
     uint32_t num_blocks[NAIVE_GROUPS];
     uint32_t num_cached[NAIVE_GROUPS]; /* the first of them have keys, or need none */
+    uint32_t num_prompt;
+    uint32_t shared; /* tokens of a prefix that is known to be shared */
     quire_block blocks[NAIVE_GROUPS][NAIVE_TOKENS];
 } naive_seq;
 

@@ -73,6 +73,11 @@ static void draw_first_params(run *r, const pair_request *q, uint32_t num_hit,
         params->delay_cache_blocks = params->num_new_tokens == 0 || below(r, 2) == 0;
     else
         params->num_lookahead_tokens = below(r, 4) == 0 ? below(r, 5) : 0;
+    if (below(r, 2) == 0) /* which blocks of windows get keys */
+        params->num_prompt_tokens = 1 + below(r, q->r.num_tokens);
+    if (below(r, 2) == 0)
+        params->shared_prefix_boundary =
+            quire_cache_get_counts(r->pair.real).shared_prefix_boundary;
 }
 
 static void preempt(run *r, pair_request *q)

@@ -478,10 +478,13 @@ static void what_is_not_there_is_named(void **state)
     groups[1] = kit_window(4, 8);
     config.prefix_cache_retention_interval = 6;
     expect_refusal(&config, "prefix_cache_retention_interval", "6");
-    config.profile = QUIRE_PROFILE_DEFAULT;
+    config.profile = QUIRE_PROFILE_VLLM_0_20;
     config.prefix_cache_retention_interval = 8;
     expect_refusal(&config, "prefix_cache_retention_interval", "8");
     config.prefix_cache_retention_interval = 0;
+    config.num_prefill_lookahead = 2;
+    expect_refusal(&config, "num_prefill_lookahead", "2");
+    config.profile = QUIRE_PROFILE_DEFAULT;
     config.num_prefill_lookahead = 2;
     expect_refusal(&config, "num_prefill_lookahead", "2");
     config.profile = QUIRE_PROFILE_VLLM_0_32;

@@ -183,7 +183,7 @@ static const field cache_fields[] = {
     {CACHE(event_log_bytes), {{GOOD, 0}, {GOOD, 1}, {MAYBE, UINT32_MAX}}},
     {CACHE(num_host_blocks), {{GOOD, 0}, {MAYBE, 1}, {MAYBE, 1 << 28}, {BAD, UINT32_MAX}}},
     {CACHE(prefix_cache_retention_interval),
-     {{GOOD, 0}, {ALONE, 1}, {ALONE, 64}, {ALONE, 1 << 30}, {ALONE, UINT32_MAX}}},
+     {{GOOD, 0}, {ALONE, 1}, {MAYBE, 64}, {MAYBE, 1 << 30}, {MAYBE, UINT32_MAX}}},
     {CACHE(num_prefill_lookahead), {{GOOD, 0}, {ALONE, 1}, {ALONE, 64}, {BAD, UINT32_MAX}}},
     {CACHE(mamba_shared_prefix_checkpoint), SWITCH},
     {CACHE(max_in_flight_tokens), {{GOOD, 0}, {GOOD, 1}, {GOOD, 1 << 30}, {BAD, UINT32_MAX}}},

@@ -41,6 +41,13 @@ static void queue_remove(naive_pool *pool, quire_block block)
     queue_remove_at(pool, at);
 }
 
+static void queue_insert(naive_pool *pool, uint32_t at, quire_block block)
+{
+    memmove(pool->queue + at + 1, pool->queue + at, (pool->num_free - at) * sizeof pool->queue[0]);
+    pool->queue[at] = block;
+    pool->num_free++;
+}
+
 static bool same_key(const naive_block *block, const void *hash, size_t len, uint32_t group_id)
 {
     return block->hash_len == len && block->group_id == group_id &&
@@ -106,6 +113,7 @@ void naive_pool_init(naive_pool *pool, const quire_pool_config *config, event_lo
     pool->num_blocks = config->num_blocks;
     pool->hash_bytes = config->hash_bytes != 0 ? config->hash_bytes : 32;
     pool->enable_caching = config->enable_caching != QUIRE_OFF;
+    pool->has_two_ends = config->profile != QUIRE_PROFILE_VLLM_0_20;
     for (quire_block b = 1; b < pool->num_blocks; b++)
         pool->queue[pool->num_free++] = b;
 }
@@ -204,14 +212,17 @@ int naive_pool_free_blocks(naive_pool *pool, const quire_block *blocks, uint32_t
         return QUIRE_E_ARGUMENT;
     savepoint before;
     save(&before, pool);
+    uint32_t num_at_head = 0; /* the first of them stays the first */
     for (uint32_t i = 0; i < num_blocks; i++) {
         int status = check_id(pool, blocks[i]);
         if (status == QUIRE_OK && pool->blocks[blocks[i]].ref_cnt == pool->blocks[blocks[i]].held)
             status = QUIRE_E_DOUBLE_FREE;
         if (status != QUIRE_OK)
             return roll_back(&before, pool, status);
-        if (--pool->blocks[blocks[i]].ref_cnt == 0)
-            pool->queue[pool->num_free++] = blocks[i];
+        if (--pool->blocks[blocks[i]].ref_cnt > 0)
+            continue;
+        bool is_first = pool->has_two_ends && pool->blocks[blocks[i]].hash_len == 0;
+        queue_insert(pool, is_first ? num_at_head++ : pool->num_free, blocks[i]);
     }
     return QUIRE_OK;
 }
@@ -252,10 +263,8 @@ int naive_pool_let_go(naive_pool *pool, const quire_block *blocks, uint32_t num_
     if (!to_head)
         return naive_pool_free_blocks(pool, blocks, num_blocks);
     for (uint32_t i = num_blocks; i-- > 0;) {
-        if (--pool->blocks[blocks[i]].ref_cnt > 0)
-            continue;
-        memmove(pool->queue + 1, pool->queue, pool->num_free++ * sizeof pool->queue[0]);
-        pool->queue[0] = blocks[i];
+        if (--pool->blocks[blocks[i]].ref_cnt == 0)
+            queue_insert(pool, 0, blocks[i]);
     }
     return QUIRE_OK;
 }

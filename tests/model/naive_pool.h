@@ -38,6 +38,7 @@ typedef struct naive_pool {
     uint32_t num_blocks;
     uint32_t hash_bytes;
     bool enable_caching;
+    bool has_two_ends; /* freed blocks without a key go to the head */
     uint32_t next_order;
     uint32_t num_free;
     quire_block queue[NAIVE_MAX_BLOCKS];

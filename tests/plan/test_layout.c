@@ -2,6 +2,8 @@
  * block, and what is refused. The recordings of tests/parity/data/0.32 have random ones. */
 #include "plan/plan_kit.h"
 
+#include <time.h>
+
 #include <quire/model.h>
 
 static plan_kit kit;
@@ -192,6 +194,36 @@ static void hidden_states_have_their_group(void **state)
     assert_int_equal(layer_as_planned(plan, 0).block_size, 32);
     assert_int_equal(layer_as_planned(plan, 2).block_size, 1);
     quire_plan_destroy(plan);
+}
+
+/* The blocks of hidden states divide those of the others: the largest that fits the page, found
+ * quickly also where the block size is a large prime. */
+static void hidden_blocks_divide_the_others(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t block_size;
+        uint32_t head_size;
+        uint32_t hidden_block_size;
+    } CASES[] = {{48, 4096, 24}, /* so many tokens fit the page */
+                 {48, 4480, 16}, /* 21 */
+                 {48, 2048, 48},  {48, 30000, 3},
+                 {48, 200000, 1}, {16 * 134217689, 4480, 4 * 134217689}};
+    for (size_t i = 0; i < COUNT(CASES); i++) {
+        start("ff");
+        kit.layers[0].block_size = CASES[i].block_size;
+        kit.layers[1] = (quire_layer_spec){.kind = QUIRE_LAYER_HIDDEN_STATE,
+                                           .block_size = 16,
+                                           .num_kv_heads = 1,
+                                           .head_size = CASES[i].head_size,
+                                           .dtype = QUIRE_DTYPE_BFLOAT16};
+        kit.workers[0].memory_bytes = UINT64_C(1) << (CASES[i].block_size < 4096 ? 36 : 55);
+        clock_t begin = clock();
+        quire_plan *plan = kit_plan(&kit);
+        assert_true(clock() - begin < CLOCKS_PER_SEC / 2);
+        assert_int_equal(layer_as_planned(plan, 1).block_size, CASES[i].hidden_block_size);
+        quire_plan_destroy(plan);
+    }
 }
 
 static void rings_do_not_count_for_hashes(void **state)
@@ -455,6 +487,7 @@ int main(void)
         cmocka_unit_test(windows_beside_latent_layers_keep_all),
         cmocka_unit_test(buckets_hold_what_merges),
         cmocka_unit_test(hidden_states_have_their_group),
+        cmocka_unit_test(hidden_blocks_divide_the_others),
         cmocka_unit_test(rings_do_not_count_for_hashes),
         cmocka_unit_test(layouts_place_layers),
         cmocka_unit_test(pages_lie_side_by_side),

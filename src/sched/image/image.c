@@ -40,10 +40,13 @@ static void mix_hasher(unsigned char *fingerprint, uint32_t version, const quire
         mix_piece(fingerprint, h->secret, sizeof h->secret);
 }
 
-/* What of a layer decides; sizes of pages do not. */
-static void mix_group(unsigned char *fingerprint, const qr_group *g)
+/* What of a layer decides; sizes of pages do not. In version 13 no profile had the rules for keys,
+ * and blocks of plain full groups alone were zeroed. */
+static void mix_group(unsigned char *fingerprint, uint32_t version, const qr_group *g)
 {
     const quire_layer_spec *spec = &g->spec;
+    bool is_old = version == QR_IMAGE_OLD_VERSION;
+    bool is_plain = spec->kind == QUIRE_LAYER_FULL || spec->kind == QUIRE_LAYER_TQ_FULL;
     uint64_t numbers[] = {spec->kind,
                           spec->sliding_window,
                           spec->attention_chunk_size,
@@ -56,7 +59,7 @@ static void mix_group(unsigned char *fingerprint, const qr_group *g)
                           g->admission_cap,
                           g->num_sinks,
                           g->is_eagle,
-                          g->tracks_new};
+                          g->tracks_new && (is_plain || !is_old)};
     uint64_t of_keys[] = {g->retention, g->extra_tokens};
     uint64_t gap = spec->rswa_window;
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
@@ -70,7 +73,7 @@ static void mix_group(unsigned char *fingerprint, const qr_group *g)
                            spec->prefill_checkpoint_alignment};
     if (g->parts != NULL)
         mix_numbers(fingerprint, of_parts, sizeof of_parts / sizeof *of_parts);
-    if (g->rules.retains_boundaries)
+    if (g->rules.retains_boundaries && !is_old)
         mix_numbers(fingerprint, of_keys, sizeof of_keys / sizeof *of_keys);
 }
 
@@ -100,7 +103,7 @@ static void mix_cache(unsigned char *fingerprint, uint32_t version, const quire_
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
     mix_piece(fingerprint, parts, sizeof parts);
     for (uint32_t g = 0; g < c->num_groups; g++)
-        mix_group(fingerprint, &c->groups[g]);
+        mix_group(fingerprint, version, &c->groups[g]);
 }
 
 static void image_fingerprint(const quire_sched *s, uint32_t version, unsigned char *fingerprint)

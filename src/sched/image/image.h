@@ -77,7 +77,7 @@ typedef struct qr_image {
 /* To be raised whenever the body changes. Images of the versions that are named are still read:
  *
  *      13    before vLLM 0.32: no paths of adapters; the profile is not VLLM_0_32 */
-enum { QR_IMAGE_VERSION = 18, QR_IMAGE_OLD_VERSION = 13 };
+enum { QR_IMAGE_VERSION = 19, QR_IMAGE_OLD_VERSION = 13 };
 
 size_t qr_sched_image_bytes(const quire_sched *sched);
 int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *written);
@@ -203,8 +203,9 @@ void qr_image_reqs(qr_image *image, const quire_sched *s, quire_req *reqs, uint3
 
 /* Before the requests: references, keys, rows without users. */
 void qr_image_cache_begin(qr_image *image, quire_cache *cache);
-/* The row of a request; *seq is 0 where it has none. */
-void qr_image_seq(qr_image *image, quire_cache *cache, quire_seq *seq);
+/* The row of a request; *seq is 0 where it has none. num_prompt: tokens of its prompt, which an old
+ * image does not say here. */
+void qr_image_seq(qr_image *image, quire_cache *cache, uint32_t num_prompt, quire_seq *seq);
 /* After them: what else uses blocks, the free queue, events. */
 void qr_image_cache_end(qr_image *image, quire_cache *cache);
 void qr_image_prefix_stats(qr_image *image, quire_prefix_stats *stats);

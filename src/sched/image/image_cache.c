@@ -262,7 +262,7 @@ static void image_group_row(qr_image *image, qr_group *group, uint32_t row)
     image_note_users(group->pool, blocks, r->num_blocks);
 }
 
-void qr_image_seq(qr_image *image, quire_cache *cache, quire_seq *seq)
+void qr_image_seq(qr_image *image, quire_cache *cache, uint32_t num_prompt, quire_seq *seq)
 {
     uint32_t place = *seq == 0 ? 0 : (uint32_t)*seq; /* row + 1 */
     qr_image_u32(image, &place, cache->max_requests);
@@ -278,7 +278,9 @@ void qr_image_seq(qr_image *image, quire_cache *cache, quire_seq *seq)
         cache->num_seqs++;
         *seq = (quire_seq)state->generation << 32 | place;
     }
-    if (cache->prompts != NULL) {
+    if (cache->prompts != NULL && image->version == QR_IMAGE_OLD_VERSION) {
+        cache->prompts[row] = (qr_prompt){.num_tokens = num_prompt};
+    } else if (cache->prompts != NULL) {
         qr_image_u32(image, &cache->prompts[row].num_tokens, cache->max_model_len);
         qr_image_u32(image, &cache->prompts[row].shared_boundary, cache->max_model_len);
     }

@@ -80,7 +80,7 @@ void qr_image_fences(qr_image *image, quire_sched *s)
         bool has_copies = row->num_copies > 0;
         qr_image_u64(image, &row->fence, f->scheduled + has_copies);
         if (!has_copies)
-            qr_image_seq(image, s->cache, &row->seq);
+            qr_image_seq(image, s->cache, 0, &row->seq);
         qr_image_require(image, (row->seq != 0) != has_copies);
         if (image->is_reading)
             f->num_seqs += !has_copies;

@@ -378,7 +378,7 @@ void qr_image_request(qr_image *image, quire_sched *s, uint32_t index)
     }
     image_extra(image, s, index);
     image_inputs(image, s, index);
-    qr_image_seq(image, s->cache, &r->kv.seq);
+    qr_image_seq(image, s->cache, r->num_prompt_tokens, &r->kv.seq);
     if (image->is_reading)
         qr_deadlock_note_holder(s, r);
     image_saved(image, s, index);

@@ -216,3 +216,22 @@ void qr_sched_cache_blocks(quire_sched *s, uint32_t index, uint32_t num_tokens)
     qr_cache_cache_blocks(s->cache, kv, qr_cache_row_of(s->cache, kv->seq), num_tokens);
     s->observer.taker = 0;
 }
+
+/* Blocks that a load has still to fill have no keys, and those behind them get none. */
+void qr_sched_cache_end(quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->table.requests[index];
+    if (QR_LIKELY(!s->cache->retains_ends) || r->load_step != 0)
+        return;
+    uint32_t row = qr_cache_row_of(s->cache, r->kv.seq);
+    bool has_more = r->kv.num_tokens > r->kv.num_computed_tokens;
+    uint32_t num_tokens = has_more ? r->kv.num_computed_tokens + 1 : r->kv.num_tokens;
+    uint32_t first = row == QR_NIL ? QR_NIL : qr_cache_first_hash_of_end(s->cache, row, num_tokens);
+    if (first == QR_NIL)
+        return;
+    s->observer.taker = qr_sched_req_of(s, index);
+    r->kv.first_hash = first;
+    r->kv.hashes = qr_text_hash_row(&s->texts.store, &r->text, first, r->kv.num_hashes);
+    qr_cache_cache_end(s->cache, &r->kv, row, num_tokens);
+    s->observer.taker = 0;
+}

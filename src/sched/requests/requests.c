@@ -425,7 +425,9 @@ static void cut_to_computed(quire_sched *s, const qr_request *r)
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
         const qr_group *group = &s->cache->groups[g];
         /* vLLM takes the block size of one rank: with context parallelism it cuts too little. */
-        uint32_t most = qr_ceil_div(r->kv.num_computed_tokens, group->spec.block_size);
+        bool is_vllm = s->settings.rules.counts_in_flight;
+        uint32_t size = is_vllm ? group->spec.block_size : group->block_size;
+        uint32_t most = qr_ceil_div(r->kv.num_computed_tokens, size);
         bool is_attention =
             group->spec.kind != QUIRE_LAYER_MAMBA && group->spec.kind != QUIRE_LAYER_CROSS;
         if (is_attention && s->room.spans[g].count > most)
@@ -460,6 +462,9 @@ static bool connector_keeps(quire_sched *s, uint32_t index, bool is_loading)
 void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)
 {
     qr_request *r = &s->table.requests[index];
+    bool is_good = r->status != QUIRE_REQ_FINISHED_ERROR && r->status != QUIRE_REQ_FINISHED_IGNORED;
+    if (is_good && !keep_blocks)
+        qr_sched_cache_end(s, index);
     bool keeps = connector_keeps(s, index, keep_blocks);
     const quire_encoder_connector *e = &s->partners.encoder_connector;
     if (e->request_finished != NULL)

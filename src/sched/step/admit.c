@@ -309,8 +309,9 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
     p.num_prompt_tokens = r->num_prompt_tokens;
     p.shared_prefix_boundary = r->shared_prefix;
     p.has_scheduled_reqs = s->queues.num_running > 0;
-    if (a->is_async && s->settings.rules.reserves_for_prefills) {
+    if (a->is_async && s->settings.rules.reserves_for_prefills)
         p.reserved_blocks = qr_sched_count_reserved(s);
+    if (a->is_async && s->settings.rules.zeroes_no_loads) {
         p.skip_zeroing_group_ids = s->room.group_ids;
         p.num_skip_zeroing_group_ids = s->cache->num_groups;
     }

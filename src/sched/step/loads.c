@@ -31,8 +31,33 @@ bool qr_sched_promote_loaded(quire_sched *s, uint32_t index)
     return true;
 }
 
+/* A request that has blocks and needs more before it can decode: it is in the middle of its prompt,
+ * loads, or was loaded. */
+static bool is_prefilling(const qr_request *r)
+{
+    if (r->kv.seq == 0 || qr_request_is_finished(r) || r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
+        return false;
+    return r->status != QUIRE_REQ_RUNNING || r->is_prefill_chunk;
+}
+
+/* What the requests in the middle of their prompts lack. Where there are none, a load may take all:
+ * nobody else will give blocks back. */
+static uint32_t count_lacking(const quire_sched *s)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < s->settings.max_requests; i++) {
+        const qr_request *r = &s->table.requests[i];
+        if (r->is_in_use && is_prefilling(r))
+            count += qr_cache_count_remaining(s->cache, &r->kv, s->settings.num_lookahead);
+    }
+    return count;
+}
+
+/* vLLM adds room for the drafts of the request that loads, also where nobody else is there. */
 uint32_t qr_sched_count_reserved(const quire_sched *s)
 {
+    if (!s->settings.rules.counts_in_flight)
+        return count_lacking(s);
     uint32_t num_spec = s->settings.num_spec_tokens;
     uint32_t num_more = num_spec > 0 ? 1 + num_spec + s->settings.num_lookahead : 0;
     uint32_t count = 0;

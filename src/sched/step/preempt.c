@@ -15,6 +15,7 @@ void qr_sched_preempt(quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->table.requests[index];
     qr_assert(r->status == QUIRE_REQ_RUNNING);
+    qr_sched_cache_end(s, index);
     qr_fence_drop(s, r);
     if (r->num_features > 0)
         qr_encoder_free(&s->encoder, r->features, r->num_features);
@@ -209,6 +210,7 @@ static void empty_waiting(quire_sched *s, uint32_t index, bool swaps)
         qr_sched_dequeue(s, index);
         qr_swap_asked(s, index);
     }
+    qr_sched_cache_end(s, index);
     qr_cache_drop(s->cache, &r->kv);
     r->kv.num_computed_tokens = 0;
     qr_deadlock_note_holder(s, r);

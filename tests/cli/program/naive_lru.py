@@ -137,6 +137,8 @@ def lru_hits(blocks, num_blocks):
             cached.setdefault(name, []).append(block)
         for block in reversed(held):
             free[block] = None
+            if block not in name_of:  # it is of no use: the next to be taken
+                free.move_to_end(block, last=False)
     return hits
 
 

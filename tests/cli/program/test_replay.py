@@ -342,13 +342,14 @@ class Replay(unittest.TestCase):
         trace = self.write("t.jsonl", mooncake(turn(0, [1, 2, 3, 4]), turn(1, [1, 2, 7, 8]),
                                                turn(2, [1, 2, 3, 4])))
         hits = {}
-        for interval in ("0", "512", "all"):
-            r = report(*self.NEWER, "--model", "gpt-oss-20b", "--num-gpu-blocks", "20000",
-                       "--max-model-len", "8192", "--prefix-cache-retention-interval", interval, trace)
-            hits[interval] = r["hit_tokens"]
-        self.assertEqual(hits["all"], 1024 + 2048 - 16)
-        self.assertEqual(hits["512"], 1024 + 2048 - 16)
-        self.assertEqual(hits["0"], 2048 - 16)
+        for profile in (self.NEWER, ()):
+            for interval in ("0", "512", "all"):
+                r = report(*profile, "--model", "gpt-oss-20b", "--num-gpu-blocks", "20000",
+                           "--max-model-len", "8192", "--prefix-cache-retention-interval", interval, trace)
+                hits[interval] = r["hit_tokens"]
+            self.assertEqual(hits["all"], 1024 + 2048 - 16)
+            self.assertEqual(hits["512"], 1024 + 2048 - 16)
+            self.assertEqual(hits["0"], 2048 - 16)
         same = report(*self.NEWER, "--num-gpu-blocks", "20000", "--max-model-len", "8192", trace)
         self.assertEqual(same["hit_tokens"], hits["all"])  # full attention keeps all
 
@@ -363,7 +364,8 @@ class Replay(unittest.TestCase):
         self.assertLess(adaptive["ttft_ms"]["mean"], fixed["ttft_ms"]["mean"])
         interval = "--prefix-cache-retention-interval"
         for args, words in (
-                ((interval, "0"), f"{interval} needs --profile vllm-0.32"),
+                (("--profile", "vllm-0.20", interval, "0"),
+                 f"{interval} cannot be used with --profile vllm-0.20"),
                 (("--kv-cache-layout", "BLHNC"), "--kv-cache-layout needs --profile vllm-0.32"),
                 ((*self.NEWER, interval, "many"), f'invalid value "many" for {interval}'),
                 ((*self.NEWER, interval, "-1"), f'invalid value "-1" for {interval}'),

@@ -8,7 +8,7 @@
 #include "sched/sched.h"
 #include "sched/sched_kit.h"
 
-enum { MOST_STEPS = 2000, SLOWEST = 40, NUM_TRIALS = 400 };
+enum { MOST_STEPS = 2000, SLOWEST = 40, NUM_TRIALS = 400, TAKEN = 12 };
 
 static uint64_t seed;
 
@@ -149,8 +149,8 @@ static void everybody_ends(void **state)
         quire_sched_config config = begin_starving(&s, seed + i, SLOWEST);
         config.max_num_batched_tokens = 8 + unit_random_below(&s.random, 12);
         config.policy = i % 4 == 3 ? QUIRE_POLICY_PRIORITY : QUIRE_POLICY_FCFS;
+        config.cache->enable_caching = i % 2 == 1 ? QUIRE_OFF : QUIRE_ON;
         kit_open(&s.kit, &config);
-        s.kit.params.skip_reading_prefix = i % 2;
         add_all(&s);
         uint32_t steps = run_until(&s, (1u << KIT_REQUESTS) - 1);
         most = steps > most ? steps : most;
@@ -168,12 +168,10 @@ static void a_session_gives_way_first(void **state)
     (void)state;
     starving s;
     quire_sched_config config = begin_starving(&s, seed, 3);
+    config.cache->enable_caching = QUIRE_OFF;
     kit_open(&s.kit, &config);
-    s.kit.params = (quire_request_params){.size = sizeof(quire_request_params),
-                                          .is_resumable = 1,
-                                          .has_eos = 1,
-                                          .eos_token_id = 2,
-                                          .skip_reading_prefix = 1};
+    s.kit.params = (quire_request_params){
+        .size = sizeof(quire_request_params), .is_resumable = 1, .has_eos = 1, .eos_token_id = 2};
     quire_req a = add_one(&s, 0, 20, 0);
     run_one(&s, 7);
     run_one(&s, 2);
@@ -184,27 +182,39 @@ static void a_session_gives_way_first(void **state)
     kit_close(&s.kit);
 }
 
+/* a and b are loaded, and need 6 blocks more each; then another user of the pool takes all that are
+ * free. */
+static quire_pool *begin_deadlock(starving *s, quire_req *reqs, quire_block *taken)
+{
+    quire_sched_config config = begin_starving(s, seed, 1);
+    config.cache->num_blocks = 1 + 5 + 5 + TAKEN;
+    config.cache->enable_caching = QUIRE_OFF;
+    kit_open(&s->kit, &config);
+    quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(s->kit.sched));
+    for (uint32_t i = 0; i < 2; i++)
+        reqs[i] = add_one(s, i, 44, 20);
+    run_one(s, 7);
+    assert_int_equal(quire_pool_get_new_blocks(pool, TAKEN, taken), QUIRE_OK);
+    for (uint32_t i = 0; !s->kit.sched->deadlock.is_active; i++) {
+        assert_true(i < 20);
+        run_one(s, 7);
+    }
+    return pool;
+}
+
 /* Blocks that another user of the pool has are missing: a and b, which are loaded, give way. When
  * the blocks are back, all have given way and turns begin again: first a's, then b's. */
 static void turns_begin_again_when_all_have_given_way(void **state)
 {
     (void)state;
     starving s;
-    quire_block taken[3];
-    quire_sched_config config = begin_starving(&s, seed, 1);
-    kit_open(&s.kit, &config);
-    quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(s.kit.sched));
-    assert_int_equal(quire_pool_get_new_blocks(pool, COUNT(taken), taken), QUIRE_OK);
-    s.kit.params.skip_reading_prefix = 1;
-    quire_req reqs[] = {add_one(&s, 0, 44, 20), add_one(&s, 1, 44, 20)};
-    for (uint32_t i = 0; !s.kit.sched->deadlock.is_active; i++) {
-        assert_true(i < 20);
-        run_one(&s, 7);
-    }
+    quire_block taken[TAKEN];
+    quire_req reqs[2];
+    quire_pool *pool = begin_deadlock(&s, reqs, taken);
     assert_int_equal(s.num_begun, 2);
     for (uint32_t i = 0; i < COUNT(reqs); i++)
         assert_int_equal(kit_info(&s.kit, reqs[i]).seq, 0);
-    assert_int_equal(quire_pool_free_blocks(pool, taken, COUNT(taken)), QUIRE_OK);
+    assert_int_equal(quire_pool_free_blocks(pool, taken, TAKEN), QUIRE_OK);
     run_one(&s, 7);
     assert_int_equal(kit_info(&s.kit, reqs[0]).status, QUIRE_REQ_WAITING_FOR_REMOTE_KVS);
     assert_int_equal(kit_info(&s.kit, reqs[1]).status, QUIRE_REQ_WAITING);
@@ -218,21 +228,13 @@ static void turns_end_when_somebody_ends(void **state)
 {
     (void)state;
     starving s;
-    quire_block taken[3];
-    quire_sched_config config = begin_starving(&s, seed, 1);
-    kit_open(&s.kit, &config);
-    quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(s.kit.sched));
-    assert_int_equal(quire_pool_get_new_blocks(pool, COUNT(taken), taken), QUIRE_OK);
-    s.kit.params.skip_reading_prefix = 1;
-    quire_req reqs[] = {add_one(&s, 0, 44, 20), add_one(&s, 1, 44, 20)};
-    for (uint32_t i = 0; !s.kit.sched->deadlock.is_active; i++) {
-        assert_true(i < 20);
-        run_one(&s, 7);
-    }
+    quire_block taken[TAKEN];
+    quire_req reqs[2];
+    quire_pool *pool = begin_deadlock(&s, reqs, taken);
     quire_req c = add_one(&s, 2, 44, 0);
     assert_int_equal(quire_sched_finish(s.kit.sched, &c, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
                      QUIRE_OK);
-    assert_int_equal(quire_pool_free_blocks(pool, taken, COUNT(taken)), QUIRE_OK);
+    assert_int_equal(quire_pool_free_blocks(pool, taken, TAKEN), QUIRE_OK);
     run_one(&s, 7);
     for (uint32_t i = 0; i < COUNT(reqs); i++)
         assert_int_equal(kit_info(&s.kit, reqs[i]).status, QUIRE_REQ_WAITING_FOR_REMOTE_KVS);
@@ -240,8 +242,8 @@ static void turns_end_when_somebody_ends(void **state)
     kit_close(&s.kit);
 }
 
-/* vLLM #45388: a and b are loaded. a stands first, has 5 blocks and needs 6 more, of which one is
- * free. b, behind it, has 7 blocks and needs no more. vLLM stops at a, so b never runs, and nothing
+/* vLLM #45388: a and b are loaded, and another user takes 5 blocks. a stands first, has 5 blocks and
+ * needs 6 more, of which one is free. b, behind it, has 7 blocks and needs no more. vLLM stops at a, so b never runs, and nothing
  * ever changes. In the default profile b is admitted, ends, and then a is. */
 static void a_head_that_does_not_fit_hides_no_loaded_request(void **state)
 {
@@ -250,11 +252,15 @@ static void a_head_that_does_not_fit_hides_no_loaded_request(void **state)
         starving s;
         quire_sched_config config = begin_starving(&s, seed, 1);
         config.profile = is_vllm ? QUIRE_PROFILE_VLLM_0_20 : QUIRE_PROFILE_DEFAULT;
+        config.cache->num_blocks = 1 + 5 + 7 + 6;
         kit_open(&s.kit, &config);
         quire_req a = add_one(&s, 0, 44, 20);
         quire_req b = add_one(&s, 1, 28, 28);
+        quire_block taken[5];
         run_one(&s, 7);
         assert_int_equal(s.num_begun, 2);
+        quire_pool *pool = quire_cache_get_pool(quire_sched_get_cache(s.kit.sched));
+        assert_int_equal(quire_pool_get_new_blocks(pool, COUNT(taken), taken), QUIRE_OK);
         assert_int_equal(kit_info(&s.kit, a).status, QUIRE_REQ_WAITING_FOR_REMOTE_KVS);
         assert_int_equal(kit_info(&s.kit, b).status, QUIRE_REQ_WAITING_FOR_REMOTE_KVS);
         if (!is_vllm) {

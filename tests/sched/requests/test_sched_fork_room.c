@@ -75,7 +75,7 @@ static void a_victim_with_a_copy_is_swapped_from_the_source(void **state)
     kit_step(&kit);
     assert_string_equal(kit_shown_step(&kit), "a:1 c:3");
     assert_int_equal(kit.step->num_computed_tokens[0], 6);
-    assert_int_equal(kit.step->num_swap_in, 2);
+    assert_int_equal(kit.step->num_swap_in, 1); /* the first block is still cached */
     kit_answer(&kit, kit.step->step, 5);
     close_empty(&kit);
 }
