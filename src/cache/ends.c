@@ -5,6 +5,9 @@
  *      blocks    0   1   2   3   4   5   6   7
  *      keys      x   x       .   .   x   x           5 and 6: the request goes on there, and so does
  *                                                    a later one whose prompt begins with all of it
+ *
+ * The window moves on while a block is filled. If it is no multiple of the block size, its first
+ * block may be gone before the last one is full: then there are no such keys.
  */
 #include "cache/cache.h"
 

@@ -339,6 +339,7 @@ static void a_first_hash_of_two_groups(void **state)
     w.config.groups = w.groups;
     w.config.num_groups = 2;
     w.config.max_model_len = LEN;
+    w.config.prefix_cache_retention_interval = QUIRE_RETAIN_ALL;
     for (size_t i = 0; i < sizeof w.hashes; i++)
         w.hashes[i] = (unsigned char)(i / DIGEST + 1);
     assert_int_equal(quire_cache_create(&w.config, NULL, &w.cache), QUIRE_OK);

@@ -53,6 +53,7 @@ static void carve_world(world *w, qr_arena *arena, double rate)
 static void open_world(world *w, uint64_t seed, double rate)
 {
     quire_pool_config config = QUIRE_POOL_CONFIG_INIT;
+    config.profile = QUIRE_PROFILE_VLLM_0_20;
     config.num_blocks = w->num_blocks;
     config.enable_caching = w->caching ? QUIRE_ON : QUIRE_OFF;
     assert_int_equal(quire_pool_create(&config, NULL, &w->pool), QUIRE_OK);

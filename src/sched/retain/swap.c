@@ -174,6 +174,7 @@ static uint32_t save_tokens(quire_sched *s, uint32_t index, bool is_urgent)
     uint32_t num_tokens = sure_tokens(r);
     if (num_tokens == 0 || r->kv.seq == 0)
         return 0;
+    qr_sched_cache_end(s, index); /* it saves what has keys */
     qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     uint32_t n = s->partners.connector.request_preempted(s->partners.connector.user,
                                                          qr_sched_req_of(s, index), s->room.spans,

@@ -206,11 +206,11 @@ static void empty_waiting(quire_sched *s, uint32_t index, bool swaps)
 {
     qr_request *r = &s->table.requests[index];
     uint32_t queue = s->table.waiters[index].queue;
+    qr_sched_cache_end(s, index);
     if (swaps) { /* it will be served before others */
         qr_sched_dequeue(s, index);
         qr_swap_asked(s, index);
     }
-    qr_sched_cache_end(s, index);
     qr_cache_drop(s->cache, &r->kv);
     r->kv.num_computed_tokens = 0;
     qr_deadlock_note_holder(s, r);

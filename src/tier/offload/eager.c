@@ -56,11 +56,11 @@ static uint32_t scan_part(quire_offload *o, const store_part *part, qr_store_rou
 }
 
 /* Where the next look begins: at the first block without a key, which may get one. In a group that
- * has blocks without keys for good, that may be one of the last blocks only. */
+ * has gaps, blocks without keys for good, that may be one of the last blocks only. */
 static uint32_t next_to_store(const qr_offload_group *group, uint32_t next, uint32_t gap,
                               uint32_t end)
 {
-    if (gap == UINT32_MAX || group->num_keyed_later == 0)
+    if (gap == UINT32_MAX || !group->has_gaps)
         return gap == UINT32_MAX ? next : gap;
     uint32_t late = end > group->num_keyed_later ? end - group->num_keyed_later : 0;
     uint32_t place = gap < late ? late : gap;
@@ -96,7 +96,7 @@ static bool scan_group(quire_offload *o, uint32_t index, uint32_t g, int64_t con
         uint32_t done = scan_part(o, &part, round, &is_full);
         if (done < part.num_blocks && gap == UINT32_MAX)
             gap = next + done;
-        if (done < part.num_blocks && group->num_keyed_later == 0)
+        if (done < part.num_blocks && !group->has_gaps)
             break;
         next += is_full ? done : part.num_blocks;
     }

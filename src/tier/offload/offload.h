@@ -113,12 +113,11 @@ typedef struct qr_offload_match {
 
 typedef struct qr_offload_group {
     uint32_t block_size;
-    uint32_t max_blocks;   /* of a request: more are never looked at */
-    uint32_t row_start;    /* in the request's row */
-    uint32_t chunk_tokens; /* of chunked attention; else 0 */
-    /* Blocks may stay without a key for good (vLLM 0.32: windows, states); so many of the last may
-     * still get one. 0: all get theirs. */
-    uint32_t num_keyed_later;
+    uint32_t max_blocks;      /* of a request: more are never looked at */
+    uint32_t row_start;       /* in the request's row */
+    uint32_t chunk_tokens;    /* of chunked attention; else 0 */
+    bool has_gaps;            /* some full blocks stay without a key for good (windows, states) */
+    uint32_t num_keyed_later; /* has_gaps: so many of the last ones may still get one */
 } qr_offload_group;
 
 /* See transfers.h. */

@@ -108,8 +108,11 @@ int qr_offload_read_plan(qr_offload_plan *plan, const quire_offload_config *call
 
 /* ---- making ---------------------------------------------------------------- */
 
-/* Keys are given up to a multiple of all block sizes, and with drafts a block later. */
-static void set_late_blocks(quire_offload *o, const quire_cache_config *cache)
+/* Where only some blocks of a group get keys: how late they do. With caches_to_alignment keys are
+ * given up to a multiple of all block sizes, and with drafts a block later. Else full blocks get
+ * them at once. */
+static void set_late_blocks(quire_offload *o, const quire_cache_config *cache,
+                            const qr_rules *rules)
 {
     uint64_t alignment = 1;
     for (uint32_t g = 0; g < o->num_groups; g++) {
@@ -118,9 +121,11 @@ static void set_late_blocks(quire_offload *o, const quire_cache_config *cache)
         if (alignment > UINT32_MAX)
             alignment = UINT32_MAX; /* more tokens than a request has */
     }
-    for (uint32_t g = 0; g < o->num_groups; g++)
-        if (!qr_is_full_kind(cache->groups[g].spec.kind))
+    for (uint32_t g = 0; g < o->num_groups; g++) {
+        o->groups[g].has_gaps = !qr_is_full_kind(cache->groups[g].spec.kind);
+        if (o->groups[g].has_gaps && rules->caches_to_alignment)
             o->groups[g].num_keyed_later = (uint32_t)(alignment / o->groups[g].block_size) + 2;
+    }
 }
 
 static void set_groups(quire_offload *o, const qr_offload_plan *plan)
@@ -153,8 +158,9 @@ static void set_groups(quire_offload *o, const qr_offload_plan *plan)
         else
             target += (tokens + size - 1) / size;
     }
-    if (qr_rules_of(plan->sched.profile)->retains_boundaries)
-        set_late_blocks(o, cache);
+    const qr_rules *rules = qr_rules_of(plan->sched.profile);
+    if (rules->retains_boundaries)
+        set_late_blocks(o, cache, rules);
     o->target_free = 2 * target; /* twice what a step takes */
 }
 

@@ -200,6 +200,18 @@ static uint32_t keep_found(quire_offload *o, const quire_block *gpu, uint32_t n,
     return num_kept;
 }
 
+/* Of a group that has gaps: behind the last of n blocks with a key no hit ends. */
+static uint32_t end_of_keys(const quire_offload *o, const quire_block_span *blocks, uint32_t n)
+{
+    quire_block_info info;
+    n = n < blocks->count ? n : blocks->count;
+    while (n > 0 && blocks->ids[n - 1] != QUIRE_NULL_BLOCK &&
+           quire_pool_get_block(o->gpu, blocks->ids[n - 1], &info) == QUIRE_OK &&
+           info.hash.data == NULL)
+        n--;
+    return n;
+}
+
 uint32_t qr_store_preempted(quire_offload *o, qr_offload_req *r, const quire_block_span *blocks,
                             uint32_t num_tokens, bool is_urgent)
 {
@@ -221,7 +233,10 @@ uint32_t qr_store_preempted(quire_offload *o, qr_offload_req *r, const quire_blo
         quire_pool_free_blocks(o->cpu, &o->refs[--num_kept], 1);
     o->has_saved = o->has_saved || o->kept.count > 0;
     for (uint32_t g = 0; g < o->num_groups; g++) {
-        uint32_t tokens = num_stored[g] * o->groups[g].block_size;
+        const qr_offload_group *group = &o->groups[g];
+        uint32_t stored =
+            group->has_gaps ? end_of_keys(o, &blocks[g], num_stored[g]) : num_stored[g];
+        uint32_t tokens = stored * group->block_size;
         num_tokens = tokens < num_tokens ? tokens : num_tokens;
     }
     r->num_saved = num_tokens;

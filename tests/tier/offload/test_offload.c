@@ -139,7 +139,7 @@ static void lazy_comes_to_rest(void **state)
         setup.num_cpu = num_cpu;
         setup.max_events = 64;
         world_open(w, &setup);
-        for (uint32_t i = 0; i < 100; i++) {
+        for (uint32_t i = 0; i < 200; i++) { /* of each, one block is kept */
             world_ask(w, 100 * i, 5, 1);
             while (quire_sched_get_num_unfinished(w->sched) > 0 || w->num_flight > 0)
                 turn_slowly(w, false);

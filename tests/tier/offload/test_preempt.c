@@ -32,7 +32,8 @@ static world_setup setup_of(uint32_t kind)
 }
 
 /* Every full block that it has computed for good is in the CPU pool, and comes back from there: the
- * engine's own cache is emptied. */
+ * engine's own cache is emptied. Where the window has left a block before another was full, what
+ * comes back ends with the prompt. */
 static void a_request_that_is_moved_comes_back(void **state)
 {
     (void)state;
@@ -54,7 +55,9 @@ static void a_request_that_is_moved_comes_back(void **state)
                 assert_int_equal(quire_sched_offload(w->sched, r->req), QUIRE_OK);
             info = info_of(w, r);
             assert_int_equal(info.location, QUIRE_LOCATION_HOST);
-            assert_int_equal(info.num_swapped_tokens, sure / BLOCK * BLOCK);
+            uint32_t num_saved = info.num_swapped_tokens;
+            assert_true(num_saved == sure / BLOCK * BLOCK ||
+                        (setup.is_hybrid && num_saved == PROMPT / BLOCK * BLOCK));
             assert_int_equal(quire_offload_check(w->offload), QUIRE_OK);
             (void)quire_sched_set_pause(w->sched, QUIRE_PAUSED_ALL);
             while (quire_offload_has_pending(w->offload) || w->num_flight > 0)
@@ -72,7 +75,7 @@ static void a_request_that_is_moved_comes_back(void **state)
             while (info_of(w, r).location != QUIRE_LOCATION_DEVICE)
                 world_turn(w);
             assert_int_equal(info_of(w, r).num_swapped_tokens, 0);
-            assert_int_equal(world_stats(w).hit_tokens, sure / BLOCK * BLOCK);
+            assert_int_equal(world_stats(w).hit_tokens, num_saved);
             world_drain(w);
             assert_int_equal(w->num_finished, 1);
             world_close(w);
