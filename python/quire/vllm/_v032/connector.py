@@ -94,7 +94,7 @@ def calls_of(scheduler) -> dict:
             req_ids={*output.num_scheduled_tokens, *states},
             resolve_block_ids=scheduler.kv_cache_manager.get_block_ids,
             boundary_state_offloads=states)
-        output.kv_connector_metadata = scheduler.connector.build_connector_meta(output)
+        output.kv_connector_metadata = scheduler._build_kv_connector_meta(scheduler.connector, output)
 
     def reset():
         return False if scheduler._is_reset_refused() else scheduler.connector.reset_cache()

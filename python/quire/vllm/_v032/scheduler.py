@@ -120,6 +120,10 @@ class Scheduler(BaseScheduler):
                 output.scheduled_encoder_inputs)
         return output
 
+    def _build_kv_connector_meta(self, connector, scheduler_output: SchedulerOutput):
+        """Plugins of vLLM replace this method to tell connectors more."""
+        return connector.build_connector_meta(scheduler_output)
+
     def _make_scheduled_encoder_input_stats(self, inputs: dict[str, list[int]]):
         """How many inputs a step encodes, and their embeddings."""
         sizes = [self.requests[name].mm_features[index].mm_position.get_num_embeds()
@@ -161,7 +165,7 @@ class Scheduler(BaseScheduler):
         if report is not None and report.invalid_block_ids and len(self.kv_cache_config.kv_cache_groups) > 1:
             raise RuntimeError("a KV connector reported blocks whose load failed (invalid_block_ids) "
                                "for a model with several KV cache groups: their ids do not say which "
-                               "request has failed")
+                               "request has failed; it must report requests (failed_recving)")
 
     def _transfers(self, report) -> tuple[list[int], ...]:
         """And requests whose load failed as a whole."""

@@ -3,6 +3,7 @@ tests do. The cache's own classes are not here: the cache is shown as the drop-i
 the tests of schedulers look at besides."""
 from contextlib import contextmanager
 from functools import cached_property
+from unittest.mock import Mock
 
 import quire.vllm
 from quire.vllm._v032 import config, connector as connectors, kv_cache
@@ -11,9 +12,10 @@ from quire.vllm.scheduler import BaseScheduler
 from vllm.v1.core import single_type_kv_cache_manager as managers
 from vllm.v1.core.kv_cache_coordinator import HybridKVCacheCoordinator
 from vllm.v1.metrics.stats import PrefixCacheStats
+from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request, RequestStatus
 
-from _quire_shim import (align, drop_skipped, edit, evict, fences, flags, free_images, hits_alone, peek_stats,
+from _quire_shim import (align, cache_blocks, drop_skipped, edit, evict, fences, flags, free_images, hits_alone, peek_stats,
                          peek_step, preempt, seed, unseed)
 
 from . import queues, request
@@ -87,7 +89,17 @@ class CrossManager(Manager, managers.CrossAttentionManager):
     """Found by its class."""
 
 
+class Block(kv_cache.Block):
+    __slots__ = ()
+
+    @property
+    def _block_hash(self) -> bytes | None:
+        return self.block_hash
+
+
 class BlockPool(kv_cache.BlockPool):
+    block_class = Block
+
     @cached_property
     def null_block(self) -> kv_cache.Block:
         return super().null_block
@@ -174,6 +186,14 @@ class KVCache(kv_cache.KVCache):
             return self._seeds[request_id][1]
         return super().get_block_ids(request_id)
 
+    # -- what tests watch while the scheduler does it by itself
+
+    def cache_blocks(self, request: Request, num_computed_tokens: int) -> None:
+        cache_blocks(self._scheduler._core, request._quire[1], num_computed_tokens)
+
+    def evict_blocks(self, block_ids: set[int]) -> None:
+        self.block_pool.evict_blocks(block_ids)
+
     @contextmanager
     def allocating(self):
         """For a step. A function in the place of allocate_slots is asked once: where it says None,
@@ -216,6 +236,8 @@ class Scheduler(Opened, quire.vllm.Scheduler):
 
     def _make_core(self) -> None:
         """What a connector supports is asked when the scheduler is made, and not again."""
+        self._numbers = {name: value for name, value in self._numbers.items()
+                         if not isinstance(value, Mock)}  # of a made-up config: not set
         if self._core is None:
             super()._make_core()
         else:
@@ -286,6 +308,13 @@ class Scheduler(Opened, quire.vllm.Scheduler):
 
     def _free_encoder_inputs(self, request: Request) -> None:
         free_images(self._core, self._number_of_guest(request), True)
+
+    def _handle_invalid_blocks(self, block_ids: set[int], _scheduled: dict) -> None:
+        self._check_report(KVConnectorOutput(invalid_block_ids=block_ids))
+
+    @property
+    def _inflight_prefills(self) -> set[Request]:
+        return {each for each in self.running if each.is_prefill_chunk}
 
     def _connector_finished(self, request: Request) -> None:
         drop_skipped(self._core, request._quire[1])
@@ -368,10 +397,13 @@ class Scheduler(Opened, quire.vllm.Scheduler):
 
     def schedule(self, throttle_prefills: bool = False):
         loaded = [self.requests[name] for name in self.finished_recving_kv_req_ids]
+        computed = [each.num_computed_tokens for each in loaded]
         with self.kv_cache_manager.allocating(), self.encoder_cache_manager.allocating():
             output = super().schedule(throttle_prefills)
         for each in loaded if "_update_waiting_for_remote_kv" in vars(self) else ():
             self._update_waiting_for_remote_kv(each)
+        for each in zip(loaded, computed) if "cache_blocks" in vars(self.kv_cache_manager) else ():
+            self.kv_cache_manager.cache_blocks(*each)
         self._tell_preempted(set(output.preempted_req_ids or ()) - self._told)
         self._told = frozenset()
         return output

@@ -111,6 +111,20 @@ PyObject *vllm_core_flags(PyObject *self, PyObject *number)
                                      load_has_failed(r), r->last_fence);
 }
 
+/* cache_blocks(number, tokens): its full blocks get their keys */
+PyObject *vllm_core_cache_blocks(PyObject *self, PyObject *args)
+{
+    vllm_core *core = (vllm_core *)self;
+    unsigned long long number;
+    unsigned int num_tokens;
+    uint32_t index;
+    if (!PyArg_ParseTuple(args, "KI", &number, &num_tokens) ||
+        request_of(core, number, &index) == NULL)
+        return NULL;
+    qr_sched_cache_blocks(core->sched, index, num_tokens);
+    Py_RETURN_NONE;
+}
+
 /* ---- queues -------------------------------------------------------------- */
 
 static void leave(quire_sched *s, uint32_t index)

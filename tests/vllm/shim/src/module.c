@@ -54,6 +54,7 @@ static PyObject *of_core(PyObject *args, PyCFunction method)
 
 OF_CORE(edit)
 OF_CORE(leave)
+OF_CORE(cache_blocks)
 OF_CORE(enqueue)
 OF_CORE(take_image)
 OF_CORE(image_inputs)
@@ -134,6 +135,7 @@ static PyObject *preempt(PyObject *module, PyObject *args)
 static PyMethodDef functions[] = {
     {"edit", edit, METH_VARARGS, "edit(core, number, which value, value)"},
     {"flags", flags, METH_VARARGS, "flags(core, number): load has come, load has failed"},
+    {"cache_blocks", cache_blocks, METH_VARARGS, "cache_blocks(core, number, tokens)"},
     {"leave", leave, METH_VARARGS, "leave(core, number): its queue"},
     {"enqueue", enqueue, METH_VARARGS, "enqueue(core, number, which queue, in front)"},
     {"images", images, METH_O, "images(core): the encoder cache"},

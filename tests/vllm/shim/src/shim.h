@@ -17,6 +17,7 @@ extern PyObject *vllm_encoder_make_type(PyObject *module);
 /* edit.c: changing a core from outside */
 extern PyObject *vllm_core_edit(PyObject *self, PyObject *args);
 extern PyObject *vllm_core_flags(PyObject *self, PyObject *number);
+extern PyObject *vllm_core_cache_blocks(PyObject *self, PyObject *args);
 extern PyObject *vllm_core_leave(PyObject *self, PyObject *args);
 extern PyObject *vllm_core_enqueue(PyObject *self, PyObject *args);
 
