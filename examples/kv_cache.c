@@ -117,6 +117,7 @@ int main(void)
     config.num_blocks = NUM_BLOCKS;
     config.groups = groups;
     config.num_groups = NUM_GROUPS;
+    config.prefix_cache_retention_interval = QUIRE_RETAIN_ALL; /* any block may be found again */
     config.max_model_len = MAX_TOKENS;
     quire_cache *cache = NULL;
     must(quire_cache_create(&config, NULL, &cache), "cache");
