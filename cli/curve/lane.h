@@ -22,12 +22,12 @@
  * So if a block is in a pool its parent is too, and counting blocks that are present counts leading
  * runs. (Copies, the one exception to "the same stack", leave ghosts.)
  *
- * Elements of the stack are full blocks, by identity. A part-filled last block is never found. At the
- * end of its request it goes to the head of the queue, where the next request takes it first. So it
- * is in no stack, but while its request ran it had taken a place: a pool of n blocks holds the
- * n - 1 topmost elements after such a request. Of all requests since a block was used, the last one
- * decides: each request takes a new block. Where that block is full, it stands above all others, in
- * the place that a part-filled block of the request before had.
+ * Elements of the stack are full blocks, by identity. A part-filled last block is never found. At
+ * the end of its request it goes to the head of the queue, where the next request takes it first.
+ * So it is in no stack, but while its request ran it had taken a place: a pool of n blocks holds
+ * the n - 1 topmost elements after such a request. Of all requests since a block was used, the last
+ * one decides: each request takes a new block. Where that block is full, it stands above all
+ * others, in the place that a part-filled block of the request before had.
  */
 #ifndef QUIRE_CLI_CURVE_LANE_H
 #define QUIRE_CLI_CURVE_LANE_H

@@ -69,6 +69,8 @@ static uint32_t run_request(policy_run *run, uint64_t number)
     if (status == QUIRE_OK && !run->counts_touches)
         quire_slots_touch(run->slots, run->keys, n);
     (void)quire_slots_complete_store(run->slots, run->keys, n, 1);
+    for (uint32_t i = request->num_full; i < n; i++) /* nobody finds it: the next to be taken */
+        (void)quire_slots_remove(run->slots, &run->keys[i]);
     if (run->looks_ahead)
         (void)quire_slots_expect(run->slots, number, 0, NULL, 0);
     return found;

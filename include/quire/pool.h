@@ -161,8 +161,8 @@ QUIRE_API int quire_pool_touch(quire_pool *pool, const quire_block *blocks, uint
  * then the end of its prefix is evicted before the start. A block may be listed as often as it has
  * users; it joins the queue once, at its last place in the list. Blocks without a key join the head
  * of the queue instead, in the same order: blocks[0] is the new head (not in profile VLLM_0_20).
- * Returns QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK, or QUIRE_E_DOUBLE_FREE if a block is listed more
- * often than it has users. */
+ * Returns QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK, or QUIRE_E_DOUBLE_FREE if a block is listed
+ * more often than it has users. */
 QUIRE_API int quire_pool_free_blocks(quire_pool *pool, const quire_block *blocks,
                                      uint32_t num_blocks);
 

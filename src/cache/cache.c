@@ -4,6 +4,7 @@
 #include "base/refuse.h"
 #include "base/rules.h"
 #include "cache/parts.h"
+#include "cache/retain.h"
 #include "group/spec.h"
 
 enum { DEFAULT_MAX_REQUESTS = 256, DEFAULT_DIGEST_BYTES = 32 };
@@ -218,46 +219,12 @@ static uint32_t common_multiple(const quire_cache_config *c)
     return (uint32_t)multiple;
 }
 
-/* Whether only some full blocks of the group get keys, where blocks get keys. */
-static bool may_have_mask(const quire_cache_config *c, uint32_t g)
-{
-    const qr_rules *rules = qr_rules_of(c->profile);
-    const quire_layer_spec *spec = &c->groups[g].spec;
-    bool is_mamba = spec->kind == QUIRE_LAYER_MAMBA;
-    return rules->retains_boundaries &&
-           (qr_spec_is_window(spec) || (is_mamba && rules->aligns_to_stops));
-}
-
-static bool has_mask(const quire_cache_config *c, uint32_t g)
-{
-    return c->enable_caching == QUIRE_ON && may_have_mask(c, g);
-}
-
-/* Fields that only profiles with their rule have. */
 static int check_retention(const quire_cache_config *c)
 {
-    uint32_t interval = c->prefix_cache_retention_interval;
-    uint32_t lookahead = c->num_prefill_lookahead;
-    if (interval != 0 && !qr_rules_of(c->profile)->retains_boundaries)
-        return qr_refuse("prefix_cache_retention_interval is %u (expected 0 in this profile)",
-                         interval);
-    if (lookahead != 0 && c->profile != QUIRE_PROFILE_VLLM_0_32)
-        return qr_refuse("num_prefill_lookahead is %u (expected 0 in this profile)", lookahead);
-    bool is_sparse = false;
     bool any_eagle = false;
-    for (uint32_t g = 0; g < c->num_groups; g++) {
-        is_sparse = is_sparse || may_have_mask(c, g);
+    for (uint32_t g = 0; g < c->num_groups; g++)
         any_eagle = any_eagle || is_eagle_group(c, g);
-    }
-    uint32_t step = common_multiple(c);
-    if (interval != 0 && interval != QUIRE_RETAIN_ALL && (!is_sparse || interval % step != 0))
-        return qr_refuse("invalid prefix_cache_retention_interval %u (expected %s)", interval,
-                         is_sparse ? "a multiple of all block sizes"
-                                   : "0: no group has blocks that stay without a key");
-    if (c->enable_caching == QUIRE_ON && any_eagle && lookahead > step)
-        return qr_refuse("invalid num_prefill_lookahead %u (expected at most %u, the block size)",
-                         lookahead, step);
-    return QUIRE_OK;
+    return qr_retain_check(c, common_multiple(c), any_eagle);
 }
 
 int qr_cache_config_read(quire_cache_config *c, const quire_cache_config *callers)
@@ -385,7 +352,7 @@ static void carve_key_rows(quire_cache *parts, qr_arena *arena, const quire_cach
     for (uint32_t g = 0; g < c->num_groups; g++) {
         longest = max_row_of(c, g) > longest ? max_row_of(c, g) : longest;
         gathers = gathers || hashes_joined_of(c, g) > 1;
-        masks = masks || has_mask(c, g);
+        masks = masks || qr_retain_has_mask(c, g);
         asks = asks || has_tails(c, g);
     }
     if (masks)
@@ -477,7 +444,7 @@ static void init_group(quire_cache *cache, const quire_cache_config *c, uint32_t
     group->admission_cap = qr_spec_max_admission_blocks(
         spec, c->max_in_flight_tokens + group->extra_tokens, c->max_model_len);
     group->has_tails = has_tails(c, g);
-    group->has_mask = has_mask(c, g);
+    group->has_mask = qr_retain_has_mask(c, g);
     group->has_own_keys =
         group->has_tails || group->has_mask || group->key_stride != group->hash_len;
     group->masked = cache->masked;

@@ -50,7 +50,7 @@ struct quire_cache {
     uint64_t quirks;
     qr_rules rules;
     bool has_tails;         /* of a group */
-    bool retains_ends;      /* blocks get keys where a request ends or is preempted, see ends.c */
+    bool retains_ends;      /* blocks get keys where a request ends or is preempted, see retain.h */
     bool takes_parts;       /* hits may end inside a block */
     bool has_checkpoints;   /* states inside a chunk may be kept, see group/checkpoint.h */
     bool copies_parts;      /* blocks that a prefix ends inside of are copied, see parts.c */
@@ -209,13 +209,6 @@ bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num
 uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq);
 /* The tokens under all the hashes that it looks at, where so many tokens are cached. */
 uint32_t qr_cache_end_of_keys(const quire_cache *cache, quire_seq seq, uint32_t num_tokens);
-/* In a cache that retains_ends: the first hash that qr_cache_cache_end looks at; QR_NIL: it gives
- * no key. */
-uint32_t qr_cache_first_hash_of_end(const quire_cache *cache, uint32_t row, uint32_t num_tokens);
-/* The request ends or is preempted, and shows its hashes from there on: blocks of windows get keys
- * with which it, or a later one that begins with its num_tokens tokens, can go on. */
-void qr_cache_cache_end(quire_cache *cache, const quire_cache_request *request, uint32_t row,
-                        uint32_t num_tokens);
 /* The same as the first hash, of a new request, once these hits are kept. */
 uint32_t qr_cache_first_hash_after(const quire_cache *cache, const quire_block_span *hits);
 

@@ -325,14 +325,8 @@ qr_partial_key qr_group_key_at(const qr_group *group, uint32_t block,
  * many tokens are cached. */
 void qr_group_cache_tail(qr_group *group, uint32_t row, const quire_cache_request *request,
                          uint32_t num_tokens);
-/* Which blocks of [first, end) of a row can be hits, in a group that has_mask: the row's blocks, or
- * `masked` with null blocks in place of the others. */
-const uint32_t *qr_group_mask(qr_group *group, uint32_t row, uint32_t first, uint32_t end);
-/* In a window group that has_mask: the blocks of the row that a hit needs with which the request,
- * of num_tokens tokens, goes on after it lost its blocks. Empty: one of them is gone, or there is
- * no such hit. */
-qr_saved_range qr_group_end_blocks(const qr_group *group, uint32_t row, uint32_t num_tokens);
-/* Gives them keys; the request shows the hash before them too. */
+/* Those of blocks [first, end) of the row that have no key get one; the request shows the hash
+ * before them too. */
 void qr_group_cache_end(qr_group *group, uint32_t row, const quire_cache_request *request,
                         qr_saved_range range);
 /* Gives all blocks back, last to first. */

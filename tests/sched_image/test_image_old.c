@@ -1,7 +1,7 @@
 /* sched_image/test_image_old.c - images that an earlier version wrote (data/) are read, and the
- * schedulers go on: in profile 0.20 as schedulers that did the same work from the start. The default
- * profile has other rules since: its schedulers go on as those do that are read from new images of
- * theirs.
+ * schedulers go on: in profile 0.20 as schedulers that did the same work from the start. The
+ * default profile has other rules since: its schedulers go on as those do that are read from new
+ * images of theirs.
  *
  *      sched_image_old                 the test
  *      sched_image_old DIR             writes the images: built with the library of that version

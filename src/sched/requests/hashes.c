@@ -7,6 +7,7 @@
  * extra keys. Rows are not kept, but the digest of the last ones is, for the block that the output
  * fills up; blocks behind it have no rows, and the digest of nothing.
  */
+#include "cache/retain.h"
 #include "sched/sched.h"
 
 /* Makes the scratch chain end where the request's hashes end. */
@@ -226,12 +227,12 @@ void qr_sched_cache_end(quire_sched *s, uint32_t index)
     uint32_t row = qr_cache_row_of(s->cache, r->kv.seq);
     bool has_more = r->kv.num_tokens > r->kv.num_computed_tokens;
     uint32_t num_tokens = has_more ? r->kv.num_computed_tokens + 1 : r->kv.num_tokens;
-    uint32_t first = row == QR_NIL ? QR_NIL : qr_cache_first_hash_of_end(s->cache, row, num_tokens);
+    uint32_t first = row == QR_NIL ? QR_NIL : qr_retain_first_hash(s->cache, row, num_tokens);
     if (first == QR_NIL)
         return;
     s->observer.taker = qr_sched_req_of(s, index);
     r->kv.first_hash = first;
     r->kv.hashes = qr_text_hash_row(&s->texts.store, &r->text, first, r->kv.num_hashes);
-    qr_cache_cache_end(s->cache, &r->kv, row, num_tokens);
+    qr_retain_end(s->cache, &r->kv, row, num_tokens);
     s->observer.taker = 0;
 }

@@ -119,7 +119,7 @@ typedef struct qr_request {
     bool drops_stale;       /* and their outputs do not count */
     bool is_doomed;         /* the next update ends it with an error, see step.h */
     bool reports_hits;      /* each lookup tells of the blocks that it found */
-    bool is_prefilling; /* counts_in_flight: it loads, or has computed a part of its prompt */
+    bool is_prefilling;     /* counts_in_flight: it loads, or has computed a part of its prompt */
 } qr_request;
 
 _Static_assert(offsetof(qr_request, status) == 64, "the first line");

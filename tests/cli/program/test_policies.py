@@ -102,6 +102,8 @@ def naive_hits(blocks, num_slots, backlog):
             clock += 1
             cached[name] = clock
         used(names, waiting)
+        for name in partial:  # nobody finds it: the next to be taken
+            cached.pop(name, None)
         # nobody waits for these any more; those that were not stored since there are too many
         # were never there
         used([name for name in full[:num_lookups] if name in cached and name in waiting], after)

@@ -242,9 +242,10 @@ static void turns_end_when_somebody_ends(void **state)
     kit_close(&s.kit);
 }
 
-/* vLLM #45388: a and b are loaded, and another user takes 5 blocks. a stands first, has 5 blocks and
- * needs 6 more, of which one is free. b, behind it, has 7 blocks and needs no more. vLLM stops at a, so b never runs, and nothing
- * ever changes. In the default profile b is admitted, ends, and then a is. */
+/* vLLM #45388: a and b are loaded, and another user takes 5 blocks. a stands first, has 5 blocks
+ * and needs 6 more, of which one is free. b, behind it, has 7 blocks and needs no more. vLLM stops
+ * at a, so b never runs, and nothing ever changes. In the default profile b is admitted, ends, and
+ * then a is. */
 static void a_head_that_does_not_fit_hides_no_loaded_request(void **state)
 {
     (void)state;
