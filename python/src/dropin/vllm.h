@@ -33,6 +33,7 @@ typedef struct vllm_slot {
     uint8_t has_events;
     uint8_t has_stop_reason; /* a session that stopped once */
     uint8_t final_status;    /* of one that has finished, and whose blocks a connector keeps */
+    uint8_t told_status;     /* when a connector was told of its end: the library forgets it */
     /* Only while one update runs */
     PyObject *generated;  /* borrowed: its list of sampled tokens */
     Py_ssize_t row;       /* its place in the model runner's output */
