@@ -559,6 +559,8 @@ static PyMethodDef core_methods[] = {
     {"info", core_info, METH_VARARGS, "info(number): what changes in every step"},
     {"flight", core_flight, METH_VARARGS,
      "flight(number): tokens of steps in flight, stale ones, whether those are dropped"},
+    {"other_sizes", vllm_core_other_sizes, METH_NOARGS,
+     "other_sizes(): requests whose image has another size than the item in the cache"},
     {"drafts", vllm_core_drafts, METH_VARARGS, "drafts(number): token ids"},
     {"finished", core_finished, METH_NOARGS, "finished(): ids that ended since the last step"},
     {"blocks", core_blocks, METH_VARARGS, "blocks(number): block ids by group"},

@@ -237,6 +237,7 @@ extern void vllm_listen(vllm_core *core, quire_cache_config *config);
 
 /* outside.c */
 extern PyObject *vllm_core_drafts(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_other_sizes(PyObject *self, PyObject *unused);
 /* A SchedulerOutput that the scheduler did not make, as a step in flight. */
 extern int vllm_note_step(vllm_core *core, PyObject *output, uint64_t *number);
 /* Tokens of the request's hit behind those that the connector is told of.

@@ -36,6 +36,19 @@ class WritableRequest(request.WritableRequest, BoundRequest):
     """With 0.32's counters."""
 
     num_in_flight_tokens = request.writable(BoundRequest.num_in_flight_tokens, EDIT_IN_FLIGHT)
+    _shown_status: RequestStatus | None = None
+
+    @property
+    def status(self) -> RequestStatus:
+        return self._shown_status or request.WritableRequest.status.fget(self)
+
+    @status.setter
+    def status(self, status: RequestStatus) -> None:
+        """An end is shown to connectors alone, whose tests write it: the core goes on with the request."""
+        if RequestStatus.is_finished(status):
+            self._shown_status = status
+        else:
+            request.WritableRequest.status.fset(self, status)
 
     @property
     def structured_output_request(self):
@@ -111,6 +124,19 @@ class BlockPool(kv_cache.BlockPool):
     @cached_property
     def null_block(self) -> kv_cache.Block:
         return super().null_block
+
+    _held: list[kv_cache.Block] = []
+
+    @property
+    def num_free_blocks(self) -> int:
+        return super().num_free_blocks
+
+    @num_free_blocks.setter
+    def num_free_blocks(self, count: int) -> None:
+        """0: all free blocks are held, until another number is written."""
+        self.free_blocks(self._held)
+        self._held = [] if count else self.get_all_free_blocks()
+        self.touch(self._held)
 
     def evict_blocks(self, block_ids: set[int]) -> None:
         for block_id in block_ids:
@@ -406,8 +432,14 @@ class Scheduler(Opened, quire.vllm.Scheduler):
         self._is_telling = False
 
     def schedule(self, throttle_prefills: bool = False):
+        loading = {each for each in self.requests.values()
+                   if "_update_waiting_for_remote_kv" in vars(self)
+                   and each.status == RequestStatus.WAITING_FOR_REMOTE_KVS}
         with self.kv_cache_manager.allocating(), self.encoder_cache_manager.allocating():
             output = super().schedule(throttle_prefills)
+        for each in loading:  # a spy is told of those that the core has promoted in this step
+            if each.status != RequestStatus.WAITING_FOR_REMOTE_KVS:
+                self._update_waiting_for_remote_kv(each)
         self._tell_preempted(set(output.preempted_req_ids or ()) - self._told)
         self._told = frozenset()
         return output
