@@ -159,6 +159,13 @@ int qr_sched_cut_prompt(quire_sched *sched, uint32_t index, uint32_t num_tokens,
 void qr_sched_finish(quire_sched *sched, const quire_req *reqs, uint32_t n, quire_req_status status,
                      uint32_t *num_finished);
 void qr_sched_finish_all(quire_sched *sched, quire_req_status status, uint32_t *num_finished);
+/* Frees blocks that the request's processed tokens need no longer: a connector gets the others. */
+void qr_sched_drop_skipped(quire_sched *sched, uint32_t index);
+
+/* Frees the encoder's items that the request needs no longer. A draft model may read behind its
+ * certain tokens. */
+void qr_sched_free_encoded(quire_sched *sched, uint32_t index);
+
 /* After its status became finished: tells the connector, frees the encoder's items, lists it; and
  * frees its blocks unless something still needs them. */
 void qr_sched_free_request(quire_sched *sched, uint32_t index, bool keep_blocks);

@@ -137,8 +137,11 @@ static int connector_finished(void *user, quire_req req, const quire_block_span 
 {
     vllm_core *core = user;
     vllm_slot *slot = vllm_slot_of(core, req);
+    quire_req_info info = QUIRE_REQ_INFO_INIT;
     if (core->error[0] != NULL)
         return 0;
+    if (quire_sched_get_req_info(core->sched, req, &info) == QUIRE_OK)
+        slot->told_status = (uint8_t)info.status;
     PyObject *blocks =
         vllm_slot_sync(core, slot) < 0 ? NULL : vllm_block_ids(spans, core->num_groups, 0);
     PyObject *answer = blocks == NULL ? NULL

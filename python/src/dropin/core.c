@@ -155,6 +155,13 @@ static PyObject *core_finish(PyObject *self, PyObject *args)
 
 /* ---- looking ------------------------------------------------------------- */
 
+/* Whether a request has ended in the update that is running, and a connector has it in its hands:
+ * the library has forgotten it, its Request is not told yet. */
+static int has_just_ended(const vllm_slot *slot)
+{
+    return slot != NULL && slot->request != NULL && slot->told_status != 0;
+}
+
 static PyObject *core_info(PyObject *self, PyObject *args)
 {
     vllm_core *core = (vllm_core *)self;
@@ -164,6 +171,9 @@ static PyObject *core_info(PyObject *self, PyObject *args)
         return NULL;
     vllm_slot *slot = vllm_slot_of(core, req);
     int status = quire_sched_get_req_info(core->sched, req, &info);
+    if (status != QUIRE_OK && has_just_ended(slot))
+        return Py_BuildValue("(iIIIIi)", (int)slot->told_status, slot->num_computed, 0,
+                             slot->num_preemptions, 0, (int)slot->is_prefill_chunk);
     if (slot == NULL || status != QUIRE_OK)
         return vllm_raise(status == QUIRE_OK ? QUIRE_E_UNKNOWN_REQ : status, "request");
     return Py_BuildValue("(iIIIIi)", (int)info.status, info.num_computed_tokens,
@@ -179,7 +189,7 @@ static PyObject *core_flight(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "K", &req))
         return NULL;
     int status = quire_sched_get_req_info(((vllm_core *)self)->sched, req, &info);
-    if (status != QUIRE_OK)
+    if (status != QUIRE_OK && !has_just_ended(vllm_slot_of((vllm_core *)self, req)))
         return vllm_raise(status, "request");
     return Py_BuildValue("(III)", info.num_in_flight_tokens, info.num_stale_tokens,
                          info.drops_stale);
@@ -549,6 +559,8 @@ static PyMethodDef core_methods[] = {
     {"info", core_info, METH_VARARGS, "info(number): what changes in every step"},
     {"flight", core_flight, METH_VARARGS,
      "flight(number): tokens of steps in flight, stale ones, whether those are dropped"},
+    {"other_sizes", vllm_core_other_sizes, METH_NOARGS,
+     "other_sizes(): requests whose image has another size than the item in the cache"},
     {"drafts", vllm_core_drafts, METH_VARARGS, "drafts(number): token ids"},
     {"finished", core_finished, METH_NOARGS, "finished(): ids that ended since the last step"},
     {"blocks", core_blocks, METH_VARARGS, "blocks(number): block ids by group"},

@@ -3,6 +3,7 @@
  *      update_from_output(a step it did not make)     becomes a step in flight
  *      connector cuts request._all_token_ids          the library's prompt is cut too
  *      request.spec_token_ids                         the drafts of its next step, to look at
+ *      images that have another size than in the cache, for a warning
  *      a hit that ends inside of a block              how much of it a connector is not told of
  *
  * The library's own headers are needed for all but the second.
@@ -27,6 +28,40 @@ PyObject *vllm_core_drafts(PyObject *self, PyObject *args)
         return vllm_raise(QUIRE_E_UNKNOWN_REQ, "request");
     return py_list_tokens(qr_sched_drafts_of(core->sched, index),
                           core->sched->table.requests[index].num_drafts);
+}
+
+/* ---- images of another size ------------------------------------------------ */
+
+/* The first image of the request whose size is not that of the item in the cache, as a tuple:
+ * request, identifier, embeddings of the item, number of the image, its embeddings. */
+static PyObject *find_other_size(vllm_core *core, quire_req req)
+{
+    const quire_sched *s = core->sched;
+    uint32_t index = qr_sched_index_of(s, req);
+    const vllm_slot *slot = vllm_slot_of(core, req);
+    for (uint32_t i = 0;
+         index != QR_NIL && slot != NULL && i < s->table.requests[index].num_features; i++) {
+        const qr_feature *f = &s->table.requests[index].features[i];
+        uint32_t held = qr_encoder_size_of(&s->encoder, f);
+        if (held != QR_NIL && held != f->num_embeds)
+            return Py_BuildValue("(Os#III)", slot->id, f->identifier.data,
+                                 (Py_ssize_t)f->identifier.len, held, i, f->num_embeds);
+    }
+    return NULL;
+}
+
+/* other_sizes(): of each request that the next update ends because of it */
+PyObject *vllm_core_other_sizes(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    vllm_core *core = (vllm_core *)self;
+    const qr_doomed *doomed = &core->sched->results.other_sizes;
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < doomed->num; i++) {
+        PyObject *found = find_other_size(core, doomed->reqs[i]);
+        if (PyErr_Occurred() || (found != NULL && vllm_list_put(list, found) < 0))
+            Py_CLEAR(list);
+    }
+    return list;
 }
 
 /* ---- steps made by hand -------------------------------------------------- */

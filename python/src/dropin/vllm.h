@@ -33,6 +33,7 @@ typedef struct vllm_slot {
     uint8_t has_events;
     uint8_t has_stop_reason; /* a session that stopped once */
     uint8_t final_status;    /* of one that has finished, and whose blocks a connector keeps */
+    uint8_t told_status;     /* when a connector was told of its end: the library forgets it */
     /* Only while one update runs */
     PyObject *generated;  /* borrowed: its list of sampled tokens */
     Py_ssize_t row;       /* its place in the model runner's output */
@@ -236,6 +237,7 @@ extern void vllm_listen(vllm_core *core, quire_cache_config *config);
 
 /* outside.c */
 extern PyObject *vllm_core_drafts(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_other_sizes(PyObject *self, PyObject *unused);
 /* A SchedulerOutput that the scheduler did not make, as a step in flight. */
 extern int vllm_note_step(vllm_core *core, PyObject *output, uint64_t *number);
 /* Tokens of the request's hit behind those that the connector is told of.

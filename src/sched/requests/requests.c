@@ -435,17 +435,24 @@ static void cut_to_computed(quire_sched *s, const qr_request *r)
     }
 }
 
+void qr_sched_drop_skipped(quire_sched *s, uint32_t index)
+{
+    const qr_request *r = &s->table.requests[index];
+    uint32_t row = qr_cache_row_of(s->cache, r->kv.seq);
+    if (row != QR_NIL)
+        qr_cache_remove_skipped(s->cache, row, qr_request_processed_tokens(r),
+                                r->num_prompt_tokens);
+}
+
 static bool connector_keeps(quire_sched *s, uint32_t index, bool is_loading)
 {
     const quire_connector *c = &s->partners.connector;
     qr_request *r = &s->table.requests[index];
     if (!s->partners.has_connector)
         return false;
-    uint32_t row = qr_cache_row_of(s->cache, r->kv.seq);
     uint32_t num_states = c->states_finished == NULL ? 0 : qr_states_end(s, index);
-    if (row != QR_NIL && !is_loading) /* blocks that a load still writes to stay */
-        qr_cache_remove_skipped(s->cache, row, qr_request_processed_tokens(r),
-                                r->num_prompt_tokens);
+    if (!is_loading) /* blocks that a load still writes to stay */
+        qr_sched_drop_skipped(s, index);
     if (c->request_finished == NULL && num_states == 0)
         return false;
     quire_req req = qr_sched_req_of(s, index);

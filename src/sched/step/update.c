@@ -201,6 +201,12 @@ static uint32_t encoded_tokens(const quire_sched *s, const qr_request *r)
     return certain > s->settings.prefill_lookahead ? certain - s->settings.prefill_lookahead : 0;
 }
 
+void qr_sched_free_encoded(quire_sched *s, uint32_t index)
+{
+    const qr_request *r = &s->table.requests[index];
+    qr_encoder_free_computed(&s->encoder, r->features, r->num_features, encoded_tokens(s, r));
+}
+
 static void take_arrival(quire_sched *s, const quire_model_output *output, qr_arrival *a)
 {
     qr_request *r = &s->table.requests[a->index];
@@ -213,7 +219,7 @@ static void take_arrival(quire_sched *s, const quire_model_output *output, qr_ar
         count_drafts(s, output, a);
     }
     if (r->num_features > 0)
-        qr_encoder_free_computed(&s->encoder, r->features, r->num_features, encoded_tokens(s, r));
+        qr_sched_free_encoded(s, a->index);
     if (a->num_tokens > 0) {
         take_tokens(s, a);
     } else if ((r->is_pooling && a->has_pooled) ||

@@ -90,12 +90,17 @@ def numbers_of(vllm_config, kv_cache_config, hash_block_size: int, mm_registry, 
         track_new_blocks=switch(kv_cache_config.needs_kv_cache_zeroing),
         mamba_shared_prefix_checkpoint=switch(
             vllm_config.cache_config.enable_mamba_shared_prefix_checkpoint))
+    extra = max((getattr(group.kv_cache_spec, "extra_retained_tokens", 0)
+                    for group in kv_cache_config.kv_cache_groups), default=0)
+    if extra:  # tokens that windows keep for the draft modules' look ahead
+        made["num_prefill_lookahead"] = extra + 1
     add_images(made, vllm_config, mm_registry, vllm_config.model_config.supports_multimodal_inputs)
     if spec is not None:
         made.update(num_spec_tokens=vllm_config.num_speculative_tokens,
                     num_lookahead_tokens=vllm_config.num_lookahead_tokens,
                     num_draft_slots=spec.max_num_new_slots_for_drafting,
-                    num_prefill_lookahead_tokens=ahead, num_prefill_lookahead=ahead)
+                    num_prefill_lookahead_tokens=ahead,
+                    num_prefill_lookahead=max(ahead, made.get("num_prefill_lookahead", 0)))
         if spec.use_eagle_block_drop():
             made["use_eagle"] = ON
         if spec.num_speculative_tokens_per_batch_size:

@@ -1,4 +1,5 @@
 """vLLM 0.32's Scheduler and AsyncScheduler."""
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,9 @@ from .events import maker_of
 from .kv_cache import KVCache
 
 
+logger = logging.getLogger("vllm.quire")
+
+
 class Scheduler(BaseScheduler):
     """As vllm.v1.core.sched.scheduler.Scheduler."""
 
@@ -33,6 +37,7 @@ class Scheduler(BaseScheduler):
         self.aux_output_connector = None
         if self.vllm_config.aux_output_config.enabled:
             self.aux_output_connector = AuxOutputSchedulerConnector()
+        self._warned = frozenset()
         self._resets_running = self._connector_was_reset = False
         self._spec_metrics = self.vllm_config.observability_config.per_request_spec_decode_metrics
         self._fetches, self._hits = connector.Fetches(), PrefixCacheStats()
@@ -112,6 +117,8 @@ class Scheduler(BaseScheduler):
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         output = self._core.schedule(throttle_prefills)
         output.kv_connector_block_state = None  # for connectors alone
+        if "encoder_cache_size" in self._numbers:
+            self._warn_of_other_sizes()
         if self.aux_output_connector is not None:
             output.aux_output_connector_metadata = self.aux_output_connector.build_connector_meta(
                 output, self.requests)
@@ -119,6 +126,16 @@ class Scheduler(BaseScheduler):
             output.scheduled_encoder_input_stats = self._make_scheduled_encoder_input_stats(
                 output.scheduled_encoder_inputs)
         return output
+
+    def _warn_of_other_sizes(self) -> None:
+        """Of each request once; the next update ends it with an error."""
+        found = {each[0]: each for each in self._core.other_sizes()}
+        for name in found.keys() - self._warned:
+            _, identifier, held, index, wanted = found[name]
+            logger.warning("quire.vllm: multimodal identifier %r holds %d embeddings in the encoder cache; "
+                           "input %d of request %s expects %d. The request ends with an error. A client may "
+                           "have used one UUID for two inputs", identifier, held, index, name, wanted)
+        self._warned = found.keys()
 
     def _build_kv_connector_meta(self, connector, scheduler_output: SchedulerOutput):
         """Plugins of vLLM replace this method to tell connectors more."""

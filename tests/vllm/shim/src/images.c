@@ -164,11 +164,8 @@ PyObject *vllm_core_free_images(PyObject *self, PyObject *args)
     const qr_request *r = owner_of(s, number, 0);
     if (r == NULL)
         return NULL;
-    uint32_t certain = qr_request_certain_tokens(r);
-    uint32_t ahead = s->settings.prefill_lookahead;
     if (is_by_tokens)
-        qr_encoder_free_computed(&s->encoder, r->features, r->num_features,
-                                 certain > ahead ? certain - ahead : 0);
+        qr_sched_free_encoded(s, qr_sched_index_of(s, number));
     else
         qr_encoder_free(&s->encoder, r->features, r->num_features);
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);

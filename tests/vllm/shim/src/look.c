@@ -62,11 +62,7 @@ PyObject *shim_drop_skipped(vllm_core *core, quire_req req)
     uint32_t index = qr_sched_index_of(s, req);
     if (index == QR_NIL)
         return vllm_raise(QUIRE_E_UNKNOWN_REQ, "request");
-    const qr_request *r = &s->table.requests[index];
-    uint32_t row = qr_cache_row_of(s->cache, r->kv.seq);
-    if (row != QR_NIL)
-        qr_cache_remove_skipped(s->cache, row, qr_request_processed_tokens(r),
-                                r->num_prompt_tokens);
+    qr_sched_drop_skipped(s, index);
     Py_RETURN_NONE;
 }
 
