@@ -45,13 +45,15 @@ def put(path: str, value):
 
 REFUSED = {
     "diffusion": put("model_config.is_diffusion", True),
-    "encoder-only": put("is_mm_encoder_only", True),
     "HiSparse": put("attention_config.hisparse_config", object()),
     "custom encoder cache": put("ec_manager_config.get_encoder_cache_manager_obj", lambda: object)}
 
 
 def test_the_usual_settings_are_served():
     refuse(config())
+    encoder_only = config()
+    put("is_mm_encoder_only", True)(encoder_only)
+    refuse(encoder_only)
     refuse(config(is_async=True))
 
 
