@@ -229,14 +229,15 @@ static void encoders_alone_end_with_the_prompt(void **state)
     assert_int_equal(kit.outputs->outputs[0].finish_reason, QUIRE_FINISH_STOP);
     assert_int_equal(kit.outputs->outputs[0].num_new_tokens, 0);
     kit_close(&kit);
-    config.profile = QUIRE_PROFILE_DEFAULT;
-    refuse("is_encoder_only is 1");
 }
 
 static void configs_that_could_not_run(void **state)
 {
     (void)state;
     config = kit_config(&kit);
+    config.is_encoder_only = QUIRE_ON;
+    refuse("is_encoder_only is 1");
+    config.is_encoder_only = QUIRE_OFF;
     config.num_prefill_lookahead_tokens = 2;
     refuse("num_prefill_lookahead_tokens is 2");
     config.num_prefill_lookahead_tokens = 1;
