@@ -32,7 +32,7 @@ static quire_sched *make_scheduler(quire_hasher *hasher, const quire_group_confi
     cache.max_copies = SAMPLES;
     config.hasher = hasher;
     config.max_num_seqs = SAMPLES;
-    config.long_prefill_token_threshold = CHUNK;
+    config.max_num_batched_tokens = CHUNK;
     quire_sched *sched = NULL;
     must(quire_sched_create(&config, NULL, &sched), "scheduler");
     return sched;
