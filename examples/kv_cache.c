@@ -119,6 +119,7 @@ int main(void)
     config.num_groups = NUM_GROUPS;
     config.prefix_cache_retention_interval = QUIRE_RETAIN_ALL; /* any block may be found again */
     config.max_model_len = MAX_TOKENS;
+    config.prefix_cache_retention_interval = QUIRE_RETAIN_ALL; /* B shares a part of A */
     quire_cache *cache = NULL;
     must(quire_cache_create(&config, NULL, &cache), "cache");
     quire_hasher_config hashing = QUIRE_HASHER_CONFIG_INIT; /* sha256 */
