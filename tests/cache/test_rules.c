@@ -285,6 +285,9 @@ static void the_walker_looks_at_extra_keys(void **state)
 static void extra_keys_run_out(void **state)
 {
     (void)state;
+#if QUIRE_ASSERT_LEVEL >= 3
+    skip(); /* the assertions see that places for keys are gone */
+#endif
     quire_group_config groups[2] = {kit_full(8), kit_full(4)};
     quire_cache_config config = config_0_32(groups, 2);
     cache_kit kit;

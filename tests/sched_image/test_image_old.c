@@ -191,6 +191,9 @@ static void open_copy(old_side *copy, const old_side *of, quire_profile profile)
 static void old_images_go_on(void **state)
 {
     (void)state;
+#ifdef QUIRE_HOSTILE
+    skip(); /* the memory of its flags is in other pieces */
+#endif
     for (size_t i = 0; i < COUNT(OLD); i++) {
         FILE *file = open_file(QUIRE_TEST_DATA "/../../sched_image/data", OLD[i].name, "rb");
         size_t bytes = fread(image, 1, sizeof image, file);

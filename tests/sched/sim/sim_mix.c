@@ -206,6 +206,7 @@ static uint32_t draw_num_blocks(sim *s)
  *      steps below 1 + drafts      a request of one token is padded, and never fits
  *      sessions, drafts            drafts behind the token that stopped it count as computed
  *      sessions, steps in flight   a session that stops while it is preempted loses its text
+ *      sessions, loads             two that wait and hold blocks wait for each other (#45388)
  *      forgotten steps             their tokens are in flight forever */
 static void narrow_0_32(sim *s)
 {
@@ -232,7 +233,8 @@ static void narrow_0_32(sim *s)
     m->loads_fail = m->saves = m->has_moves = false;
     m->sends = m->sends && is_full;
     m->max_loras = 0;
-    m->has_sessions = m->has_sessions && !m->is_async && m->batches == 1 && m->num_spec == 0;
+    m->has_sessions =
+        m->has_sessions && !m->is_async && m->batches == 1 && m->num_spec == 0 && !m->loads_async;
     uint32_t each = ceil_div(m->len + 2 * m->num_spec, m->block_size) + 4 + m->num_spec;
     m->num_blocks = 1 + m->num_groups * each * sim_between(s, 1, 4) + sim_below(s, each);
     m->most_blocks = m->num_blocks - 1;
