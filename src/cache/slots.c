@@ -333,8 +333,9 @@ static void note_quiet(quire_cache *cache, const qr_want *want)
     for (uint32_t g = 0; g < cache->num_groups && quiet > 0; g++) {
         const qr_group *group = &cache->groups[g];
         uint32_t of_group = qr_group_quiet_tokens(group, want->row, want->num_certain);
-        if (group->ops == &qr_rswa_ops && qr_rswa_has_gap(group, want->row, want->num_certain,
-                                                          cache->prompts[want->row].num_tokens))
+        bool is_rswa = group->ops == &qr_rswa_ops && cache->prompts != NULL;
+        if (is_rswa && qr_rswa_has_gap(group, want->row, want->num_certain,
+                                       cache->prompts[want->row].num_tokens))
             of_group = 0; /* the gap of a hit */
         quiet = of_group < quiet ? of_group : quiet;
     }
@@ -388,6 +389,18 @@ static void note_prompt(quire_cache *cache, const quire_cache_request *request, 
         prompt->shared_boundary = p->shared_prefix_boundary;
 }
 
+/* vLLM gives blocks outside the window back before it sees that the others do not suffice. */
+static void trim(quire_cache *cache, qr_want *want)
+{
+    if (want->row == QR_NIL)
+        return;
+    if (cache->has_checkpoints)
+        qr_cache_plan_checkpoints(cache, want);
+    qr_cache_remove_skipped(cache, want->row, want->num_certain, want->num_prompt);
+    if (cache->has_checkpoints)
+        qr_cache_note_checkpoints(cache, want);
+}
+
 /* Apart, so that the quiet path does not pay for its stack. */
 static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_request *request,
                                              const quire_allocate_params *p,
@@ -402,17 +415,10 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
     }
     if (err == QUIRE_OK)
         err = check_allocation(cache, request, p, &want);
-    if (QR_UNLIKELY(err != QUIRE_OK)) {
-        bool trims = err == QUIRE_NO_SPACE && (cache->quirks & QR_QUIRK(TRIM_ON_FAILURE)) != 0;
-        bool has_row = want.row != QR_NIL;
-        if (trims && has_row && cache->has_checkpoints)
-            qr_cache_plan_checkpoints(cache, &want);
-        if (trims && has_row)
-            qr_cache_remove_skipped(cache, want.row, want.num_certain, want.num_prompt);
-        if (trims && has_row && cache->has_checkpoints)
-            qr_cache_note_checkpoints(cache, &want);
+    if (err == QUIRE_NO_SPACE && (cache->quirks & QR_QUIRK(TRIM_ON_FAILURE)) != 0)
+        trim(cache, &want);
+    if (QR_UNLIKELY(err != QUIRE_OK))
         return err;
-    }
 
     bool is_new = want.row == QR_NIL;
     if (QR_UNLIKELY(cache->has_checkpoints))

@@ -149,6 +149,11 @@ static bool has_lost_blocks(const qr_group *group, const qr_want *want, const qr
     return false;
 }
 
+static quire_block_span hits_of(const qr_group *group, const qr_want *want)
+{
+    return want->hits != NULL ? want->hits[group->id] : (quire_block_span){0};
+}
+
 static qr_need need_aligned(const qr_group *group, const qr_want *want)
 {
     const qr_row *row = want->row == QR_NIL ? NULL : &group->rows[want->row];
@@ -161,9 +166,7 @@ static qr_need need_aligned(const qr_group *group, const qr_want *want)
         need.status = QUIRE_E_ARGUMENT;
     bool keeps_now = want->keeps_hits && row == NULL;
 
-    qr_kept k = {0};
-    if (keeps_now)
-        k = qr_group_kept_hits(group, want);
+    qr_kept k = keeps_now ? qr_group_kept_hits(group, want) : (qr_kept){0};
     uint32_t start = keeps_now ? k.skipped + k.num_kept + k.num_external : have;
     bool checkpoint = qr_mamba_plan_checkpoint(group, want) > 0;
     qr_align_step step = plan_align_step(group, start, has_state, want->num_main, checkpoint);
@@ -182,9 +185,7 @@ static qr_need need_aligned(const qr_group *group, const qr_want *want)
         need.taken = INT32_MAX; /* vLLM raises */
     if ((group->quirks & QR_QUIRK(MAMBA_ALIGN_ESTIMATE)) == 0)
         return need;
-    quire_block_span hits = {0};
-    if (want->hits != NULL)
-        hits = want->hits[group->id];
+    quire_block_span hits = hits_of(group, want);
     need.predicted = (int64_t)step.required - hits.count - have;
     if (copies)
         need.predicted = need.predicted > 0 ? need.predicted + 1 : 1;

@@ -1,5 +1,7 @@
 #include "group/mask.h"
 
+#include "base/assert.h"
+
 typedef struct qr_mask {
     uint32_t *out; /* from block `first` on */
     const uint32_t *blocks;
@@ -20,6 +22,7 @@ static void unmask(const qr_mask *m, uint32_t from, uint32_t to)
 static qr_saved_range boundary_blocks(const qr_group *group, uint32_t num_tokens, uint32_t need,
                                       uint32_t shift)
 {
+    qr_assert(group->alignment > 0);
     uint32_t end = num_tokens / group->alignment * group->alignment / group->block_size + shift;
     return (qr_saved_range){end > need ? end - need : 0, end};
 }

@@ -1,5 +1,6 @@
 #include "plan/block_sizes.h"
 
+#include "base/assert.h"
 #include "base/refuse.h"
 
 /* ---- vLLM 0.20 -------------------------------------------------------------- */
@@ -130,6 +131,7 @@ static int resolve_by_groups(quire_plan *plan, const quire_plan_params *p)
         return QUIRE_OK;
     common = common == 0 ? all : common;
     plan->hash_block_size = p->hash_block_size > 0 ? p->hash_block_size : (uint32_t)common;
+    qr_assert(plan->hash_block_size > 0);
     if (common % plan->hash_block_size != 0)
         return qr_refuse("invalid hash_block_size %u (expected a divisor of %llu, which divides "
                          "the block sizes of all groups)",

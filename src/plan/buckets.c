@@ -61,6 +61,7 @@ static void promote_layer(quire_layer_spec *spec, uint32_t block_size)
     spec->block_size = block_size == 0 ? before : block_size;
     if (spec->page_size_padded == 0)
         return;
+    qr_assert(before > 0);
     uint64_t grown = qr_mul_u64(real, spec->block_size) / before;
     if (spec->page_size_padded < grown)
         spec->page_size_padded = grown;
@@ -234,6 +235,7 @@ static int group_by_buckets(quire_plan *plan)
     mark_equal_pages(plan);
     fill_buckets(plan);
     uint32_t group_size = choose_bucket_group(plan);
+    qr_assert(group_size > 0);
     for (uint32_t i = 0; i < plan->order.count && err == QUIRE_OK; i++) {
         if (plan->buckets[i] != i)
             continue;
