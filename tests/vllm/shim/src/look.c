@@ -34,8 +34,8 @@ PyObject *shim_peek_stats(vllm_core *core)
     return NULL;
 }
 
-/* peek_step(core): whether the last admission left requests waiting that nothing held up; numbers of
- * requests whose images have other sizes than those in the cache */
+/* peek_step(core): whether the last admission left requests waiting that nothing held up; numbers
+ * of requests whose images have other sizes than those in the cache */
 PyObject *shim_peek_step(vllm_core *core)
 {
     const qr_doomed *doomed = &core->sched->results.other_sizes;

@@ -34,8 +34,8 @@ static PyObject *rows_of(const quire_cache *cache, quire_seq seq)
     return rows;
 }
 
-/* seed(seq or 0, hashes, their number, tokens of the request, computed tokens, new tokens): (seq, blocks of each
- * group), or None without room. It has no hits. */
+/* seed(seq or 0, hashes, their number, tokens of the request, computed tokens, new tokens): (seq,
+ * blocks of each group), or None without room. It has no hits. */
 PyObject *vllm_core_seed(PyObject *self, PyObject *args)
 {
     quire_cache *cache = ((vllm_core *)self)->sched->cache;
