@@ -102,7 +102,7 @@ qr_saved_range qr_group_end_blocks(const qr_group *group, uint32_t row, uint32_t
         last = last / group->multiple * group->multiple;
         last = last > group->multiple ? last - group->multiple : 0;
     }
-    if (!group->has_mask || last < group->alignment)
+    if (!group->has_mask || last == 0 || last < group->alignment)
         return none;
     qr_saved_range range = boundary_blocks(group, last, blocks_of_hit(group, shift), shift);
     const uint32_t *blocks = qr_group_row_blocks(group, row);
