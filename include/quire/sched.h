@@ -296,9 +296,9 @@ QUIRE_API void quire_sched_destroy(quire_sched *sched);
  *      QUIRE_E_RANGE       an empty prompt, or max_model_len tokens or more (more than
  *                          max_model_len for is_pooling with is_pooling_model); an arrival time
  *                          that is NaN or infinite; an mm_input outside the prompt (default
- *                          profile, without is_encoder_decoder); more hashes than full blocks; more than
- *                          max_request_bytes; more is_embed flags than the text memory has tokens
- *                          (any flag with an encoder_cache_size of 0)
+ *                          profile, without is_encoder_decoder); more hashes than full blocks;
+ *                          more than max_request_bytes; more is_embed flags than the text memory
+ *                          has tokens (any flag with an encoder_cache_size of 0)
  *      QUIRE_E_ARGUMENT    the id is empty, or a required pointer is NULL
  *      QUIRE_E_TOO_LONG    default profile: the request could never run, even alone in an empty
  *                          engine; quire_refusal says why. Such a request needs more
