@@ -301,9 +301,9 @@ static int add_output(vllm_core *core, const update_input *input, const quire_ou
         goes_on = session_turn(core, slot, is_ended_later(all, i));
     if (goes_on < 0)
         Py_CLEAR(tokens);
-    PyObject *output = tokens == NULL ? NULL
-                                      : PyObject_CallFunctionObjArgs(core->types.engine_core_output,
-                                                                     slot->id, tokens, NULL);
+    PyObject *given[] = {slot->id, tokens};
+    PyObject *output =
+        tokens == NULL ? NULL : PyObject_Vectorcall(core->types.engine_core_output, given, 2, NULL);
     Py_XDECREF(tokens);
     if (!vllm_is_0_32(core)) /* which looks at the next turn's wishes */
         notes.wants_logprobs = slot->wants_logprobs;

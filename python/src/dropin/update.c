@@ -104,10 +104,24 @@ static int read_nans(vllm_core *core, PyObject *nans, vllm_slot *slot)
                             : PyObject_SetAttrString(slot->request, "num_nans_in_logits", count);
 }
 
-/* The tokens of one request of the step. */
-static int read_row(vllm_core *core, const update_input *input, uint32_t row, vllm_slot *slot)
+/* The next row of req_id_to_index; most runners list the requests in the order of the step. */
+typedef struct index_cursor {
+    Py_ssize_t at;
+    PyObject *id;
+    PyObject *index;
+} index_cursor;
+
+static PyObject *index_of(const update_input *input, const index_cursor *next,
+                          const vllm_slot *slot)
 {
-    PyObject *index = PyDict_GetItemWithError(input->index, slot->id);
+    return next->id == slot->id ? next->index : PyDict_GetItemWithError(input->index, slot->id);
+}
+
+/* The tokens of one request of the step. */
+static int read_row(vllm_core *core, const update_input *input, uint32_t row, vllm_slot *slot,
+                    const index_cursor *next)
+{
+    PyObject *index = index_of(input, next, slot);
     if (index == NULL) {
         if (!PyErr_Occurred())
             PyErr_SetObject(PyExc_KeyError, slot->id);
@@ -169,14 +183,17 @@ static int read_rows(vllm_core *core, const update_input *input, quire_model_out
     PyObject *id;
     PyObject *count;
     uint32_t row = 0;
+    index_cursor next = {0};
     while (PyDict_Next(input->scheduled, &at, &id, &count)) {
         core->num_sampled[row] = 0;
         core->has_pooled[row] = 0;
         core->num_invalid[row] = 0;
+        if (!PyDict_Next(input->index, &next.at, &next.id, &next.index))
+            next.id = NULL;
         vllm_slot *slot = slot_of_row(core, row, id);
         if (slot == NULL && PyErr_Occurred())
             return -1;
-        if (slot != NULL && read_row(core, input, row, slot) < 0)
+        if (slot != NULL && read_row(core, input, row, slot, &next) < 0)
             return -1;
         row++;
     }
@@ -331,7 +348,11 @@ PyObject *vllm_core_update(PyObject *self, PyObject *args)
         transfers_tell(&transfers, &model);
         made = take_output(core, step, &model);
     }
+    int collects =
+        PyGC_Disable(); /* the outputs are all alive: look at them once, not five times */
     PyObject *by_client = PyErr_Occurred() ? NULL : vllm_add_outputs(core, &input, made);
+    if (collects)
+        PyGC_Enable();
     if (by_client != NULL && transfers_end(core, &transfers) < 0)
         Py_CLEAR(by_client);
     PyMem_Free(transfers.reqs);

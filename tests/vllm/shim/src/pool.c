@@ -145,6 +145,7 @@ static int check_number(long long value, const char *what, long long most)
 static int make_pool(vllm_pool *pool, uint32_t num_blocks)
 {
     quire_pool_config config = QUIRE_POOL_CONFIG_INIT;
+    config.profile = QUIRE_PROFILE_VLLM_0_20;
     config.num_blocks = num_blocks;
     config.enable_caching = pool->enable_caching ? QUIRE_ON : QUIRE_OFF;
     config.hash_bytes = VLLM_KEY_BYTES;
