@@ -115,8 +115,8 @@ typedef struct qr_offload_match {
 
 typedef struct qr_offload_group {
     uint32_t block_size;
-    uint32_t max_blocks;   /* of a request: more are never looked at */
-    uint32_t row_start;    /* in the request's row */
+    uint32_t max_blocks; /* of a request: more are never looked at */
+    uint32_t row_start;  /* in the request's row */
     /* Blocks may stay without a key for good (vLLM 0.32: windows, states); so many of the last may
      * still get one. 0: all get theirs. */
     uint32_t num_keyed_later;
@@ -166,11 +166,11 @@ struct quire_offload {
     bool is_lazy;
     bool has_device;
     bool looks_ahead;
-    bool learns;            /* what computing costs, from steps */
-    bool is_closed;         /* device and tiers are gone */
-    bool has_pins;          /* or other users of blocks: the scheduler's */
-    bool has_windows;       /* a group gives blocks back while its request runs */
-    bool has_rows;          /* eager: blocks of requests are kept as steps told them */
+    bool learns;      /* what computing costs, from steps */
+    bool is_closed;   /* device and tiers are gone */
+    bool has_pins;    /* or other users of blocks: the scheduler's */
+    bool has_windows; /* a group gives blocks back while its request runs */
+    bool has_rows;    /* eager: blocks of requests are kept as steps told them */
     uint32_t num_groups;
     uint32_t num_cpu;
     uint32_t num_gpu;

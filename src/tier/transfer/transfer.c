@@ -94,9 +94,8 @@ static unsigned severity(uint8_t status)
 static void end_carried(quire_transfer *t, qr_carried *c)
 {
     uint32_t place = (uint32_t)(c - t->carried);
-    uint32_t class = place < QR_PLAN_COPY_JOBS
-                         ? QR_TRANSFER_COPIES
-                         : (place - QR_PLAN_COPY_JOBS) / QR_PLAN_TIER_JOBS;
+    uint32_t class = place < QR_PLAN_COPY_JOBS ? QR_TRANSFER_COPIES
+                                               : (place - QR_PLAN_COPY_JOBS) / QR_PLAN_TIER_JOBS;
     qr_carried_class *of = &t->classes[class];
     for (uint32_t i = 0; i < c->count; i++)
         if (c->statuses[i] != QUIRE_TIER_DONE && (c->done >> i & 1) != 0)
@@ -114,11 +113,12 @@ static bool has_heard(const qr_carried *c, uint32_t rank)
     return (c->heard[rank / 64] >> rank % 64 & 1) != 0;
 }
 
+/* statuses NULL: the rank cannot say any more. */
 static void hear(quire_transfer *t, qr_carried *c, uint32_t rank, const uint8_t *statuses)
 {
     c->heard[rank / 64] |= UINT64_C(1) << rank % 64;
     for (uint32_t i = 0; i < c->count; i++) {
-        uint8_t status = statuses == NULL ? QUIRE_TIER_FAILED : statuses[i];
+        uint8_t status = statuses == NULL ? QUIRE_TIER_REFUSED : statuses[i];
         if (status == QUIRE_TIER_DONE)
             c->done |= UINT64_C(1) << i;
         if (severity(status) > severity(c->statuses[i]))
@@ -133,21 +133,22 @@ static qr_carried *owed(quire_transfer *t, uint32_t rank, const qr_report_result
 {
     uint32_t place = qr_plan_place(result->id);
     qr_carried *c = &t->carried[place < t->num_places ? place : 0];
-    bool is_owed = c->id == result->id && c->plan != 0 && c->count == result->count &&
-                   !has_heard(c, rank);
+    bool is_owed =
+        c->id == result->id && c->plan != 0 && c->count == result->count && !has_heard(c, rank);
     return is_owed ? c : NULL;
 }
 
-/* Those that the worker before had, also where it had done its part: its slots are empty now. */
+/* Those that the worker before had, also where it had done its part: its slots are empty now. That is
+ * no fault of the tier: its breaker does not count it. */
 static void fail_before(quire_transfer *t, uint32_t rank, uint64_t first_plan)
 {
     for (uint32_t place = 0; place < t->num_places; place++) {
         qr_carried *c = &t->carried[place];
         if (c->id == 0 || c->plan == 0 || c->plan >= first_plan)
             continue;
-        memset(c->statuses, QUIRE_TIER_FAILED, c->count);
         if (!has_heard(c, rank))
             hear(t, c, rank, NULL);
+        memset(c->statuses, QUIRE_TIER_REFUSED, c->count);
     }
 }
 
@@ -156,8 +157,8 @@ static int check_report(const quire_transfer *t, const qr_report_head *head)
     if (head->session != t->session)
         return qr_fail(QUIRE_E_CORRUPT, "a report of another session");
     if (head->num_ranks != t->num_ranks || head->rank >= t->num_ranks)
-        return qr_fail(QUIRE_E_CORRUPT, "a report of rank %u of %u (expected %u ranks)",
-                       head->rank, head->num_ranks, t->num_ranks);
+        return qr_fail(QUIRE_E_CORRUPT, "a report of rank %u of %u (expected %u ranks)", head->rank,
+                       head->num_ranks, t->num_ranks);
     const qr_transfer_rank *rank = &t->ranks[head->rank];
     bool is_same = head->worker == rank->worker;
     uint64_t expected = is_same ? rank->sequence + 1 : 1;
@@ -293,7 +294,7 @@ static void init_places(quire_transfer *t)
 {
     memset(t->carried, 0, t->num_places * sizeof *t->carried);
     memset(t->ranks, 0, t->num_ranks * sizeof *t->ranks);
-    for (uint32_t class = 0; class <= QR_TRANSFER_COPIES; class++)
+    for (uint32_t class = 0; class <= QR_TRANSFER_COPIES; class ++)
         t->classes[class] = (qr_carried_class){QR_NIL, QR_NIL, QR_NIL};
     for (uint32_t place = t->num_places; place-- > 0;) {
         uint32_t class = place < QR_PLAN_COPY_JOBS
