@@ -244,9 +244,10 @@ def check_trace(program, path, is_long):
         size = UNIQUE_IDS * share // 100
         plain = naive_lru.id_hits(requests, size) * 100 / TRACE_BLOCKS
         expect(f"published at {share} %", abs(plain - published) < 0.06, plain)
-        # Generated blocks take room, and part-filled last blocks are not found: a little less.
+        # Generated blocks take room and part-filled ones are not found: less. Blocks without a key are
+        # reused first, so part-filled ones keep no room, which they do in a list of ids: more.
         found = rows[size]["hit_blocks"] * 100 / TRACE_BLOCKS
-        expect(f"near the published at {share} %", -0.6 < found - published < 0.1, found)
+        expect(f"near the published at {share} %", -0.6 < found - published < 0.25, found)
     for size in sizes if is_long else sizes[1:2]:
         report = replay_hits(program, path, 512, size)
         expect(f"trace, {size} blocks: replay", report["hit_blocks"] == rows[size]["hit_blocks"],

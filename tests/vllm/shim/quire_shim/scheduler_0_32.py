@@ -272,6 +272,13 @@ class Scheduler(Opened, quire.vllm.Scheduler):
     _alignment = 0
     held = (RequestStatus.WAITING_FOR_REMOTE_KVS,)
 
+    def __new__(cls, vllm_config, *given, **named):
+        """For a diffusion model, the scheduler that an engine has: vLLM names its own, and the drop-in
+        leaves it there."""
+        if vllm_config.model_config.is_diffusion:
+            return vllm_config.scheduler_config.get_scheduler_cls()(vllm_config, *given, **named)
+        return super().__new__(cls)
+
     use_v2_model_runner = number("is_v2", kind=bool)
     return_sampling_mask = number("returns_masks", kind=bool)
     requires_kv_delivery = number("requires_kv_delivery", kind=bool)
