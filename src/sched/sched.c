@@ -472,7 +472,6 @@ static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
     s->settings.max_active = c->max_num_active_seqs > 0 ? c->max_num_active_seqs : c->max_num_seqs;
     s->settings.draft_slots = c->num_draft_slots;
     s->settings.max_input = c->max_num_batched_tokens;
-    s->settings.max_batched = c->num_draft_slots > 0 ? c->max_num_batched_tokens : UINT32_MAX;
     s->settings.prefill_lookahead = c->num_prefill_lookahead_tokens > 0
                                         ? c->num_prefill_lookahead_tokens
                                         : c->cache->use_eagle == QUIRE_ON;

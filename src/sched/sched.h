@@ -274,19 +274,6 @@ uint32_t qr_sched_leave_lookahead(const quire_sched *sched, const qr_request *r,
 
 /* ---- step.h ---------------------------------------------------------------- */
 
-/* Whether the step has room for one more request. */
-static inline bool qr_step_has_room(const quire_sched *s)
-{
-    return s->builder.budget > 0 && s->builder.input_budget > s->settings.draft_slots;
-}
-
-/* Tokens that the next request may have. */
-static inline uint32_t qr_step_budget(const quire_sched *s)
-{
-    uint32_t input = s->builder.input_budget - s->settings.draft_slots;
-    return s->builder.budget < input ? s->builder.budget : input;
-}
-
 /* Adds a request; blocks are those to be told, num_groups spans. */
 static inline void qr_step_add(quire_sched *s, uint32_t index, quire_step_kind kind,
                                uint32_t num_tokens, uint32_t num_computed,
@@ -309,8 +296,9 @@ static inline void qr_step_add(quire_sched *s, uint32_t index, quire_step_kind k
     for (uint32_t g = 0; g < num_groups; g++)
         b->blocks[(size_t)i * num_groups + g] = blocks[g];
     b->budget -= num_tokens;
-    b->input_budget -= num_tokens + s->settings.draft_slots;
     b->out.total_tokens += num_tokens;
+    if (QR_UNLIKELY(s->settings.draft_slots > 0))
+        qr_step_leave_slots(s);
 }
 
 /* ---- tell.c ---------------------------------------------------------------- */

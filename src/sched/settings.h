@@ -30,8 +30,7 @@ typedef struct qr_settings {
     uint64_t quirks;
     qr_rules rules;
     uint32_t max_active;        /* requests that may run, with sessions that wait for input */
-    uint32_t max_input;         /* tokens of a step with the slots for drafts; */
-    uint32_t max_batched;       /* no limit where drafts need no slots */
+    uint32_t max_input;         /* tokens of a step with the slots for drafts */
     uint32_t draft_slots;       /* of each request in a step */
     uint32_t prefill_lookahead; /* tokens behind a chunk that the draft model reads */
     uint32_t num_sampled;       /* tokens that a step adds beside drafts: 0 for pooling models */

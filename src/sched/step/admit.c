@@ -189,7 +189,7 @@ static bool pad_drafts(quire_sched *s, qr_admission *a, uint32_t budget)
     uint32_t num_drafts = s->settings.num_spec_tokens;
     bool decodes = s->builder.num_ran > 0 || a->num_computed > 0;
     if (!s->settings.rules.pads_drafts || num_drafts == 0 || s->pace.num_sizes > 0 ||
-        s->settings.num_sampled == 0 || a->num_new != 1 || s->builder.has_prefill || !decodes)
+        s->settings.num_sampled == 0 || a->num_new != 1 || !decodes || qr_step_has_prefill(s))
         return true;
     if ((uint64_t)a->num_computed + 1 + num_drafts + 1 > s->settings.max_model_len)
         return true;
@@ -213,7 +213,7 @@ static void keep_padding_whole(qr_admission *a)
 static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
 {
     const qr_request *r = a->r;
-    uint32_t budget = qr_step_budget(s);
+    uint32_t budget = s->builder.budget;
     if (a->is_async)
         return QR_ADMITTED; /* the load first */
     a->reason = QUIRE_REASON_THROTTLED;
@@ -554,7 +554,7 @@ static bool admit_all(quire_sched *s)
     s->builder.without_blocks = QR_NIL;
     s->builder.is_in_order = false;
     qr_deadlock_begin_round(s);
-    while (has_candidate(s) && qr_step_has_room(s) && has_place(s)) {
+    while (has_candidate(s) && s->builder.budget > 0 && has_place(s)) {
         uint32_t index = choose_next(s);
         bool had_promise = s->table.requests[index].has_promise;
         qr_verdict verdict = admit_one(s, index);

@@ -24,9 +24,7 @@ static uint32_t wanted_tokens(const quire_sched *s, const qr_request *r)
 {
     uint32_t end = r->kv.num_tokens + r->num_drafts + r->num_placeholders;
     uint32_t n = end > r->kv.num_computed_tokens ? end - r->kv.num_computed_tokens : 0;
-    if (s->builder.threshold > 0)
-        n = smaller(n, s->builder.threshold);
-    n = smaller(n, qr_step_budget(s));
+    n = smaller(n, s->builder.budget);
     /* Positions end there, drafts too. */
     uint32_t last = s->settings.max_model_len - s->settings.num_sampled;
     return smaller(n, last > r->kv.num_computed_tokens ? last - r->kv.num_computed_tokens : 0);
@@ -239,12 +237,40 @@ static void take_drafts(quire_sched *s, qr_request *r, uint32_t num_tokens)
 }
 
 /* A request that is not to compute anything in this step, whatever it has left to do. */
-static inline bool is_passed_over(const quire_sched *s, const qr_request *r)
+static bool is_passed_over(const quire_sched *s, const qr_request *r)
 {
-    if (is_done_ahead(r) || (QR_UNLIKELY(s->pace.is_on) && qr_pace_passes_over(s, r)))
+    if (is_done_ahead(r) || (s->pace.is_on && qr_pace_passes_over(s, r)))
         return true;
-    return QR_UNLIKELY(r->num_features > 0) &&
-           !qr_sched_has_encoder_inputs(s, r, qr_request_certain_tokens(r));
+    return r->num_features > 0 && !qr_sched_has_encoder_inputs(s, r, qr_request_certain_tokens(r));
+}
+
+/* Whether a rule of this step limits the tokens of running requests beside the budget. */
+static bool shapes_chunks(const quire_sched *s)
+{
+    return s->builder.threshold > 0 || s->settings.mamba_block_size > 0 ||
+           s->settings.prefill_lookahead > 1 || s->pace.is_on;
+}
+
+/* The tokens of a request for which more than the budget counts. */
+static QR_NOINLINE uint32_t shaped_tokens(quire_sched *s, qr_request *r, qr_encoder_plan *e)
+{
+    *e = (qr_encoder_plan){0};
+    uint32_t n = is_passed_over(s, r) ? 0 : wanted_tokens(s, r);
+    bool aligns = s->settings.mamba_block_size > 0;
+    bool aligns_first = s->settings.rules.aligns_to_stops;
+    if (s->builder.threshold > 0)
+        n = smaller(n, s->builder.threshold);
+    if (aligns && aligns_first && n > 0)
+        n = qr_sched_align_tokens(s, r, r->kv.num_computed_tokens, n);
+    if (r->num_features > 0 && n > 0) {
+        *e = qr_sched_plan_encoder(s, r, r->kv.num_computed_tokens, n);
+        n = e->num_new_tokens;
+    }
+    if (s->settings.prefill_lookahead > 1)
+        n = qr_sched_leave_lookahead(s, r, r->kv.num_computed_tokens, n);
+    if (aligns && !aligns_first && n > 0)
+        n = qr_sched_align_tokens(s, r, r->kv.num_computed_tokens, n);
+    return n;
 }
 
 /* Schedules running[*cursor], or passes over it; false ends the running ones of this step. */
@@ -252,20 +278,13 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
 {
     uint32_t index = s->queues.running[*cursor];
     qr_request *r = &s->table.requests[index];
-    uint32_t n = is_passed_over(s, r) ? 0 : wanted_tokens(s, r);
-    bool aligns = s->settings.mamba_block_size > 0;
-    bool aligns_first = s->settings.rules.aligns_to_stops;
-    if (aligns && aligns_first && n > 0)
-        n = qr_sched_align_tokens(s, r, r->kv.num_computed_tokens, n);
-    qr_encoder_plan e = {0};
-    if (QR_UNLIKELY(r->num_features > 0 && n > 0)) {
-        e = qr_sched_plan_encoder(s, r, r->kv.num_computed_tokens, n);
-        n = e.num_new_tokens;
-    }
-    if (s->settings.prefill_lookahead > 1)
-        n = qr_sched_leave_lookahead(s, r, r->kv.num_computed_tokens, n);
-    if (aligns && !aligns_first && n > 0)
-        n = qr_sched_align_tokens(s, r, r->kv.num_computed_tokens, n);
+    bool is_shaped = s->builder.shapes_chunks || !r->is_plain; /* plain: it has no features */
+    qr_encoder_plan e;                                         /* if is_shaped */
+    uint32_t n = 0;
+    if (QR_UNLIKELY(is_shaped))
+        n = shaped_tokens(s, r, &e);
+    else if (!is_done_ahead(r))
+        n = wanted_tokens(s, r);
     if (n == 0) { /* somebody behind it may still be scheduled */
         ++*cursor;
         return true;
@@ -275,8 +294,10 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
     uint64_t end = (uint64_t)r->kv.num_computed_tokens + n + s->settings.num_lookahead;
     if (QR_UNLIKELY(!qr_cache_is_quiet(s->cache, r->kv.seq, end))) {
         blocks = s->room.spans;
-        if (!make_room(s, cursor, &n, blocks))
+        uint32_t num_tokens = n; /* n stays in a register */
+        if (!make_room(s, cursor, &num_tokens, blocks))
             return false;
+        n = num_tokens;
         if (n == 0) {
             ++*cursor;
             return true;
@@ -288,10 +309,9 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
     }
     qr_sched_make_text_room(s, r);
     qr_step_add(s, index, kind, n, r->kv.num_computed_tokens, blocks);
-    s->builder.has_prefill |= r->is_prefill_chunk;
     if (r->num_drafts > 0)
         take_drafts(s, r, n);
-    if (e.num_inputs + e.num_external > 0)
+    if (QR_UNLIKELY(is_shaped) && e.num_inputs + e.num_external > 0)
         qr_step_add_encoder(s, r, &e);
     ++*cursor;
     return true;
@@ -309,7 +329,8 @@ static bool are_stuck(const quire_sched *s)
 void qr_sched_run_running(quire_sched *s)
 {
     uint32_t cursor = 0;
-    while (cursor < s->queues.num_running && qr_step_has_room(s)) {
+    s->builder.shapes_chunks = shapes_chunks(s);
+    while (cursor < s->queues.num_running && s->builder.budget > 0) {
         if (cursor + QR_FETCH_AHEAD < s->queues.num_running)
             qr_sched_fetch(s, s->queues.running[cursor + QR_FETCH_AHEAD]);
         if (!run_one(s, &cursor))

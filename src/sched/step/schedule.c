@@ -21,7 +21,8 @@ static inline void note_in_flight(const quire_sched *s, qr_request *r, uint32_t 
 
 /* Tokens count as computed as soon as they are scheduled, so that the next step can be scheduled
  * before this one has run; drafts that are rejected are taken back in update. */
-static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32_t place)
+static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32_t place,
+                                   bool counts_in_flight)
 {
     qr_step_builder *b = &s->builder;
     qr_request *r = &s->table.requests[quire_req_index(b->reqs[place])];
@@ -30,7 +31,7 @@ static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32
     r->last_step = (uint32_t)s->flight.step;
     batch->is_past_prompt[place] = !r->is_prefill_chunk;
     batch->num_preemptions[place] = r->num_preemptions;
-    if (s->settings.rules.counts_in_flight)
+    if (counts_in_flight)
         note_in_flight(s, r, b->num_tokens[place]);
     if (r->is_prefill_chunk)
         return;
@@ -95,11 +96,12 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     batch->num_reqs = out->num_reqs;
     batch->loads = s->builder.loads;
     s->fences.scheduled += s->fences.is_on && out->num_reqs > 0;
-    bool is_told = s->watch.monitor != NULL || s->observer.on_snapshot != NULL;
+    const bool counts_in_flight = s->settings.rules.counts_in_flight;
+    const bool is_told = s->watch.monitor != NULL || s->observer.on_snapshot != NULL;
     for (uint32_t i = 0; i < out->num_reqs; i++) {
         if (i + QR_FETCH_AHEAD < out->num_reqs)
             qr_sched_fetch(s, quire_req_index(out->reqs[i + QR_FETCH_AHEAD]));
-        advance_request(s, batch, i);
+        advance_request(s, batch, i, counts_in_flight);
         if (is_told)
             count_request(s, i);
     }

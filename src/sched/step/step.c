@@ -61,10 +61,9 @@ void qr_step_begin(quire_sched *s)
     b->num_prefill_tokens = 0;
     b->num_draft_tokens = 0;
     b->budget = s->pause == QUIRE_PAUSED_ALL ? 0 : s->settings.max_scheduled;
-    b->input_budget = s->settings.max_batched;
+    qr_step_leave_slots(s);
     b->threshold = choose_threshold(s);
     b->num_ran = 0;
-    b->has_prefill = false;
     b->encoder_budget = s->settings.encoder_budget;
     s->builder.num_preempted = 0;
     s->prefix.num_overtaking = 0;
@@ -254,6 +253,24 @@ bool qr_step_has_lora(const quire_sched *s, uint32_t lora_id)
     return false;
 }
 
+void qr_step_leave_slots(quire_sched *s)
+{
+    qr_step_builder *b = &s->builder;
+    uint64_t slots = ((uint64_t)b->out.num_reqs + 1) * s->settings.draft_slots;
+    uint64_t used = b->out.total_tokens + slots;
+    uint64_t left = s->settings.max_input > used ? s->settings.max_input - used : 0;
+    if (s->settings.draft_slots > 0 && left < b->budget)
+        b->budget = (uint32_t)left;
+}
+
+bool qr_step_has_prefill(const quire_sched *s)
+{
+    for (uint32_t i = 0; i < s->builder.num_ran; i++)
+        if (s->table.requests[quire_req_index(s->builder.reqs[i])].is_prefill_chunk)
+            return true;
+    return false;
+}
+
 uint32_t qr_step_find(const quire_sched *s, quire_req req)
 {
     for (uint32_t i = 0; i < s->builder.out.num_reqs; i++)
@@ -272,9 +289,9 @@ void qr_step_remove(quire_sched *s, uint32_t place)
 {
     qr_step_builder *b = &s->builder;
     uint32_t count = b->out.num_reqs--;
-    b->budget += b->num_tokens[place];
-    b->input_budget += b->num_tokens[place] + s->settings.draft_slots;
     b->out.total_tokens -= b->num_tokens[place];
+    b->budget = s->settings.max_scheduled - b->out.total_tokens;
+    qr_step_leave_slots(s);
     close_gap(b->reqs, sizeof *b->reqs, place, count);
     close_gap(b->kinds, sizeof *b->kinds, place, count);
     close_gap(b->was_in_last_step, sizeof *b->was_in_last_step, place, count);

@@ -42,11 +42,10 @@ typedef struct qr_step_builder {
     uint32_t *row_places; /* of the cache's rows, in this step; with copies alone */
     uint32_t *lora_ids;   /* different ones in this step */
     uint32_t num_loras;
-    uint32_t budget;
-    uint32_t input_budget; /* with draft_slots for each request; without them there is no limit */
-    uint32_t threshold;    /* of a long prefill in this step; 0: none */
-    uint32_t num_ran;      /* running requests in the step */
-    bool has_prefill;      /* one of them computes a prompt */
+    uint32_t budget;    /* tokens that the next request may have */
+    uint32_t threshold; /* of a long prefill in this step; 0: none */
+    uint32_t num_ran;   /* running requests in the step */
+    bool shapes_chunks; /* more than the budget limits the tokens of a running request */
     uint32_t encoder_budget;
     uint32_t without_blocks; /* the first request that found no room for its blocks, or QR_NIL */
     bool is_chosen;          /* by prefix.c: the request that is being admitted; */
@@ -73,6 +72,10 @@ void qr_step_add_encoder(quire_sched *sched, qr_request *r, const qr_encoder_pla
 void qr_step_add_lora(quire_sched *sched, uint32_t lora_id);
 bool qr_step_has_lora(const quire_sched *sched, uint32_t lora_id);
 /* The place of a request in the step being made, or QR_NIL. */
+/* Where drafts need slots: those of the step and of the next request are not for tokens. */
+void qr_step_leave_slots(quire_sched *sched);
+/* Whether a running request of the step computes a prompt. */
+bool qr_step_has_prefill(const quire_sched *sched);
 uint32_t qr_step_find(const quire_sched *sched, quire_req req);
 void qr_step_remove(quire_sched *sched, uint32_t place);
 const quire_step *qr_step_end(quire_sched *sched);

@@ -340,13 +340,14 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
 {
     uint32_t stride = output->stride == 0 ? 1 : output->stride;
     quire_token *tokens = s->results.output_tokens;
+    const bool counts_in_flight = s->settings.rules.counts_in_flight;
     for (uint32_t i = 0; i < batch->num_reqs; i++) {
         if (i + 2 * QR_FETCH_AHEAD < batch->num_reqs)
             qr_sched_fetch(s, quire_req_index(batch->reqs[i + 2 * QR_FETCH_AHEAD]));
         if (i + QR_FETCH_AHEAD < batch->num_reqs)
             fetch_tail(s, quire_req_index(batch->reqs[i + QR_FETCH_AHEAD]));
         uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
-        bool is_stale = index != QR_NIL && s->settings.rules.counts_in_flight &&
+        bool is_stale = counts_in_flight && index != QR_NIL &&
                         qr_request_drain(&s->table.requests[index], batch->num_tokens[i]);
         if (index == QR_NIL || qr_request_is_finished(&s->table.requests[index]))
             continue; /* ended while it was computed */
