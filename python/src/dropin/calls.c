@@ -45,6 +45,31 @@ int vllm_raise_kept(vllm_core *core)
 
 /* ---- tokens -------------------------------------------------------------- */
 
+/* Auxiliary outputs are taken in the order of the step, from requests that have their tokens. */
+static int take_aux_up_to(vllm_core *core, const vllm_slot *last)
+{
+    for (uint32_t row = 0; row < core->max_rows; row++) {
+        vllm_slot *slot = &core->slots[core->row_slots[row]];
+        if (slot != last && core->num_sampled[row] > 0 && vllm_slot_sync(core, slot) < 0)
+            return -1;
+        if (core->num_sampled[row] > 0 && slot->aux == NULL)
+            slot->aux = vllm_slot_take_aux(core, slot);
+        if (slot == last)
+            break;
+    }
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Of the tokens only those stay that were computed. Auxiliary outputs are of the turn before. */
+static int turn_early(vllm_core *core, vllm_slot *slot, uint32_t num_prompt)
+{
+    if (vllm_slot_take(slot, PyList_Size(slot->generated)) < 0 ||
+        (core->types.aux_taken != NULL && take_aux_up_to(core, slot) < 0))
+        return -1;
+    slot->has_turned = 1;
+    return vllm_slot_turn(core, slot, num_prompt);
+}
+
 /* Whoever is asked sees the tokens that the request has got by then. */
 int vllm_slot_sync(vllm_core *core, vllm_slot *slot)
 {
@@ -52,6 +77,9 @@ int vllm_slot_sync(vllm_core *core, vllm_slot *slot)
     if (!core->is_updating || slot->generated == NULL || slot->num_taken > 0 ||
         quire_sched_get_req_info(core->sched, slot->req, &info) != QUIRE_OK)
         return 0;
+    /* A session that has stopped and taken its next input, and ends by an error in this update. */
+    if (info.num_prompt_tokens != slot->num_prompt)
+        return turn_early(core, slot, info.num_prompt_tokens);
     Py_ssize_t missing = (Py_ssize_t)info.num_tokens - PyList_Size(slot->all_tokens);
     return missing > 0 ? vllm_slot_take(slot, missing) : 0;
 }

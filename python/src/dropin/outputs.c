@@ -121,17 +121,26 @@ static int tell_cached(vllm_core *core, const vllm_slot *slot, const quire_outpu
 /* What is known of an output before a session takes its next turn. */
 typedef struct output_notes {
     int wants_logprobs;
+    int goes_on;          /* it has stopped, and takes its next turn */
     uint32_t num_created; /* tokens that it brought into the prefix cache, with the first output */
     PyObject *aux;        /* auxiliary output, NULL: none */
 } output_notes;
 
+PyObject *vllm_slot_take_aux(const vllm_core *core, vllm_slot *slot)
+{
+    PyObject *taken = slot->aux;
+    slot->aux = NULL;
+    return taken != NULL ? taken
+                         : PyObject_CallFunctionObjArgs(core->types.aux_taken, slot->request, NULL);
+}
+
 /* What the workers give besides tokens; not where something else ends the request. */
-static int take_aux(const vllm_core *core, const vllm_slot *slot, const quire_output *made,
+static int take_aux(const vllm_core *core, vllm_slot *slot, const quire_output *made,
                     output_notes *notes)
 {
     if (core->types.aux_taken == NULL || is_ending(made))
         return 0;
-    notes->aux = PyObject_CallFunctionObjArgs(core->types.aux_taken, slot->request, NULL);
+    notes->aux = vllm_slot_take_aux(core, slot);
     return notes->aux == NULL ? -1 : 0;
 }
 
@@ -146,11 +155,12 @@ static int set_events(PyObject *output, vllm_slot *slot)
     return set_and_drop(output, "events", PyObject_CallMethod(slot->request, "take_events", NULL));
 }
 
-/* Of an output that ends its request; another one may follow that says that it failed. */
+/* Of an output that ends its request; another one may follow that says that it failed. A session
+ * that went on, and has ended since, had no parameters yet. */
 static int set_params(vllm_core *core, PyObject *output, const vllm_slot *slot,
-                      const quire_output *made)
+                      const quire_output *made, int goes_on)
 {
-    if (vllm_is_0_32(core) && made->finish_reason == QUIRE_FINISH_NONE)
+    if (goes_on || (vllm_is_0_32(core) && made->finish_reason == QUIRE_FINISH_NONE))
         return 0;
     if (slot->kv_params != NULL &&
         (tell_cached(core, slot, made) < 0 ||
@@ -176,7 +186,7 @@ static int set_rare(vllm_core *core, const update_input *input, PyObject *output
         set_and_drop(output, "prefill_stats", prefill_stats(core, slot, made, notes.num_created)) <
             0)
         return -1;
-    if (set_params(core, output, slot, made) < 0)
+    if (set_params(core, output, slot, made, notes.goes_on) < 0)
         return -1;
     if (input->pooled != NULL &&
         PyObject_SetAttrString(output, "pooling_output", PyList_GetItem(input->pooled, slot->row)) <
@@ -262,6 +272,19 @@ static int has_input(const vllm_slot *slot)
     return has_some;
 }
 
+int vllm_slot_turn(vllm_core *core, vllm_slot *slot, uint32_t num_prompt)
+{
+    PyObject *answer = PyObject_CallFunctionObjArgs(core->types.turn, slot->request, NULL);
+    int wants_logprobs = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    if (wants_logprobs < 0)
+        return -1;
+    slot->wants_logprobs = (uint8_t)wants_logprobs;
+    slot->num_prompt = num_prompt;
+    slot->has_events = (uint8_t)core->log_stats;
+    return 0;
+}
+
 /* A session that stopped and goes on: its Request takes the next input, if that is there. 1: it
  * goes on, 0: it has ended. ends_later: it went on, and has ended since. */
 static int session_turn(vllm_core *core, vllm_slot *slot, int ends_later)
@@ -270,18 +293,13 @@ static int session_turn(vllm_core *core, vllm_slot *slot, int ends_later)
     int is_known = quire_sched_get_req_info(core->sched, slot->req, &info) == QUIRE_OK;
     if (!ends_later && (!is_known || info.status >= QUIRE_REQ_FINISHED_STOPPED))
         return 0;
+    if (slot->has_turned)
+        return 1;
     int takes = ends_later ? has_input(slot) : info.status != QUIRE_REQ_WAITING_FOR_STREAMING;
     if (takes <= 0)
         return takes < 0 ? -1 : 1;
-    PyObject *answer = PyObject_CallFunctionObjArgs(core->types.turn, slot->request, NULL);
-    int wants_logprobs = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    Py_XDECREF(answer);
-    if (wants_logprobs < 0)
-        return -1;
-    slot->wants_logprobs = (uint8_t)wants_logprobs;
-    slot->num_prompt = is_known ? info.num_prompt_tokens : slot->num_prompt;
-    slot->has_events = (uint8_t)core->log_stats;
-    return 1;
+    return vllm_slot_turn(core, slot, is_known ? info.num_prompt_tokens : slot->num_prompt) < 0 ? -1
+                                                                                                : 1;
 }
 
 static int add_output(vllm_core *core, const update_input *input, const quire_outputs *all,
@@ -291,15 +309,14 @@ static int add_output(vllm_core *core, const update_input *input, const quire_ou
     vllm_slot *slot = vllm_slot_of(core, made->req);
     PyObject *tokens = observe(core, slot, made) < 0 ? NULL : take_tokens(slot, made);
     int stopped = made->finish_reason != QUIRE_FINISH_NONE;
-    output_notes notes = {.wants_logprobs = slot->wants_logprobs};
+    output_notes notes = {.wants_logprobs = slot->wanted_logprobs};
     if (made->has_prefill_stats && all->num_cache_creation_tokens != NULL)
         notes.num_created = all->num_cache_creation_tokens[i];
     if (tokens != NULL && take_aux(core, slot, made, &notes) < 0)
         Py_CLEAR(tokens);
-    int goes_on = 0;
     if (tokens != NULL && stopped)
-        goes_on = session_turn(core, slot, is_ended_later(all, i));
-    if (goes_on < 0)
+        notes.goes_on = session_turn(core, slot, is_ended_later(all, i));
+    if (notes.goes_on < 0)
         Py_CLEAR(tokens);
     PyObject *given[] = {slot->id, tokens};
     PyObject *output =
@@ -311,7 +328,7 @@ static int add_output(vllm_core *core, const update_input *input, const quire_ou
                  client_append(lists, made->client_index, output) < 0;
     Py_XDECREF(output);
     Py_XDECREF(notes.aux);
-    if (!failed && stopped && !goes_on)
+    if (!failed && stopped && !notes.goes_on)
         failed = vllm_slot_finish(core, slot, finished_statuses[made->finish_reason],
                                   made->client_index) < 0;
     return failed ? -1 : 0;

@@ -130,6 +130,9 @@ static int read_row(vllm_core *core, const update_input *input, uint32_t row, vl
     slot->row = PyLong_AsSsize_t(index);
     slot->generated = NULL;
     slot->num_taken = 0;
+    slot->wanted_logprobs = slot->wants_logprobs;
+    slot->has_turned = 0;
+    Py_CLEAR(slot->aux);
     slot->has_drafted = 0;
     if (PyErr_Occurred() || (input->nans != NULL && read_nans(core, input->nans, slot) < 0))
         return -1;

@@ -23,6 +23,7 @@ typedef struct vllm_slot {
     PyObject *trace_headers; /* NULL: None */
     PyObject *kv_params;     /* of a connector, for its last output; NULL: none */
     PyObject *ec_params;     /* the same of an encoder connector */
+    PyObject *aux;           /* of an update, taken before a session's next turn; else NULL */
     quire_req req;
     uint32_t num_prompt;
     uint32_t num_computed; /* after the last step that was scheduled, drafts taken as accepted */
@@ -41,6 +42,8 @@ typedef struct vllm_slot {
     uint32_t num_drafted; /* drafts of the step that a grammar did not refuse */
     uint32_t num_accepted;
     uint8_t has_drafted;
+    uint8_t wanted_logprobs; /* before a session's next turn */
+    uint8_t has_turned;      /* its Request has that turn already */
 } vllm_slot;
 
 /* Classes and functions of vLLM's, given when a core is made: X(field, name, whether it may be
@@ -218,6 +221,10 @@ extern vllm_slot *vllm_slot_of_id(vllm_core *core, PyObject *id);
 extern PyObject *vllm_core_update(PyObject *self, PyObject *args);
 
 /* outputs.c */
+/* What the workers give a request besides tokens: a new reference. */
+extern PyObject *vllm_slot_take_aux(const vllm_core *core, vllm_slot *slot);
+/* A session takes its next input, in its Request. */
+extern int vllm_slot_turn(vllm_core *core, vllm_slot *slot, uint32_t num_prompt);
 /* What makes vLLM's SchedulerStats; None for NULL. */
 extern PyObject *vllm_stats(const vllm_core *core, const quire_sched_stats *stats);
 
