@@ -29,11 +29,11 @@
  *                 request    from the   from a     to be   room for
  *                 has them   cache      connector  computed drafts
  *
- * The decisions are the decisions of vLLM 0.20.0's KVCacheManager, block id for block id: with
- * QUIRE_PROFILE_VLLM_0_20 including the bugs that show in decisions (quire/config.h lists them),
- * with QUIRE_PROFILE_DEFAULT without them. With QUIRE_PROFILE_VLLM_0_32 they are the decisions of
- * vLLM 0.32.0: TQ_FULL, SINK_FULL and Mamba groups of mode ALL are refused there. Groups of kinds
- * RSWA, CIRCULAR_BUFFER and HIDDEN_STATE are refused in the other profiles.
+ * The decisions are the decisions of vLLM's KVCacheManager, block id for block id, of the release
+ * that the profile names, with the bugs that show in decisions (quire/config.h lists them).
+ * QUIRE_PROFILE_DEFAULT has none of these bugs, and of two rules the better one. With
+ * QUIRE_PROFILE_VLLM_0_32, groups of kinds TQ_FULL, SINK_FULL and Mamba groups of mode ALL are
+ * refused; in the other profiles, groups of kinds RSWA, CIRCULAR_BUFFER and HIDDEN_STATE.
  *
  * Cost: allocate_slots is O(blocks that change), free O(blocks), get_computed_blocks O(blocks up to
  * the first miss). Nothing is allocated after creation.
@@ -41,7 +41,7 @@
  * Threads: one writer thread. Any thread may call quire_cache_get_usage.
  *
  * Statuses: a call that does not return QUIRE_OK has changed nothing. The one exception is in the
- * vLLM profile: allocate_slots frees the blocks outside the window even if it then returns
+ * vLLM profiles: allocate_slots frees the blocks outside the window even if it then returns
  * QUIRE_NO_SPACE, as vLLM does. If a required pointer is NULL, a call returns
  * QUIRE_E_ARGUMENT. A seq that the cache does not know gives QUIRE_E_UNKNOWN_SEQ.
  */
@@ -267,8 +267,8 @@ typedef struct quire_allocate_params {
  *                          encoder tokens than max_encoder_tokens
  *      QUIRE_E_DISABLED    a hit, but caching is off
  *      QUIRE_E_UNKNOWN_SEQ request->seq is not 0 and unknown
- *      QUIRE_E_PREDICTION  vLLM 0.20.0 would raise an exception here, because it predicted too few
- *                          blocks (in the vLLM profile only) */
+ *      QUIRE_E_PREDICTION  vLLM would raise an exception here, because it predicted too few
+ *                          blocks (in the vLLM profiles only) */
 QUIRE_API int quire_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
                                          const quire_allocate_params *params,
                                          quire_block_span *new_blocks);

@@ -37,13 +37,13 @@
  *      PREEMPTED                   RUNNING, WAITING_FOR_REMOTE_KVS, finished
  *      FINISHED_*                  nothing; the request is deleted when its blocks are free
  *
- * The decisions are the decisions of vLLM 0.20.0's Scheduler, or AsyncScheduler with
- * async_scheduling: with QUIRE_PROFILE_VLLM_0_20 including the bugs that show in decisions, with
- * QUIRE_PROFILE_DEFAULT without them. In the default profile every accepted request ends: a request
+ * The decisions are the decisions of vLLM's Scheduler, or AsyncScheduler with async_scheduling, of
+ * the release that the profile names, with the bugs that show in decisions. QUIRE_PROFILE_DEFAULT
+ * has none of these bugs. In the default profile every accepted request ends: a request
  * that could not run alone in an empty engine is rejected (QUIRE_E_TOO_LONG), and a request that
  * outgrows the pool ends with QUIRE_FINISH_LENGTH, while it runs or while it waits to be computed
  * again. For this the caller must update or forget each step, answer for the connector and the
- * grammar, and continue or end sessions. Where vLLM 0.20.0's engine ends with "Cannot get N free
+ * grammar, and continue or end sessions. Where vLLM's engine ends with "Cannot get N free
  * blocks" (QUIRE_E_PREDICTION in quire/cache.h), schedule acts as if the pool had no room.
  *
  * Cost: schedule and update are O(requests in the step); add and finish are O(log requests) plus
