@@ -274,7 +274,7 @@ QUIRE_API int quire_cache_allocate_slots(quire_cache *cache, quire_cache_request
                                          quire_block_span *new_blocks);
 
 /* Returns what quire_cache_allocate_slots would return now for the same arguments. Changes nothing,
- * also in the vLLM profile. For one more token of a decoding request: num_new_tokens
+ * also in the vLLM profiles. For one more token of a decoding request: num_new_tokens
  * 1. With full_sequence_must_fit see quire_cache_can_fit_full_sequence. */
 QUIRE_API int quire_cache_can_allocate(const quire_cache *cache, const quire_cache_request *request,
                                        const quire_allocate_params *params);
@@ -410,7 +410,7 @@ static inline quire_usage quire_cache_get_usage(const quire_cache *cache)
 }
 
 /* What prefix caching saved, in tokens. A request counts once, when it gets its first blocks. In
- * the vLLM profile it counts at every get_computed_blocks. */
+ * QUIRE_PROFILE_VLLM_0_20 it counts at every get_computed_blocks. */
 typedef struct quire_prefix_stats { /* final */
     uint32_t was_reset;             /* 1: reset_prefix_cache succeeded */
     uint64_t requests;

@@ -346,7 +346,7 @@ QUIRE_API int quire_sched_add(quire_sched *sched, const quire_request_params *pa
  * which needs a free block. If a step has no copy left of cache.max_copies, the request waits for
  * the next step.
  *
- *      QUIRE_E_DISABLED      cache.max_copies is 0, as it must be in the vLLM profile
+ *      QUIRE_E_DISABLED      cache.max_copies is 0, as it must be in the vLLM profiles
  *      QUIRE_E_UNKNOWN_REQ   the parent does not exist
  *      QUIRE_E_ARGUMENT      the parent has ended, waits for the next input of its session, or is
  *                            pooling; or params have is_pooling, or, with prefix caching,
@@ -435,10 +435,10 @@ QUIRE_API int quire_sched_schedule(quire_sched *sched, const quire_step **step);
  * the steps of one request in their order. *outputs is valid until the next update.
  *
  *      QUIRE_E_ARGUMENT       the step is not in flight, or is out of order for a request. The vLLM
- *                             profile accepts any order and appends tokens as the updates come
+ *                             profiles accept any order and append tokens as the updates come
  *      QUIRE_E_RANGE          more tokens than the request's drafts plus one or than stride, tokens
  *                             for a request inside its prompt, or more invalid drafts than drafts.
- *                             The vLLM profile accepts such tokens, as vLLM does: with
+ *                             The vLLM profiles accept such tokens, as vLLM does: with
  *                             drafts up to num_spec_tokens + 1, without drafts any number,
  *                             max_num_seqs * (num_spec_tokens + 1) in all
  *      QUIRE_E_UNKNOWN_BLOCK  an invalid block does not exist */
@@ -446,7 +446,7 @@ QUIRE_API int quire_sched_update(quire_sched *sched, uint64_t step,
                                  const quire_model_output *output, const quire_outputs **outputs);
 
 /* The output of this step will never come: the step is no longer in flight, and its running
- * requests are preempted and computed again. In the vLLM profile nothing else
+ * requests are preempted and computed again. In the vLLM profiles nothing else
  * happens, as in vLLM: the tokens count as computed, and none was sampled; a request that waits for
  * a token waits until the caller finishes it. QUIRE_E_ARGUMENT if the step is not in flight. */
 QUIRE_API int quire_sched_forget_step(quire_sched *sched, uint64_t step);
@@ -515,7 +515,7 @@ QUIRE_API int quire_sched_take_stats(quire_sched *sched, const quire_sched_stats
  *                        failed
  *      QUIRE_E_ARGUMENT  QUIRE_RESET_CONNECTOR without a connector, or other flags
  *
- * Both change nothing, except in the vLLM profile: each part that
+ * Both change nothing, except in the vLLM profiles: each part that
  * can be reset is reset, and the call returns QUIRE_BUSY if one part could not. */
 enum {
     QUIRE_RESET_RUNNING = 1,
