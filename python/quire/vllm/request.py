@@ -14,6 +14,12 @@ from vllm.v1.utils import tensor_data
 
 NEW = (RequestStatus.WAITING, RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR)
 STATUS, COMPUTED, PLACEHOLDERS, PREEMPTIONS, DRAFTS, PREFILL = range(6)
+NEVER = 1 << 30  # as good as any larger number of tokens: no request has so many
+LOWEST, HIGHEST = -1 << 31, (1 << 31) - 1  # of token ids
+
+
+class Refused(ValueError):
+    """A request that cannot be served here, and why."""
 
 
 def owned(index: int, convert=int) -> property:
@@ -71,9 +77,14 @@ class _HashView:
         return getattr(self._request, name)
 
 
+def limit(number: int) -> int:
+    return max(0, min(number, NEVER))
+
+
 def rules_of(request: Request) -> dict[str, Any]:
-    """What the scheduler must know of a request, beside its tokens."""
-    rules = {"id": request.request_id, "max_tokens": request.max_tokens,
+    """What the scheduler must know of a request, beside its tokens. Clients choose numbers without a
+    limit: what no request reaches, and tokens that no model samples, are left out."""
+    rules = {"id": request.request_id, "max_tokens": limit(request.max_tokens),
              "client_index": request.client_index, "priority": request.priority,
              "arrival_time": request.arrival_time,
              "skip_reading_prefix": int(bool(request.skip_reading_prefix_cache)),
@@ -82,16 +93,17 @@ def rules_of(request: Request) -> dict[str, Any]:
     if request.pooling_params is not None:
         rules["is_pooling"] = 1
     elif params is not None:
-        rules["min_tokens"] = params.min_tokens
+        rules["min_tokens"] = limit(params.min_tokens)
         if params.eos_token_id is not None:
             rules["eos_token_id"] = params.eos_token_id
         if params.stop_token_ids:
-            rules["stop_token_ids"] = list(params.stop_token_ids)
+            rules["stop_token_ids"] = [token for token in params.stop_token_ids
+                                       if LOWEST <= token <= HIGHEST]
         repetition = params.repetition_detection
         if repetition is not None:
-            rules["repetition_max_pattern"] = max(0, repetition.max_pattern_size)
-            rules["repetition_min_pattern"] = max(0, repetition.min_pattern_size)
-            rules["repetition_min_count"] = max(0, repetition.min_count)
+            rules["repetition_max_pattern"] = limit(repetition.max_pattern_size)
+            rules["repetition_min_pattern"] = limit(repetition.min_pattern_size)
+            rules["repetition_min_count"] = limit(repetition.min_count)
     if request.structured_output_request is not None:
         rules["use_grammar"] = 1
     if request.mm_features:

@@ -4,6 +4,7 @@
                ◄── SchedulerOutput ── schedule     filled in C
                ── ModelRunnerOutput ──► update_from_output ──► EngineCoreOutputs
 """
+import logging
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterable
@@ -30,6 +31,7 @@ from . import request as common_requests
 from .events import Events
 from .kv_cache import KVCache
 
+logger = logging.getLogger("vllm.quire")
 EVENT_TYPES = {int(kind): kind for kind in EngineCoreEventType}
 FINISH_REASONS = (None, FinishReason.STOP, FinishReason.LENGTH, FinishReason.ABORT,
                   FinishReason.ERROR, FinishReason.REPETITION)
@@ -69,6 +71,7 @@ class BaseScheduler(SchedulerInterface):
         self.hash_block_size = hash_block_size or block_size
         self._make_connectors()
         self.requests: dict[str, Request] = {}
+        self._refused: list[Request] = []  # the next update tells of them
         self.finished_req_ids_dict = defaultdict(set) if include_finished_set else None
         self.num_spec_tokens = 0
         if vllm_config.speculative_config is not None:
@@ -141,9 +144,22 @@ class BaseScheduler(SchedulerInterface):
             return
         if request.resumable:
             request.streaming_queue = deque()
-        self._add(request)
+        try:
+            self._add(request)
+        except common_requests.Refused as refusal:
+            self._refuse(request, refusal)
         if self.log_stats:
             request.record_event(EngineCoreEventType.QUEUED)
+
+    def _refuse(self, request: Request, refusal: common_requests.Refused) -> None:
+        """An exception would end the engine, with all other requests: this one ends with an error."""
+        logger.error("quire.vllm: request %s ends with an error: %s", request.request_id[:200],
+                     refusal)
+        if not isinstance(request, common_requests.BoundRequest):  # a session that a connector keeps
+            request.status = RequestStatus.FINISHED_ERROR
+        self._refused.append(request)
+        if self.finished_req_ids_dict is not None:
+            self.finished_req_ids_dict[request.client_index].add(request.request_id)
 
     def _add(self, request: Request) -> int:
         """Gives a request to the core; its number there."""
@@ -153,11 +169,19 @@ class BaseScheduler(SchedulerInterface):
             raise ValueError(f"request {request.request_id} was scheduled before: its status is "
                              f"{request.status.name}, {request.num_computed_tokens} tokens are "
                              "computed")
-        rules = self.requests_.rules_of(request) | common_requests.prompt_of(request)
-        number = self._core.add(request, rules)
+        try:
+            number = self._core.add(request, self._rules_of(request) | common_requests.prompt_of(request))
+        except (ValueError, OverflowError, NotImplementedError) as reason:
+            raise common_requests.Refused(str(reason)) from reason
         self.requests[request.request_id] = request
         common_requests.bind(request, self._core, number, self.bound_request)
         return number
+
+    def _rules_of(self, request: Request) -> dict[str, Any]:
+        rules = self.requests_.rules_of(request)
+        if self.scheduler_config.policy == "fcfs":  # which does not look at it
+            rules["priority"] = 0
+        return rules
 
     def _continue(self, session: Request, request: Request) -> None:
         """The next input of a session, or its end."""
@@ -168,8 +192,13 @@ class BaseScheduler(SchedulerInterface):
             return
         assert session.streaming_queue is not None, "duplicate request id"
         if not session.is_finished() and None not in session.streaming_queue:  # else: never used
-            self._core.go_on(session._quire[1], None if update is None else request,
-                             self.requests_.rules_of(request))
+            try:
+                self._core.go_on(session._quire[1], None if update is None else request,
+                                 self._rules_of(request))
+            except (ValueError, OverflowError, NotImplementedError) as reason:
+                self._finish(session.request_id, RequestStatus.FINISHED_ERROR)
+                self._refuse(session, common_requests.Refused(str(reason)))
+                return
         if waits:
             self._update_request_as_session(session, update)
         else:
@@ -225,6 +254,11 @@ class BaseScheduler(SchedulerInterface):
 
     def _outputs(self, outputs: dict[int, list]) -> dict[int, EngineCoreOutputs]:
         """By client, with the requests that ended."""
+        for request in self._refused:
+            outputs.setdefault(request.client_index, []).append(EngineCoreOutput(
+                request.request_id, [], finish_reason=FinishReason.ERROR,
+                events=request.take_events(), trace_headers=request.trace_headers))
+        self._refused.clear()
         made = {client: EngineCoreOutputs(outputs=outs) for client, outs in outputs.items()}
         if self.finished_req_ids_dict:
             for client, finished in self.finished_req_ids_dict.items():

@@ -150,6 +150,8 @@ int vllm_slot_cut(vllm_core *core, vllm_slot *slot)
     if (vllm_read_attribute(slot->request, "num_prompt_tokens", &num_prompt) < 0 ||
         vllm_read_attribute(slot->request, "max_tokens", &max_tokens) < 0)
         return -1;
+    if (max_tokens > UINT32_MAX)
+        max_tokens = UINT32_MAX;
     int status = num_prompt == (uint64_t)left
                      ? quire_sched_cut_prompt(core->sched, slot->req, (uint32_t)num_prompt,
                                               (uint32_t)max_tokens)

@@ -202,15 +202,22 @@ static int fill_slot(vllm_core *core, vllm_slot *slot, PyObject *request, PyObje
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static void raise_refused(int status, const quire_request_params *params)
+static void raise_refused(const vllm_core *core, int status, const quire_request_params *params)
 {
     if (status == QUIRE_E_RANGE)
         PyErr_Format(
             PyExc_ValueError,
-            "add_request: a prompt of %u tokens with %u images and %u stop tokens; it must "
-            "have at least one token and fewer than max_model_len, and some 100 images and "
-            "500 stop tokens are the most",
-            params->num_prompt_tokens, params->num_mm_inputs, params->num_stop_token_ids);
+            "add_request: a prompt of %u tokens with %u images, %u stop tokens and an id of %zu "
+            "bytes; it must have at least one token and fewer than max_model_len, and some 100 "
+            "images, 500 stop tokens and 2,000 bytes of names are the most",
+            params->num_prompt_tokens, params->num_mm_inputs, params->num_stop_token_ids,
+            params->id.len);
+    else if (status == QUIRE_FULL)
+        PyErr_Format(
+            PyExc_ValueError,
+            "add_request: no room for a prompt of %u tokens: %u requests are the most, and "
+            "their tokens have a limit",
+            params->num_prompt_tokens, core->max_requests);
     else if (status != QUIRE_OK)
         vllm_raise(status, "add_request");
 }
@@ -232,7 +239,7 @@ PyObject *vllm_core_add(PyObject *self, PyObject *args)
         read_prompt(core, rules, &input.params) == 0) {
         input.params.user = request; /* in events */
         status = quire_sched_add(core->sched, &input.params, &req);
-        raise_refused(status, &input.params);
+        raise_refused(core, status, &input.params);
     }
     input_free(&input);
     if (status != QUIRE_OK) {
@@ -288,5 +295,7 @@ PyObject *vllm_core_go_on(PyObject *self, PyObject *args)
     input_free(&input);
     if (PyErr_Occurred())
         return NULL;
+    if (status == QUIRE_FULL)
+        return PyErr_Format(PyExc_ValueError, "no room for the next input of a session");
     return vllm_done(status, "the next input of a session");
 }

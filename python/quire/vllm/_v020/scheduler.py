@@ -93,7 +93,7 @@ class Scheduler(BaseScheduler):
         return self._core.queue(SKIPPED)
 
     def has_finished_requests(self) -> bool:
-        return bool(self._core.counts()[3])
+        return bool(self._core.counts()[3] or self._refused)
 
     # -- the rest
 

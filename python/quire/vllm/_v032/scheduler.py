@@ -104,7 +104,7 @@ class Scheduler(BaseScheduler):
         if is_new and self._spec_metrics != "none":
             request.spec_decode_metrics = RequestSpecDecodeMetrics.new(self.num_spec_tokens)
         super().add_request(request)
-        if is_new and self.connector is not None:
+        if is_new and self.connector is not None and request.request_id in self.requests:
             self.connector.on_new_request(request)
             self._fetches.added(request)
 
@@ -228,7 +228,7 @@ class Scheduler(BaseScheduler):
     def has_finished_requests(self) -> bool:
         running, waiting, _unfinished, has_finished = self._core.counts()
         is_kept = self.connector is not None and len(self.requests) > running + waiting
-        return bool(has_finished) or is_kept
+        return bool(has_finished or self._refused) or is_kept
 
     def has_requests(self) -> bool:
         return (super().has_requests()
