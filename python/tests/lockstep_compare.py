@@ -19,12 +19,14 @@ def fields_of(item) -> dict:
 
 
 def compare_pools(theirs, ours):
-    """The free queue in its order; users and hash of every block."""
+    """The free queue in its order; users and hashes of every block."""
     same(theirs.get_num_free_blocks(), ours.get_num_free_blocks())
     same(*([block.block_id for block in pool.free_block_queue.get_all_free_blocks()]
            for pool in (theirs, ours)))
     same(*([(block.block_id, block.ref_cnt, block.block_hash) for block in pool.blocks
             if not block.is_null] for pool in (theirs, ours)))
+    if hasattr(theirs, "cached_block_hashes_by_block"):  # 0.32
+        same(*(dict(pool.cached_block_hashes_by_block) for pool in (theirs, ours)))
 
 
 def images_of(scheduler):

@@ -19,19 +19,18 @@ static quire_pool *pool_of(PyObject *self)
     return quire_cache_get_pool(quire_sched_get_cache(((vllm_core *)self)->sched));
 }
 
-/* A block_hash of vLLM's: the hash, then its group in four bytes. */
-static PyObject *hash_with_group(const quire_block_info *info)
+PyObject *vllm_hash_with_group(quire_bytes hash, uint32_t group)
 {
-    if (info->hash.data == NULL)
+    if (hash.data == NULL)
         Py_RETURN_NONE;
-    size_t len = info->hash.len;
+    size_t len = hash.len;
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(len + GROUP_BYTES));
     if (bytes == NULL)
         return NULL;
     char *data = PyBytes_AsString(bytes);
-    memcpy(data, info->hash.data, len);
+    memcpy(data, hash.data, len);
     for (size_t i = 0; i < GROUP_BYTES; i++)
-        data[len + i] = (char)(info->group_id >> (8 * (GROUP_BYTES - 1 - i)));
+        data[len + i] = (char)(group >> (8 * (GROUP_BYTES - 1 - i)));
     return bytes;
 }
 
@@ -44,7 +43,7 @@ PyObject *vllm_core_block(PyObject *self, PyObject *args)
     int status = quire_pool_get_block(pool_of(self), id, &info);
     if (status != QUIRE_OK)
         return vllm_raise(status, "block");
-    PyObject *hash = hash_with_group(&info);
+    PyObject *hash = vllm_hash_with_group(info.hash, info.group_id);
     return hash == NULL ? NULL : Py_BuildValue("(IN)", info.ref_cnt, hash);
 }
 

@@ -4,6 +4,7 @@
  *      connector cuts request._all_token_ids          the library's prompt is cut too
  *      request.spec_token_ids                         the drafts of its next step, to look at
  *      images that have another size than in the cache, for a warning
+ *      hashes of a block beside its own
  *      a hit that ends inside of a block              how much of it a connector is not told of
  *
  * The library's own headers are needed for all but the second.
@@ -28,6 +29,29 @@ PyObject *vllm_core_drafts(PyObject *self, PyObject *args)
         return vllm_raise(QUIRE_E_UNKNOWN_REQ, "request");
     return py_list_tokens(qr_sched_drafts_of(core->sched, index),
                           core->sched->table.requests[index].num_drafts);
+}
+
+/* ---- blocks that several hashes name --------------------------------------- */
+
+/* further_hashes(id): a list, with their groups */
+PyObject *vllm_core_further_hashes(PyObject *self, PyObject *args)
+{
+    const quire_pool *pool =
+        quire_cache_get_pool(quire_sched_get_cache(((vllm_core *)self)->sched));
+    unsigned int id;
+    if (!PyArg_ParseTuple(args, "I", &id))
+        return NULL;
+    if (id >= pool->queue.num_blocks)
+        return vllm_raise(QUIRE_E_UNKNOWN_BLOCK, "further_hashes");
+    PyObject *list = PyList_New(0);
+    uint32_t extra = pool->extras.heads == NULL ? 0 : pool->extras.heads[id].first;
+    for (; list != NULL && extra != 0; extra = qr_extras_next(&pool->extras, extra)) {
+        qr_key key = qr_map_key_of(&pool->map, extra);
+        quire_bytes hash = {key.hash, key.len};
+        if (vllm_list_put(list, vllm_hash_with_group(hash, key.group_id)) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
 }
 
 /* ---- images of another size ------------------------------------------------ */

@@ -244,6 +244,7 @@ extern void vllm_listen(vllm_core *core, quire_cache_config *config);
 
 /* outside.c */
 extern PyObject *vllm_core_drafts(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_further_hashes(PyObject *self, PyObject *args);
 extern PyObject *vllm_core_other_sizes(PyObject *self, PyObject *unused);
 /* A SchedulerOutput that the scheduler did not make, as a step in flight. */
 extern int vllm_note_step(vllm_core *core, PyObject *output, uint64_t *number);
@@ -254,6 +255,8 @@ extern uint32_t vllm_asked_part(const vllm_core *core);
 extern int vllm_slot_cut(vllm_core *core, vllm_slot *slot);
 
 /* blocks.c */
+/* A block_hash of vLLM's: the hash, then its group in four bytes. None without a hash. */
+extern PyObject *vllm_hash_with_group(quire_bytes hash, uint32_t group);
 extern PyObject *vllm_core_block(PyObject *self, PyObject *args);
 extern PyObject *vllm_core_cached_block(PyObject *self, PyObject *args);
 extern PyObject *vllm_core_next_free(PyObject *self, PyObject *args);

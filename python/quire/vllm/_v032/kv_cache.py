@@ -1,4 +1,5 @@
 """scheduler.kv_cache_manager, as connectors and the engine of vLLM 0.32 see it."""
+from collections.abc import Mapping
 from types import SimpleNamespace
 
 from .. import kv_cache as common
@@ -11,9 +12,32 @@ class Block(common.Block):
     block_hash_num_tokens = None
 
 
+class FurtherHashes(Mapping):
+    """block_pool.cached_block_hashes_by_block: hashes of a block beside its block_hash, of the blocks
+    that have some. A connector that copies a block gives its copy all of them."""
+
+    def __init__(self, pool: "BlockPool"):
+        self._pool = pool
+
+    def __getitem__(self, block_id: int) -> set[bytes]:
+        found = set(self._pool._core.further_hashes(block_id))
+        if not found:
+            raise KeyError(block_id)
+        return found
+
+    def __iter__(self):
+        return (i for i in range(self._pool.num_gpu_blocks) if self._pool._core.further_hashes(i))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 class BlockPool(common.BlockPool):
     block_class = Block
-    cached_block_hashes_by_block: dict[int, set[bytes]] = {}  # further keys: not to be seen here
+
+    @property
+    def cached_block_hashes_by_block(self) -> FurtherHashes:
+        return FurtherHashes(self)
 
     def get_cached_block(self, block_hash: bytes, kv_cache_group_ids: list[int]):
         """The blocks of a hash, one for each group; None where a group has none."""
