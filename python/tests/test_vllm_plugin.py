@@ -168,6 +168,33 @@ def test_what_quire_refuses_is_vllms_on_trial(platform, monkeypatch):
     assert type(make("config")) is Ours
 
 
+def test_a_limit_of_quires_on_trial(platform, monkeypatch, caplog):
+    """The connector that Quire's scheduler had is shut down before vLLM's gets one."""
+    import types
+
+    import vllm_kit
+    from quire.vllm import AsyncScheduler, Scheduler, plugin
+    from vllm.v1.core.sched import async_scheduler, scheduler
+
+    class Connector(vllm_kit.connector_class()):
+        num_shutdowns = 0
+
+        def shutdown(self):
+            self.num_shutdowns += 1
+
+    trial = types.ModuleType("trial")
+    trial.Scheduler = plugin.trial_of(Scheduler, scheduler.Scheduler)
+    trial.AsyncScheduler = plugin.trial_of(AsyncScheduler, async_scheduler.AsyncScheduler)
+    monkeypatch.setitem(sys.modules, "trial", trial)
+    for num_seqs, kind, num_shutdowns in ((16, Scheduler, 0), (70_000, scheduler.Scheduler, 1)):
+        connector = Connector()
+        made = vllm_kit.make(connector=connector, max_num_seqs=num_seqs, module="trial")
+        assert type(made) is kind and connector.num_shutdowns == num_shutdowns
+    assert "invalid max_num_seqs 70000" in caplog.text
+    with pytest.raises(ValueError, match="invalid max_num_seqs 70000"):
+        vllm_kit.make(max_num_seqs=70_000)
+
+
 def test_the_example(platform, request):
     example = Path(__file__).resolve().parents[2] / "examples" / "vllm_dropin.py"
     if not example.exists():

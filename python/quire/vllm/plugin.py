@@ -61,7 +61,8 @@ def install(is_trial: bool) -> None:
 
 
 def trial_of(ours: type, theirs: type):
-    """Makes Quire's scheduler, or vLLM's where Quire refuses the configuration."""
+    """Makes Quire's scheduler, or vLLM's where Quire refuses the configuration, or has a limit that
+    vLLM has not. Where vLLM refuses it too, vLLM's exception says why."""
 
     def make(vllm_config, *args, **kwargs):
         from .version import part
@@ -71,7 +72,7 @@ def trial_of(ours: type, theirs: type):
             made = ours(vllm_config, *args, **kwargs)
             logger.info("the scheduler is quire.vllm.%s", ours.__name__)
             return made
-        except NotImplementedError as refusal:
+        except (NotImplementedError, ValueError, OverflowError, MemoryError) as refusal:
             logger.warning("%s; vLLM's own scheduler is used", refusal)
             return theirs(vllm_config, *args, **kwargs)
 

@@ -81,10 +81,14 @@ class BaseScheduler(SchedulerInterface):
         if log_stats and vllm_config.observability_config.enable_mfu_metrics:
             self.perf_metrics = ModelMetrics(vllm_config)
         self._events = self._make_events()
-        self._numbers = self.configs.numbers_of(vllm_config, kv_cache_config, self.hash_block_size,
-                                                mm_registry, log_stats, self.is_async)
-        self._make_core()
-        self._bind()
+        try:
+            self._numbers = self.configs.numbers_of(
+                vllm_config, kv_cache_config, self.hash_block_size, mm_registry, log_stats, self.is_async)
+            self._make_core()
+            self._bind()
+        except Exception:
+            self.shutdown()  # another scheduler may need the ports of its connector and its publisher
+            raise
 
     def _make_connectors(self) -> None:
         """In the order of the release."""
