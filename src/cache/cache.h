@@ -278,6 +278,9 @@ int qr_cache_reset(quire_cache *cache);
 void qr_cache_begin_step(quire_cache *cache);
 /* The blocks that were taken since the last call, in order; valid until the next call. */
 quire_block_span qr_cache_take_fresh(quire_cache *cache);
+/* The blocks of the sequence from this token on count as taken just now. A block that begins before
+ * the token does not: what it has would be lost. */
+void qr_cache_refresh(quire_cache *cache, quire_seq seq, uint32_t token);
 quire_prefix_stats qr_cache_take_stats(quire_cache *cache);
 
 /* ---- the rest -------------------------------------------------------------- */

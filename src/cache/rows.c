@@ -194,6 +194,19 @@ quire_block_span qr_cache_take_fresh(quire_cache *cache)
     return (quire_block_span){cache->fresh.sorted, n};
 }
 
+void qr_cache_refresh(quire_cache *cache, quire_seq seq, uint32_t token)
+{
+    uint32_t row = qr_cache_row_of(cache, seq);
+    for (uint32_t g = 0; g < cache->num_groups && row != QR_NIL; g++) {
+        const qr_group *group = &cache->groups[g];
+        uint32_t num_blocks = group->rows[row].num_blocks;
+        uint32_t first = qr_ceil_div(token, group->block_size);
+        if (group->tracks_new && first < num_blocks)
+            qr_fresh_add(&cache->fresh, cache->pool, g, qr_group_row_blocks(group, row) + first,
+                         num_blocks - first);
+    }
+}
+
 quire_prefix_stats qr_cache_take_stats(quire_cache *cache)
 {
     quire_prefix_stats stats = cache->stats;

@@ -343,6 +343,43 @@ static void what_is_loaded_is_not_zeroed(void **state)
     assert_int_equal(num_zeroed(QUIRE_PROFILE_VLLM_0_20, 8, 0), 3);
 }
 
+/* Blocks that a load was to fill were not zeroed for its sake: those that it left out are zeroed
+ * before the request computes them. */
+static void what_a_load_left_out_is_zeroed(void **state)
+{
+    (void)state;
+    const quire_connector connector = {.size = sizeof(quire_connector),
+                                       .get_num_new_matched_tokens = match_some};
+    quire_sched_config config = kit_config(&kit);
+    num_matched = 11;
+    is_async_match = 1;
+    config.profile = QUIRE_PROFILE_VLLM_0_32;
+    config.connector = &connector;
+    config.cache->track_new_blocks = QUIRE_ON;
+    kit_open(&kit, &config);
+    quire_req a = kit_add(&kit, "a", 12);
+    kit_step(&kit);
+    assert_int_equal(kit.step->blocks_to_zero.count, 0);
+    quire_block_span span;
+    assert_int_equal(quire_sched_get_blocks(kit.sched, a, &span), QUIRE_OK);
+    assert_int_equal(span.count, 3);
+    quire_block blocks[3];
+    memcpy(blocks, span.ids, sizeof blocks);
+    quire_model_output output = QUIRE_MODEL_OUTPUT_INIT;
+    output.invalid_blocks = &blocks[1];
+    output.num_invalid_blocks = 1;
+    output.finished_recving = &a;
+    output.num_finished_recving = 1;
+    assert_int_equal(quire_sched_update(kit.sched, kit.step->step, &output, &kit.outputs),
+                     QUIRE_OK);
+    kit_step(&kit);
+    assert_int_equal(kit.step->num_computed_tokens[0], 4);
+    assert_int_equal(kit.step->blocks_to_zero.count, 2);
+    assert_memory_equal(kit.step->blocks_to_zero.ids, &blocks[1], 2 * sizeof *blocks);
+    kit_answer(&kit, kit.step->step, 7);
+    kit_close(&kit);
+}
+
 /* The default recomputes the prompt, without the connector. */
 static void failed_loads_end_their_requests_where_asked(void **state)
 {
@@ -468,6 +505,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_cut),
         cmocka_unit_test(a_cut_needs_no_more_pages),
         cmocka_unit_test(what_is_loaded_is_not_zeroed),
+        cmocka_unit_test(what_a_load_left_out_is_zeroed),
         cmocka_unit_test(failed_loads_end_their_requests_where_asked),
         cmocka_unit_test(requests_do_not_wait_for_each_others_places),
         cmocka_unit_test(an_input_keeps_its_features_when_the_prompt_is_cut),

@@ -22,6 +22,8 @@ bool qr_sched_promote_loaded(quire_sched *s, uint32_t index)
          * the token was computed, or it would be copied for it. */
         bool waits = is_cut && s->cache->max_copies > 0;
         qr_sched_cache_blocks(s, index, r->kv.num_computed_tokens - waits);
+        if (has_failed && s->settings.rules.zeroes_no_loads) /* nobody has written the others */
+            qr_cache_refresh(s->cache, r->kv.seq, r->kv.num_computed_tokens);
         r->kv.num_computed_tokens -= is_cut;
     }
     r->load = QR_LOAD_OPEN;
