@@ -131,6 +131,34 @@ static void forgotten_steps_open_their_fences(void **state)
     kit_close(&kit);
 }
 
+/* A session between two inputs may have steps in flight that still write its blocks. */
+static void blocks_of_a_session_have_fences(void **state)
+{
+    (void)state;
+    static const quire_connector connector = {.size = sizeof(quire_connector), .is_kv_consumer = 1};
+    open_0_32();
+    config.connector = &connector;
+    config.async_scheduling = QUIRE_ON;
+    config.max_batches = 2;
+    kit_open(&kit, &config);
+    uint32_t all = num_free_blocks();
+    kit.params.is_resumable = 1;
+    kit.params.has_eos = 1;
+    kit.params.eos_token_id = 7;
+    quire_req a = kit_add(&kit, "a", 6);
+    kit_step(&kit);
+    uint64_t first = kit.step->step;
+    kit_step(&kit);
+    uint64_t second = kit.step->step;
+    kit_answer(&kit, first, 7);
+    assert_int_equal(kit_info(&kit, a).status, QUIRE_REQ_WAITING_FOR_STREAMING);
+    assert_int_equal(quire_sched_preempt(kit.sched, a, QUIRE_PREEMPT_RECOMPUTE), QUIRE_OK);
+    assert_true(num_free_blocks() < all); /* the second step may still write */
+    kit_answer(&kit, second, 8);
+    assert_int_equal(num_free_blocks(), all);
+    kit_close(&kit);
+}
+
 static void forgotten_steps_are_not_in_flight(void **state)
 {
     (void)state;
@@ -272,6 +300,7 @@ int main(void)
         cmocka_unit_test(a_load_that_fails_often_fails_once),
         cmocka_unit_test(doomed_requests_come_and_go),
         cmocka_unit_test(forgotten_steps_open_their_fences),
+        cmocka_unit_test(blocks_of_a_session_have_fences),
         cmocka_unit_test(forgotten_steps_are_not_in_flight),
         cmocka_unit_test(images_of_pooling_models),
         cmocka_unit_test(pooling_prompts_of_the_longest_length),

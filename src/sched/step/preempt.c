@@ -211,7 +211,7 @@ static void empty_waiting(quire_sched *s, uint32_t index, bool swaps)
         qr_sched_dequeue(s, index);
         qr_swap_asked(s, index);
     }
-    qr_cache_drop(s->cache, &r->kv);
+    qr_fence_drop(s, r); /* steps of a session's last turn may be in flight */
     r->kv.num_computed_tokens = 0;
     qr_deadlock_note_holder(s, r);
     if (swaps)
