@@ -148,7 +148,22 @@ static int check_group(const quire_cache_config *c, uint32_t g)
     return qr_refuse_fields(fields, sizeof fields / sizeof *fields);
 }
 
-/* Sets hash_block_size, and says where no keys can be made. */
+/* The least number of tokens that is a whole number of blocks in every group, of which there is one
+ * at least. */
+static uint32_t common_multiple(const quire_cache_config *c)
+{
+    uint64_t multiple = 1;
+    for (uint32_t g = 0; g < c->num_groups; g++) {
+        uint32_t size = block_size_of(c, g);
+        multiple *= size / qr_gcd(size, multiple); /* both are 1 or more */
+        if (multiple > QR_MAX_TOKENS)
+            return QR_MAX_TOKENS; /* no request is that long: no hit is */
+    }
+    return (uint32_t)multiple;
+}
+
+/* Sets hash_block_size, and says where no keys can be made. States inside a chunk are kept at ends
+ * of hashes, with caching or without. */
 static int check_hashing(quire_cache_config *c)
 {
     uint32_t divisor = 0;
@@ -165,6 +180,9 @@ static int check_hashing(quire_cache_config *c)
     }
     if (c->hash_block_size == 0)
         c->hash_block_size = divisor;
+    if (qr_cache_has_checkpoints(c) && common_multiple(c) % c->hash_block_size != 0)
+        return qr_refuse("invalid hash_block_size %u (expected a divisor of %u)",
+                         c->hash_block_size, common_multiple(c));
     if (c->enable_caching == QUIRE_OFF)
         return QUIRE_OK;
     bool is_one = c->num_groups > 1 || c->hash_block_size == divisor;
@@ -203,20 +221,6 @@ static bool caching_ok(const quire_cache_config *c)
                 return false;
     }
     return any_cacheable && (!all_alike || qr_rules_of(c->profile)->takes_equal_groups);
-}
-
-/* The least number of tokens that is a whole number of blocks in every group, of which there is one
- * at least. */
-static uint32_t common_multiple(const quire_cache_config *c)
-{
-    uint64_t multiple = 1;
-    for (uint32_t g = 0; g < c->num_groups; g++) {
-        uint32_t size = block_size_of(c, g);
-        multiple *= size / qr_gcd(size, multiple); /* both are 1 or more */
-        if (multiple > QR_MAX_TOKENS)
-            return QR_MAX_TOKENS; /* no request is that long: no hit is */
-    }
-    return (uint32_t)multiple;
 }
 
 static int check_retention(const quire_cache_config *c)

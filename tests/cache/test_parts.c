@@ -364,6 +364,12 @@ static void what_does_not_go_together(void **state)
     w.groups[STATES].spec.num_prefill_checkpoint_blocks = 1;
     w.config.profile = QUIRE_PROFILE_DEFAULT;
     expect_refusal(&w.config, "num_prefill_checkpoint_blocks 1");
+    begin(&w);
+    w.groups[STATES].spec.num_prefill_checkpoint_blocks = 1;
+    w.groups[STATES].spec.prefill_checkpoint_alignment = 1;
+    w.config.enable_caching = QUIRE_OFF;
+    w.config.hash_block_size = 3; /* checkpoints are at ends of hashes, with caching or without */
+    expect_refusal(&w.config, "hash_block_size 3");
 }
 
 int main(void)
