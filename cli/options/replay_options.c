@@ -92,6 +92,8 @@ static int check_newer(const command *cmd, const replay_options *o, uint32_t *re
     *retention = 0;
     if (name != NULL && o->settings.sched.profile == QUIRE_PROFILE_VLLM_0_20)
         return refuse_in_vllm(cmd, o, name);
+    if (name != NULL && !is_vllm(o))
+        return command_error(cmd, "--%s needs --profile vllm-0.32", name);
     if (o->retention == NULL)
         return 0;
     if (o->settings.sched.profile == QUIRE_PROFILE_VLLM_0_20)

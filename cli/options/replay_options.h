@@ -107,9 +107,9 @@ extern const char *const replay_hash_algos[];
      "blocks at each multiple of TOKENS, or all (not in vllm-0.20)",                               \
      .def = "0"},                                                                                  \
     {"max-num-active-seqs", OPTION_U32, &(o).settings.sched.max_num_active_seqs, "N",              \
-     "maximum requests that run (not in vllm-0.20)", .def = "--max-num-seqs", .max = 1 << 20},     \
+     "vllm-0.32: maximum requests that run", .def = "--max-num-seqs", .max = 1 << 20},     \
     {"long-prefill-token-threshold-adaptive", OPTION_SWITCH, &(o).is_adaptive, NULL,               \
-     "the threshold is at least the tokens of a step divided by the requests (not in vllm-0.20)",  \
+     "vllm-0.32: the threshold is at least the tokens of a step divided by the requests",          \
      .def = "off"},                                                                                \
     TIERS_OPTIONS((o).tiers), ENGINE_PLAN_OPTIONS((o).engine), ENGINE_MODEL_OPTIONS((o).engine)
 /* clang-format on */

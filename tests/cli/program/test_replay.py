@@ -366,6 +366,7 @@ class Replay(unittest.TestCase):
         for args, words in (
                 (("--profile", "vllm-0.20", interval, "0"),
                  f"{interval} cannot be used with --profile vllm-0.20"),
+                (("--max-num-active-seqs", "3"), "--max-num-active-seqs needs --profile vllm-0.32"),
                 (("--kv-cache-layout", "BLHNC"), "--kv-cache-layout needs --profile vllm-0.32"),
                 ((*self.NEWER, interval, "many"), f'invalid value "many" for {interval}'),
                 ((*self.NEWER, interval, "-1"), f'invalid value "-1" for {interval}'),
