@@ -4,7 +4,7 @@
     live.py BUILD_DIR [--seed N] [--scale X] [--mixes NAME] [KIND ...]
 
 Two environment variables say where vLLM is: QUIRE_VLLM_PYTHON is a Python that has vLLM 0.20.0 or
-(name the kinds: queue, map, pool, cache) 0.32.0, QUIRE_VLLM_PLATFORM the file that it must run first.
+(name the kinds: hash, queue, map, pool, cache, plan, sched) 0.32.0, QUIRE_VLLM_PLATFORM the file that it must run first.
 The seed comes from the clock unless given, and is printed: the same seed records the same file.
 Ends with 1 when anything differs, and keeps that recording.
 """
