@@ -122,7 +122,8 @@ typedef struct quire_encoder_connector {
     /* Returns 0 if an encoder output that the request needs after its first num_computed tokens is
      * still in flight: the step skips the request. Called for requests with mm_inputs: for a
      * running request before its tokens are counted, for a waiting request once its cached tokens
-     * are known. */
+     * are known. num_computed is 0 where vLLM would pass less: after a failed load, with steps of
+     * the request in flight. */
     int (*ensure_cache_available)(void *user, quire_req req, uint32_t num_computed);
     /* The request has computed all tokens of this input and no longer uses its place in the encoder
      * cache. Not called when the request ends or is preempted. */

@@ -103,11 +103,31 @@ static void on_alloc(void *user, quire_req req, const quire_block_span *blocks,
     m->num_calls++;
 }
 
+/* The states that a step offers, request by request: vLLM has a table of them by request. */
+static void note_states(sched_model *m, const quire_step *step)
+{
+    uint32_t num_noted = 0;
+    for (uint32_t number = 0; number < m->num_requests && step->num_states > 0; number++) {
+        for (uint32_t i = 0; i < step->num_states; i++) {
+            const quire_state_offer *state = &step->states[i];
+            if (state->req != m->requests[number].req)
+                continue;
+            text_add(&m->calls, "%s%" PRIu32 ".%" PRIu32 ".%" PRIu32 ".%" PRIu32,
+                     num_noted == 0 ? "" : ",", number, state->group, state->block,
+                     state->num_tokens);
+            num_noted++;
+        }
+    }
+    recording_expect(&m->r, num_noted == step->num_states, "states are of known requests");
+}
+
 static void *on_build_meta(void *user, const quire_step *step)
 {
     sched_model *m = user;
     recording_expect(&m->r, step != NULL, "meta data are built for a step");
-    start_note(m, "b()", 0);
+    start_note(m, "b(", 0);
+    note_states(m, step);
+    text_add(&m->calls, ")");
     m->num_calls++;
     return m;
 }
@@ -120,6 +140,94 @@ static int on_finished(void *user, quire_req req, const quire_block_span *blocks
     sched_add_spans(&m->calls, m, blocks);
     text_add(&m->calls, ")");
     return flag_answer(m, 0);
+}
+
+static int on_states_finished(void *user, quire_req req, const quire_block_span *blocks,
+                              const quire_state_offer *states, uint32_t num_states)
+{
+    sched_model *m = user;
+    start_note(m, "p", req);
+    text_add(&m->calls, "(");
+    sched_add_spans(&m->calls, m, blocks);
+    text_add(&m->calls, ";");
+    for (uint32_t i = 0; i < num_states; i++)
+        text_add(&m->calls, "%s%" PRIu32 ".%" PRIu32 ".%" PRIu32, i == 0 ? "" : ",",
+                 states[i].group, states[i].block, states[i].num_tokens);
+    text_add(&m->calls, ")");
+    return flag_answer(m, 0);
+}
+
+static int on_pending_frees(void *user)
+{
+    start_note(user, "h()", 0);
+    return flag_answer(user, 0);
+}
+
+/* ---- encoder connector ------------------------------------------------------- */
+
+static int on_ensure(void *user, quire_req req, uint32_t num_computed)
+{
+    sched_model *m = user;
+    start_note(m, "e", req);
+    text_add(&m->calls, "(%" PRIu32 ")", num_computed);
+    return flag_answer(m, 1);
+}
+
+static int on_has_item(void *user, quire_req req, uint32_t input)
+{
+    sched_model *m = user;
+    start_note(m, "i(", 0);
+    text_add(&m->calls, "%s)", m->requests[sched_number(m, req)].features[input].identifier);
+    return flag_answer(m, 0);
+}
+
+static void note_input(sched_model *m, const char *letter, quire_req req, uint32_t input)
+{
+    start_note(m, letter, req);
+    text_add(&m->calls, "(%" PRIu32 ")", input);
+    m->num_calls++;
+}
+
+static void on_input_alloc(void *user, quire_req req, uint32_t input)
+{
+    note_input(user, "A", req, input);
+}
+
+static void on_input_free(void *user, quire_req req, uint32_t input)
+{
+    note_input(user, "F", req, input);
+}
+
+static void *on_encoder_meta(void *user, const quire_step *step)
+{
+    sched_model *m = user;
+    recording_expect(&m->r, step != NULL, "meta data are built for a step");
+    start_note(m, "B()", 0);
+    m->num_calls++;
+    return m;
+}
+
+static int on_encoder_finished(void *user, quire_req req)
+{
+    sched_model *m = user;
+    start_note(m, "g", req);
+    text_add(&m->calls, "()");
+    return flag_answer(m, 0);
+}
+
+static uint32_t on_unavailable(void *user, quire_req *reqs, uint32_t capacity)
+{
+    sched_model *m = user;
+    uint32_t n = 0;
+    start_note(m, "k()", 0);
+    const char *answer = take_answer(m);
+    while (answer != NULL && *answer != '\0') {
+        char *end;
+        recording_expect(&m->r, n < capacity, "requests without encoder outputs fit");
+        reqs[n++] = sched_request_at(m, strtoul(answer, &end, 10))->req;
+        answer = *end == '.' ? end + 1 : end;
+    }
+    return n;
 }
 
 static int on_reset_cache(void *user)
@@ -238,6 +346,20 @@ void sched_set_callbacks(sched_model *m, bool has_connector)
     connector.requires_kv_delivery = m->requires_kv_delivery;
     connector.is_kv_consumer = m->is_kv_consumer;
     connector.supports_divergent_local_hybrid_hits = m->diverges;
+    connector.has_pending_block_frees = m->asks_pending_frees ? on_pending_frees : NULL;
+    connector.takes_states = m->takes_states;
+    connector.states_finished = m->takes_states ? on_states_finished : NULL;
+    static quire_encoder_connector encoder = QUIRE_ENCODER_CONNECTOR_INIT;
+    encoder = (quire_encoder_connector){.size = sizeof(quire_encoder_connector),
+                                        .user = m,
+                                        .has_item = on_has_item,
+                                        .update_state_after_alloc = on_input_alloc,
+                                        .build_meta = on_encoder_meta,
+                                        .request_finished = on_encoder_finished,
+                                        .ensure_cache_available = on_ensure,
+                                        .update_state_after_free = on_input_free,
+                                        .take_unavailable = on_unavailable};
+    m->config.encoder_connector = m->has_encoder_connector ? &encoder : NULL;
     m->config.connector = has_connector ? &connector : NULL;
     m->config.grammar = &grammar;
     m->config.cache->on_event = on_event;

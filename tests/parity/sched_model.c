@@ -174,7 +174,10 @@ static void read_new(sched_model *m, quire_sched_config *config)
         (void)recording_word(r);
 }
 
-/* x1 answers say more; k2.1 drafts after a step of 1, 2, ...; g3 decodes 3 steps apart. */
+/* x1 answers say more; k2.1 drafts after a step of 1, 2, ...; g3 decodes 3 steps apart. Of
+ * extra_mixes.py: t1 the connector takes states; b1 it is asked for pending frees; d1 an encoder
+ * connector; o1 an engine that encodes only; z1 new blocks are zeroed; n1 EAGLE that drops no block
+ * of a hit, but still looks ahead in prefill. */
 static void read_option(sched_model *m, const char *word, quire_sched_config *config)
 {
     char *end;
@@ -182,6 +185,18 @@ static void read_option(sched_model *m, const char *word, quire_sched_config *co
     m->is_extended = m->is_extended || word[0] == 'x';
     if (word[0] == 'g')
         config->decode_interval = value;
+    m->takes_states = m->takes_states || word[0] == 't';
+    m->asks_pending_frees = m->asks_pending_frees || word[0] == 'b';
+    m->has_encoder_connector = m->has_encoder_connector || word[0] == 'd';
+    if (word[0] == 'z')
+        config->cache->track_new_blocks = QUIRE_ON;
+    if (word[0] == 'o')
+        config->is_encoder_only = QUIRE_ON;
+    if (word[0] == 'n') {
+        config->cache->use_eagle = QUIRE_OFF;
+        if (config->num_prefill_lookahead_tokens == 0)
+            config->num_prefill_lookahead_tokens = 1;
+    }
     if (word[0] != 'k')
         return;
     m->drafts_by_batch[config->num_batch_sizes++] = value;
@@ -214,6 +229,7 @@ static quire_hash_algo read_config(sched_model *m)
     if (r->profile == QUIRE_PROFILE_VLLM_0_32)
         read_new(m, &config);
     m->is_extended = false;
+    m->takes_states = m->asks_pending_frees = m->has_encoder_connector = false;
     while (r->cursor != NULL) {
         const char *word = recording_word(r);
         if (islower((unsigned char)word[0])) {

@@ -79,6 +79,9 @@ typedef struct sched_model {
     bool is_pipeline;
     bool is_extended; /* steps tell drafts, outputs created tokens, stats drafts by place */
     uint32_t drafts_by_batch[16];
+    bool takes_states; /* the connector is offered states of Mamba layers */
+    bool asks_pending_frees;
+    bool has_encoder_connector;
 
     sched_request requests[SCHED_MAX_REQUESTS];
     uint32_t num_requests;

@@ -22,6 +22,7 @@ MODULES = {"hash": "record_hash", "queue": "record_blocks", "map": "record_block
            "pool": "record_pool", "table": "record_table", "cache": "record_cache",
            "plan": "record_plan", "sched": "record_sched", "slots": "record_slots",
            "offload": "record_offload"}
+TABLES = {"cache": ("parts",), "sched": ("parts", "extra")}  # mixes that are not among the others
 
 
 def parse():
@@ -32,8 +33,9 @@ def parse():
     parser.add_argument("--out", required=True, help="file to write")
     parser.add_argument("--runs", type=int, default=1, help="how many seeds to record")
     parser.add_argument("--mixes", default="", metavar="NAME,NAME",
-                        help="cache, sched: only mixes whose names begin so; parts: those of "
-                             "part_mixes.py, which are not among the others")
+                        help="cache, sched: only mixes whose names begin so; parts, and for sched "
+                             "extra: those of part_mixes.py and extra_mixes.py, which are not "
+                             "among the others")
     parser.add_argument("--edges", action="store_true", help="hash: the large and odd cases too")
     parser.add_argument("--explain", action="store_true", help="write each answer in full")
     parser.add_argument("--split", action="store_true",
@@ -69,7 +71,7 @@ def main():
     forgive()
     module = importlib.import_module(MODULES[args.kind])
     record = getattr(module, f"record_{args.kind}")
-    if args.mixes and args.mixes != "parts":
+    if args.mixes and args.mixes not in TABLES.get(args.kind, ()):
         first_words = tuple(args.mixes.split(","))
         module.MIXES = {name: mix for name, mix in module.MIXES.items()
                         if name.startswith(first_words)}

@@ -11,6 +11,7 @@ os.environ["PYTHONHASHSEED"] = "0"  # the seed of the first block's parent
 
 import torch
 from cache_case import Ended
+from extra_mixes import SCHED as EXTRA
 from part_mixes import SCHED as PARTS
 from release import IS_0_20
 from sched_case import SchedCase, skipped_of
@@ -334,7 +335,8 @@ class Engine:
             accepted = 0
             while accepted < drafts and rng.random() < setup.acceptance:
                 accepted += 1
-            count = accepted + 1 if samples[i] and not is_pooling else 0
+            has_tokens = samples[i] and not is_pooling and "encoder_only" not in setup.extras
+            count = accepted + 1 if has_tokens else 0
             sampled.append([draw(setup.seed, SAMPLED, step, i * 16 + k) % setup.alphabet
                             for k in range(count)])
             pooled.append(is_pooling and samples[i])
@@ -403,7 +405,7 @@ class Engine:
 def record_sched(writer, rng, count, _edges):
     """One workload; the seed says which mix."""
     seed = int(writer.lines[-1].split()[1])
-    mixes = PARTS if writer.mixes == "parts" else MIXES
+    mixes = {"parts": PARTS, "extra": EXTRA}.get(writer.mixes, MIXES)
     name = list(mixes)[seed % len(mixes)]
     setup = Setup(name, seed, rng, mixes[name])
     case = SchedCase(writer, setup)

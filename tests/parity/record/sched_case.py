@@ -4,11 +4,12 @@ An operation is written down after it was done. Where vLLM raises in the middle 
 is about to do damages its own state, the workload ends before that operation: `stop REASON`.
 """
 import struct
+from types import SimpleNamespace
 
 from cache_case import Ended, Stop
 from recorder import ids
 from release import IS_0_20
-from sched_world import Calls, Connector, GrammarManager, dotted, number_of, spans
+from sched_world import Calls, Connector, EncoderConnector, GrammarManager, dotted, number_of, spans
 
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 from vllm.v1.core.sched.interface import PauseState
@@ -84,6 +85,10 @@ class SchedCase:
         if self.setup.log_stats:
             self.scheduler.connector_prefix_cache_stats = PrefixCacheStats()
         self.scheduler.recompute_kv_load_failures = not self.setup.fails
+        if "encoder_connector" in self.setup.extras:
+            self.scheduler.ec_connector = EncoderConnector(self)
+        if "takes_states" in self.setup.extras:
+            self.scheduler.vllm_config.kv_transfer_config = SimpleNamespace(is_kv_producer=True)
         finish = self.scheduler.finish_requests
 
         def watched_finish(request_ids, status):

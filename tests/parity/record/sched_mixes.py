@@ -22,6 +22,10 @@ scheduler_module.logger.setLevel("CRITICAL")  # it reports each failure that a w
 
 ALGORITHMS = ["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"]
 
+# Switches that are on in mixes of extra_mixes.py alone, and their letters in a recording.
+EXTRAS = {"takes_states": "t", "pending_frees": "b", "no_block_drop": "n", "encoder_only": "o",
+          "encoder_connector": "d", "zeroing": "z"}
+
 
 def gemma(d):
     window = d.window()
@@ -197,6 +201,11 @@ if not IS_0_20:
     })
 
 
+class ZeroingConfig(KVCacheConfig):
+    """Zeroes new blocks, whatever its groups are."""
+    needs_kv_cache_zeroing = True
+
+
 class Setup:
     """One configuration of a mix, drawn."""
 
@@ -218,6 +227,7 @@ class Setup:
         self.adaptive = self.pooling_model = self.delivers = self.diverges = False
         self.watermark = self.throttles = 0
         self.stagger, self.dynamic = 1, []
+        self.extras = [name for name in EXTRAS if self.given.get(name)]
         if IS_0_20:
             return
         if self.choose("active", 0.05):
@@ -399,6 +409,7 @@ class Setup:
         options += [] if IS_0_20 else ["x1"]
         options += [f"k{'.'.join(map(str, self.dynamic))}"] if self.dynamic else []
         options += [f"g{self.stagger}"] if self.stagger > 1 else []
+        options += [f"{EXTRAS[name]}1" for name in self.extras]
         return " ".join(["sched", self.name, *(str(int(n)) for n in numbers), *options,
                          *(g.text() for g in self.groups)])
 
@@ -448,9 +459,10 @@ class Setup:
         if config.speculative_config is not None:
             config.speculative_config.num_speculative_tokens_per_batch_size = [
                 (size, size, drafts) for size, drafts in enumerate(self.dynamic, 1)] or None
-            config.speculative_config.use_eagle_block_drop = lambda: self.eagle
+            config.speculative_config.use_eagle_block_drop = lambda: (
+                self.eagle and "no_block_drop" not in self.extras)
             config.speculative_config.max_num_new_slots_for_drafting = self.draft_slots
-        config.is_mm_encoder_only = False
+        config.is_mm_encoder_only = "encoder_only" in self.extras
         config.ec_manager_config = SimpleNamespace(get_encoder_cache_manager_obj=lambda: None)
         config.aux_output_config = SimpleNamespace(enabled=False)
         config.num_speculative_tokens = self.num_spec
@@ -471,7 +483,8 @@ class Setup:
     def make(self, grammars):
         groups = [KVCacheGroupSpec([f"layer{i}"], self.spec_of(g), g.is_eagle)
                   for i, g in enumerate(self.groups)]
-        config = KVCacheConfig(self.num_blocks, [], groups)
+        kind = ZeroingConfig if "zeroing" in self.extras else KVCacheConfig
+        config = kind(self.num_blocks, [], groups)
         if not IS_0_20:
             config.prefix_cache_retention_interval = self.retention
         made = (AsyncScheduler if self.is_async else Scheduler)(

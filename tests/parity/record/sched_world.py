@@ -8,8 +8,19 @@ within the operation. So the replayer's callbacks answer the same without knowin
     m3(16)     matched tokens past 16 of request 3        usual: 0    also: 8, 8a (loaded later), n
     u3(..;8)   its blocks, and 8 tokens to load           no answer
     b()        meta data                                  no answer
+    b(3.1.9.8) the same; block 9 of group 1 holds the
+               state after 8 tokens of request 3          no answer
+    p3(..;..)  request 3 ends, and leaves these states    usual: 0    1: they are still being sent
     f3(..)     request 3 ends with these blocks           usual: 0    1: they are still being sent
+    h()        will blocks become free                    usual: 0    1: wait for them
     c()        the connector's own cache is reset         usual: 0    1: it could not be
+    e3(16)     are the encoder outputs past 16 there      usual: 1    0: in flight
+    i(image2)  does another engine have this one          usual: 0    1: it is loaded
+    A3(0)      input 0 of request 3 has a place           no answer
+    F3(0)      input 0 of request 3 needs it no longer    no answer
+    B()        meta data of the encoder connector         no answer
+    g3()       request 3 ends, asked of that connector    usual: 0    1: they are still being sent
+    k()        whose outputs never come                   usual: none else the numbers, as 3.5
     r3         is its grammar ready                       usual: 1
     d3         does its grammar advance                   usual: 1
     t3(1.2)    tokens for the grammar                     usual: 1    0: not accepted
@@ -135,15 +146,31 @@ class Connector(SupportsHMA):
         number = number_of(request.request_id)
         self.calls.note(f"u{number}({spans(blocks.get_block_ids())};{num_external})", "", "")
 
-    def build_connector_meta(self, _output):
-        self.calls.note("b()", "", "")
+    def build_connector_meta(self, output):
+        states = ""
+        if "takes_states" in self.setup.extras:
+            offers = output.kv_connector_block_state.boundary_state_offloads
+            states = ",".join(f"{number_of(r)}.{g}.{b}.{n}" for r in sorted(offers, key=number_of)
+                              for g, b, n in offers[r])
+        self.calls.note(f"b({states})", "", "")
 
-    def request_finished_all_groups(self, request, block_ids):
+    def send(self, request):
+        """A request ends: its number, and whether its blocks are still being sent."""
         number = number_of(request.request_id)
         is_loading = request.request_id in self.still_loading
         delays = not is_loading and self.rng.random() < self.setup.sends
         if delays:
             self.sending.add(number)
+        return number, delays
+
+    def register_finished_partial_tail(self, request, block_ids, states):
+        number, delays = self.send(request)
+        shown = ",".join(dotted(s) for s in states)
+        self.calls.note(f"p{number}({spans(block_ids)};{shown})", int(delays), 0)
+        return delays
+
+    def request_finished_all_groups(self, request, block_ids):
+        number, delays = self.send(request)
         self.calls.note(f"f{number}({spans(block_ids)})", int(delays), 0)
         return delays, None
 
@@ -182,7 +209,59 @@ class Connector(SupportsHMA):
         return None
 
     def has_pending_block_frees(self):
+        if "pending_frees" not in self.setup.extras:
+            return False
+        pending = self.rng.random() < 0.4
+        self.calls.note("h()", int(pending), 0)
+        return pending
+
+    def has_pending_push_work(self):
         return False
+
+
+class EncoderConnector:
+    """Encoder outputs from another engine: they may be there, in flight, or never come."""
+
+    def __init__(self, case):
+        self.case, self.rng, self.calls = case, case.setup.rng, case.calls
+
+    def ensure_cache_available(self, request, computed):
+        is_there = self.rng.random() < 0.85
+        # vLLM passes a negative number after a failed load with steps in flight; Quire's has no sign.
+        computed = max(0, computed)
+        self.calls.note(f"e{number_of(request.request_id)}({computed})", int(is_there), 1)
+        return is_there
+
+    def has_cache_item(self, identifier):
+        has = self.rng.random() < 0.3
+        self.calls.note(f"i({identifier})", int(has), 0)
+        return has
+
+    def update_state_after_alloc(self, request, index):
+        self.calls.note(f"A{number_of(request.request_id)}({index})", "", "")
+
+    def update_state_after_free(self, request, index):
+        self.calls.note(f"F{number_of(request.request_id)}({index})", "", "")
+
+    def build_connector_meta(self, _output):
+        self.calls.note("B()", "", "")
+
+    def request_finished(self, request):
+        number, delays = self.case.connector.send(request)
+        self.calls.note(f"g{number}()", int(delays), 0)
+        return delays, None
+
+    def take_unavailable_requests(self):
+        lost = []
+        live = list(self.case.scheduler.requests.values())
+        if live and self.rng.random() < 0.06:
+            lost = [number_of(r.request_id) for r in
+                    self.rng.sample(live, min(len(live), self.rng.randint(1, 2)))]
+        self.calls.note("k()", dotted(lost), "")
+        return OrderedSet([name_of(n) for n in lost])
+
+    def get_ec_connector_stats(self):
+        return None
 
     def has_pending_push_work(self):
         return False
