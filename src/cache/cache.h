@@ -147,17 +147,20 @@ static inline bool qr_cache_is_quiet(const quire_cache *cache, quire_seq seq, ui
 _Static_assert(offsetof(quire_allocate_params, num_encoder_tokens) ==
                        offsetof(quire_allocate_params, num_external_computed_tokens) + 4 &&
                    offsetof(quire_allocate_params, reserved_blocks) ==
-                       offsetof(quire_allocate_params, full_sequence_must_fit) + 4,
+                       offsetof(quire_allocate_params, full_sequence_must_fit) + 4 &&
+                   offsetof(quire_allocate_params, shared_prefix_boundary) ==
+                       offsetof(quire_allocate_params, num_prompt_tokens) + 4,
                "read as pairs");
 
-/* New tokens alone: no hit, no external and no encoder tokens, nothing to be left. Each decoded
- * token asks for it, so pairs of fields are read at once. */
+/* New tokens alone: no hit, no external and no encoder tokens, nothing to be left, no other end of
+ * the prompt. Each decoded token asks for it, so pairs of fields are read at once. */
 static inline bool qr_cache_is_plain(const quire_allocate_params *p)
 {
     const unsigned char *fields = (const unsigned char *)p;
     uint64_t others =
         qr_load_u64(fields + offsetof(quire_allocate_params, num_external_computed_tokens)) |
         qr_load_u64(fields + offsetof(quire_allocate_params, full_sequence_must_fit)) |
+        qr_load_u64(fields + offsetof(quire_allocate_params, num_prompt_tokens)) |
         p->num_new_computed_tokens | p->has_scheduled_reqs | (uintptr_t)p->new_computed_blocks;
     return others == 0 && p->num_new_tokens > 0;
 }

@@ -255,6 +255,30 @@ static void the_gap_makes_room(void **state)
     kit_close(&kit);
 }
 
+/* Also if the allocation that tells of a longer prompt changes nothing else. */
+static void the_prompt_of_a_session_stays(void **state)
+{
+    (void)state;
+    quire_group_config group = rswa_of(4, 4);
+    quire_cache_config config = config_of(&group, 1, 8);
+    cache_kit kit;
+    kit_request q;
+    kit_open(&kit, &config);
+    kit_request_init(&kit, &q, letters(20));
+    quire_allocate_params p = params_of(5, 2);
+    assert_int_equal(quire_cache_allocate_slots(kit.cache, &q.r, &p, NULL), QUIRE_OK);
+    q.r.num_computed_tokens = 5;
+    p = params_of(1, 6); /* there is room for two more tokens */
+    assert_int_equal(quire_cache_allocate_slots(kit.cache, &q.r, &p, NULL), QUIRE_OK);
+    q.r.num_computed_tokens = 6;
+    assert_int_equal(kit_extend(&kit, &q, 7), QUIRE_OK);
+    assert_int_equal(kit_extend(&kit, &q, 1), QUIRE_OK); /* the window begins at token 9 */
+    assert_string_equal(kit_blocks(&kit, q.r.seq), "1 2 3 4");
+    kit_check(&kit);
+    kit_free(&kit, &q);
+    kit_close(&kit);
+}
+
 /* What was given back is found until it is taken. */
 static void the_gap_is_found(void **state)
 {
@@ -381,6 +405,7 @@ int main(void)
         cmocka_unit_test(a_ring_cannot_be_shared),
         cmocka_unit_test(the_gap_is_given_back),
         cmocka_unit_test(the_gap_makes_room),
+        cmocka_unit_test(the_prompt_of_a_session_stays),
         cmocka_unit_test(the_gap_is_found),
         cmocka_unit_test(hidden_states_are_kept_as_full_attention),
         cmocka_unit_test(other_profiles_refuse_the_kinds),
