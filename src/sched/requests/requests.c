@@ -451,7 +451,8 @@ static bool connector_keeps(quire_sched *s, uint32_t index, bool is_loading)
     if (!s->partners.has_connector)
         return false;
     uint32_t num_states = c->states_finished == NULL ? 0 : qr_states_end(s, index);
-    if (!is_loading) /* blocks that a load still writes to stay */
+    /* Blocks that a load still writes to stay; a connector that reports a failure has ended it. */
+    if (!is_loading || r->status == QUIRE_REQ_FINISHED_ERROR)
         qr_sched_drop_skipped(s, index);
     if (c->request_finished == NULL && num_states == 0)
         return false;

@@ -96,9 +96,24 @@ class SchedCase:
                 r.request_id for r in skipped_of(self.scheduler)
                 if r.status == RequestStatus.WAITING_FOR_REMOTE_KVS
                 and r.request_id not in self.scheduler.finished_recving_kv_req_ids}
+            if status == RequestStatus.FINISHED_ABORTED and any(
+                    self.has_gap(name) for name in self.connector.still_loading):
+                raise Stop("gap-of-a-load")
             return finish(request_ids, status)
 
         self.scheduler.finish_requests = watched_finish
+
+    def has_gap(self, name):
+        """Whether R-SWA gives blocks of a request back when it ends, to which a load may write."""
+        request = self.scheduler.requests[name]
+        for manager in self.managers:
+            if hasattr(manager, "rswa_window"):
+                prompt, size = request.num_prompt_tokens, manager.block_size
+                start = max(prompt, request.num_computed_tokens - manager.rswa_window)
+                gap = manager.req_to_blocks[name][-(-prompt // size):start // size]
+                if any(not block.is_null for block in gap):
+                    return True
+        return False
 
     # -- watching
 
