@@ -567,14 +567,16 @@ int qr_cache_init(quire_cache *cache, const quire_cache_config *c)
     }
     if (cache->stamps != NULL)
         memset(cache->stamps, 0, (size_t)c->num_blocks * sizeof *cache->stamps);
-    cache->is_one_full = c->num_groups == 1 && cache->groups[0].ops == &qr_full_ops &&
-                         c->max_copies == 0 && cache->caches_all_tokens;
     make_sets(cache);
     tell_groups(cache);
     for (uint32_t g = 0; g < c->num_groups; g++)
         cache->retains_ends =
             cache->retains_ends || (cache->rules.retains_ends && cache->groups[g].has_mask);
     cache->caches_all_tokens = cache->caches_all_tokens && !cache->has_tails;
+    cache->is_plain = c->max_copies == 0 && cache->caches_all_tokens;
+    for (uint32_t g = 0; g < c->num_groups; g++)
+        cache->is_plain = cache->is_plain && (cache->groups[g].ops == &qr_full_ops ||
+                                              cache->groups[g].ops == &qr_window_ops);
     take_sinks(cache);
     cache->magic = QR_CACHE_MAGIC;
     qr_assert_expensive(qr_cache_is_valid(cache));

@@ -113,7 +113,8 @@ static uint64_t tokens_before_tail(const quire_cache *cache, uint32_t row)
 uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq)
 {
     uint32_t row = qr_cache_row_of(cache, seq);
-    if (QR_LIKELY(cache->is_one_full && row != QR_NIL)) { /* the same, without the divisions */
+    if (QR_LIKELY(cache->is_plain && cache->num_groups == 1 &&
+                  row != QR_NIL)) { /* the same, without the divisions */
         uint32_t num_cached = cache->groups[0].rows[row].num_cached;
         return num_cached < 2 ? 0 : num_cached - 1;
     }

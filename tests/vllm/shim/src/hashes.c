@@ -181,7 +181,7 @@ static PyObject *find_in_list(vllm_cache *self, PyObject *list, uint32_t num_tok
         size_t given = (size_t)PyList_Size(list);
         num_hashes = (num_tokens - 1) / cache->hash_block_size;
         num_hashes = given < num_hashes ? (uint32_t)given : num_hashes;
-        if (cache->is_one_full)
+        if (cache->is_plain && cache->num_groups == 1)
             return find_one_full(self, list, num_hashes);
         if (load_for_all(self, list, &num_hashes) < 0)
             return NULL;
