@@ -181,7 +181,8 @@ static PyObject *find_in_list(vllm_cache *self, PyObject *list, uint32_t num_tok
         size_t given = (size_t)PyList_Size(list);
         num_hashes = (num_tokens - 1) / cache->hash_block_size;
         num_hashes = given < num_hashes ? (uint32_t)given : num_hashes;
-        if (cache->is_plain && cache->num_groups == 1)
+        bool is_one_full = cache->num_groups == 1 && cache->groups[0].ops == &qr_full_ops;
+        if (is_one_full && cache->is_plain)
             return find_one_full(self, list, num_hashes);
         if (load_for_all(self, list, &num_hashes) < 0)
             return NULL;
