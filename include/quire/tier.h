@@ -123,6 +123,11 @@ typedef struct quire_tier_caps { /* lent */
     uint32_t looks_ahead;
     /* 1: STORE and REMOVE end with REFUSED; an offload does not try them. */
     uint32_t is_read_only;
+    /* 1: a LOAD may name keys that lookup does not know (found = 2): the tier finds and loads them
+     * as one job, and FIND is not used. If is_prefix of the job is 1, the keys after the first
+     * status other than DONE may be CANCELLED. Before prepare, the place of an io is the number of
+     * its CPU block. */
+    uint32_t loads_unknown;
 } quire_tier_caps;
 
 /* Ends the ios of jobs; passed to begin, turn and cancel. If an io has already ended, or its job
