@@ -80,9 +80,10 @@ QUIRE_API int quire_worker_abandon(quire_worker *worker);
 
 /* Takes a plan, and marks the engine's compute stream: copies come after everything submitted
  * before. Call submit after the work of the step before, in each step that has a plan. Never waits.
- * QUIRE_E_CORRUPT: not a plan, of another version, damaged, not the next one, or with a block, slot,
- * tier or job that does not exist; quire_refusal says which, and nothing has changed. QUIRE_BUSY:
- * a plan of another planner, while jobs of the planner before are in flight: poll, then retry. */
+ * QUIRE_E_CORRUPT: not a plan, of another version, damaged, not the next one, or with a slot or a
+ * tier that does not exist; quire_refusal says which, and nothing has changed. A block that does not
+ * exist fails its job. QUIRE_BUSY: a plan of another planner, while jobs of the planner before are
+ * in flight: poll, then retry. */
 QUIRE_API int quire_worker_submit(quire_worker *worker, quire_bytes plan);
 
 /* Polls the device, and writes the jobs that have ended since the last poll. report->len is 0 if

@@ -1,60 +1,11 @@
 /* tier/offload/match.c - what a new request finds in the CPU pool. */
 #include "tier/offload/offload.h"
 
-/* Without its first block a group of a full kind has nothing at all: the usual answer, cheaply. */
-static bool can_begin(const quire_offload *o, const unsigned char *hashes, uint32_t num_hashes)
-{
-    uint32_t g = o->fa_group;
-    if (g == QR_NIL)
-        return num_hashes > 0;
-    uint32_t joined = o->groups[g].block_size / o->hash_size;
-    if (num_hashes < joined)
-        return false;
-    quire_block block;
-    qr_key_form form = {joined, o->digest_bytes, o->keys_by_last_hash};
-    return quire_pool_get_cached_block(o->cpu, qr_block_key(form, hashes, 0), &g, 1, &block) ==
-           QUIRE_OK;
-}
-
-/* Blocks whose content is still on its way are no hit, though they have their keys: their stores
- * hold them. */
-static uint32_t tokens_before_pending(const quire_offload *o, const quire_block_span *spans,
-                                      uint32_t num_hit)
-{
-    uint32_t end = num_hit;
-    if (o->num_flight == 0)
-        return end;
-    for (uint32_t g = 0; g < o->num_groups; g++) {
-        uint32_t ready = quire_pool_count_unheld(o->cpu, spans[g].ids, spans[g].count);
-        if (ready < spans[g].count && ready * o->groups[g].block_size < end)
-            end = ready * o->groups[g].block_size;
-    }
-    return end;
-}
-
-uint32_t qr_match_find(quire_offload *o, const unsigned char *hashes, uint32_t num_hashes,
+uint32_t qr_match_find(const quire_offload *o, const unsigned char *hashes, uint32_t num_hashes,
                        uint32_t num_tokens, uint32_t num_local, quire_block_span *spans)
 {
-    uint32_t skipped = num_local / o->hash_size;
-    if (num_hashes <= skipped || num_tokens <= num_local + 1)
-        return 0;
-    const unsigned char *first = hashes + (size_t)skipped * o->digest_bytes;
-    if (!can_begin(o, first, num_hashes - skipped))
-        return 0;
-    quire_cache_request rest = {
-        .num_tokens = num_tokens - num_local, .hashes = first, .num_hashes = num_hashes - skipped};
-    for (;;) {
-        uint32_t num_hit = 0;
-        int err = quire_cache_get_computed_blocks(o->cpu_cache, &rest, spans, &num_hit);
-        if (err != QUIRE_OK || num_hit == 0)
-            return 0;
-        uint32_t num_ready = tokens_before_pending(o, spans, num_hit);
-        if (num_ready == num_hit)
-            return num_hit;
-        if (num_ready == 0)
-            return 0;
-        rest.num_tokens = num_ready + 1; /* a shorter one may need other blocks of a window */
-    }
+    return qr_host_pool_find(&o->host, hashes, num_hashes, num_tokens, num_local,
+                             o->num_flight > 0, spans);
 }
 
 /* In the midst of others' work: their scratch is not touched. */
@@ -96,18 +47,17 @@ static uint32_t recall_blocks(quire_offload *o, quire_req req, const unsigned ch
 {
     qr_offload_match *m = &o->match;
     uint32_t size = o->groups[0].block_size;
-    uint32_t joined = size / o->hash_size;
+    qr_key_form form = o->host.groups[0].key_form;
     uint32_t skipped = num_local / size;
     if (o->num_groups > 1 || o->has_windows || num_local % size != 0)
         return 0;
     uint32_t n = qr_protect_count(o, req);
-    if (n <= skipped || n > num_hashes / joined)
+    if (n <= skipped || n > num_hashes / form.joined)
         return 0;
     qr_protect_list(o, req, m->blocks);
     n -= skipped;
     memmove(m->blocks, m->blocks + skipped, n * sizeof *m->blocks);
     /* blocks with a user keep their keys, and a hash stands for all before it: the last tells */
-    qr_key_form form = {joined, o->digest_bytes, o->keys_by_last_hash};
     quire_bytes last = qr_block_key(form, hashes, skipped + n - 1);
     quire_block_info info;
     bool is_there = quire_pool_get_block(o->cpu, m->blocks[n - 1], &info) == QUIRE_OK &&
@@ -146,23 +96,6 @@ static bool is_match_good(const quire_offload *o, quire_req req, uint32_t num_lo
            m->num_asked == info->num_tokens && m->step + 1 >= o->step;
 }
 
-/* How many of the request's tokens a hit behind num_local of them may reach, and one. A chunk of
- * attention begins at a multiple of its length, but the CPU pool's cache is asked from num_local on
- * and counts chunks from there. Up to the end of the chunk that num_local is in, this makes no
- * difference: the hit needs all blocks of the chunk. */
-static uint32_t most_tokens(const quire_offload *o, uint32_t num_tokens, uint32_t num_local)
-{
-    uint64_t most = num_tokens;
-    for (uint32_t g = 0; g < o->num_groups; g++) {
-        uint32_t chunk = o->groups[g].chunk_tokens;
-        uint32_t inside = chunk > 0 ? num_local % chunk : 0;
-        uint64_t end = (uint64_t)num_local - inside + chunk + 1;
-        if (inside > 0 && end < most)
-            most = end;
-    }
-    return (uint32_t)most;
-}
-
 int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
                      uint32_t *is_async)
 {
@@ -187,7 +120,7 @@ int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *nu
         return QUIRE_OK;
     uint32_t num_known = recall_blocks(o, req, hashes, num_hashes, num_local);
     uint32_t num_hit = num_known * o->groups[0].block_size;
-    uint32_t num_tokens = most_tokens(o, info.num_tokens, num_local);
+    uint32_t num_tokens = qr_host_pool_most_tokens(&o->host, info.num_tokens, num_local);
     uint32_t more = qr_match_find(o, hashes, num_hashes, num_tokens, num_local + num_hit, spans);
     if (more == 0)
         memset(spans, 0, o->num_groups * sizeof *spans);

@@ -24,32 +24,12 @@ static void on_alloc(void *user, quire_req req, const quire_block_span *blocks,
     qr_load_begin(o, req, blocks, num_external);
 }
 
-/* A step that is mostly prefill; of others the time is not that of their tokens. */
-static void time_step(quire_offload *o, const quire_step *step)
-{
-    enum { LEAST_TOKENS = 64 };
-    uint64_t decode = (uint64_t)step->num_reqs * o->most_decode;
-    bool is_prefill = step->total_tokens >= LEAST_TOKENS && step->total_tokens >= 2 * decode;
-    o->timed[step->step % QR_OFFLOAD_TIMED] =
-        (qr_offload_timed){.step = step->step,
-                           .start_ns = is_prefill ? qr_now_ns(&o->hooks) : 0,
-                           .num_tokens = is_prefill ? step->total_tokens : 0};
-}
-
-/* A step that was given out before the one before it ended was computed after that. */
 static void learn_step(quire_offload *o, uint64_t step)
 {
-    qr_offload_timed *t = &o->timed[step % QR_OFFLOAD_TIMED];
-    bool is_timed = t->step == step && t->num_tokens > 0;
-    bool has_next = o->step != step;
-    if (!is_timed && !has_next)
-        return;
-    uint64_t now_ns = qr_now_ns(&o->hooks);
-    uint64_t start_ns = t->start_ns > o->last_end_ns ? t->start_ns : o->last_end_ns;
-    if (is_timed && now_ns > start_ns)
-        qr_promote_learn(o->promote, t->num_tokens, now_ns - start_ns);
-    t->num_tokens = 0;
-    o->last_end_ns = now_ns;
+    uint32_t num_tokens;
+    uint64_t ns = qr_step_times_end(&o->times, step, &o->hooks, &num_tokens);
+    if (ns > 0)
+        qr_promote_learn(o->promote, num_tokens, ns);
 }
 
 static void *on_build_meta(void *user, const quire_step *step)
@@ -57,7 +37,7 @@ static void *on_build_meta(void *user, const quire_step *step)
     quire_offload *o = user;
     o->step = step->step;
     if (o->learns)
-        time_step(o, step);
+        qr_step_times_begin(&o->times, step->step, step->total_tokens, step->num_reqs, &o->hooks);
     o->meta = (quire_offload_meta){.load_event = QUIRE_OFFLOAD_NO_EVENT,
                                    .load_gpu = o->meta_load_gpu,
                                    .load_cpu = o->meta_load_cpu,
@@ -201,7 +181,7 @@ static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu
     if (err != QUIRE_OK)
         return err;
     o->cpu = quire_cache_get_pool(o->cpu_cache);
-    o->hash_size = quire_cache_get_counts(o->cpu_cache).hash_block_size;
+    qr_host_pool_init(&o->host, &config, o->cpu_cache);
     clear_parts(o);
     if (plan->config.device != NULL)
         o->device = *plan->config.device;
@@ -310,7 +290,7 @@ int quire_offload_bind(quire_offload *offload, quire_sched *sched)
         return QUIRE_E_SYSTEM;
     bool is_same = quire_cache_get_counts(cache).num_groups == offload->num_groups &&
                    quire_cache_get_usage(cache).total == offload->num_gpu &&
-                   quire_cache_get_counts(cache).hash_block_size == offload->hash_size;
+                   quire_cache_get_counts(cache).hash_block_size == offload->host.hash_size;
     if (!is_same)
         return qr_refuse("the scheduler has other groups, blocks or hashes than the config of the "
                          "offload");

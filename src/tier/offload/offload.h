@@ -21,7 +21,9 @@
 #include "base/list.h"
 #include "base/memory.h"
 #include "tier/core/block_key.h"
+#include "tier/offload/host_pool.h"
 #include "tier/offload/share.h"
+#include "tier/offload/step_times.h"
 #include "tier/promote/promote.h"
 
 #include <quire/offload.h>
@@ -30,7 +32,7 @@
 
 #define QR_OFFLOAD_MAGIC UINT32_C(0x514f464c) /* "QOFL" */
 
-enum { QR_OFFLOAD_MAX_GROUPS = 64, QR_COPIES_IN_JOB = QR_AT_A_TIME(256, 4) };
+enum { QR_OFFLOAD_MAX_GROUPS = QR_HOST_MAX_GROUPS, QR_COPIES_IN_JOB = QR_AT_A_TIME(256, 4) };
 
 typedef enum qr_load_state {
     QR_LOAD_NONE = 0,
@@ -115,7 +117,6 @@ typedef struct qr_offload_group {
     uint32_t block_size;
     uint32_t max_blocks;      /* of a request: more are never looked at */
     uint32_t row_start;       /* in the request's row */
-    uint32_t chunk_tokens;    /* of chunked attention; else 0 */
     bool has_gaps;            /* some full blocks stay without a key for good (windows, states) */
     uint32_t num_keyed_later; /* has_gaps: so many of the last ones may still get one */
 } qr_offload_group;
@@ -158,15 +159,6 @@ typedef struct qr_offload_counters {
     _Atomic uint64_t failed_load_blocks;
 } qr_offload_counters;
 
-/* A step that is being computed, for what computing costs. */
-typedef struct qr_offload_timed {
-    uint64_t step;
-    uint64_t start_ns;
-    uint32_t num_tokens; /* 0: not of interest */
-} qr_offload_timed;
-
-enum { QR_OFFLOAD_TIMED = QR_AT_A_TIME(8, 2) }; /* steps in flight that are measured */
-
 struct quire_offload {
     qr_fork_guard guard;
     uint32_t magic;
@@ -178,11 +170,7 @@ struct quire_offload {
     bool has_pins;          /* or other users of blocks: the scheduler's */
     bool has_windows;       /* a group gives blocks back while its request runs */
     bool has_rows;          /* eager: blocks of requests are kept as steps told them */
-    bool keys_by_last_hash; /* of blocks with several hashes; else all of them joined */
     uint32_t num_groups;
-    uint32_t fa_group; /* the first of a full kind; QR_NIL: none */
-    uint32_t hash_size;
-    uint32_t digest_bytes;
     uint32_t num_cpu;
     uint32_t num_gpu;
     uint32_t max_requests;
@@ -192,6 +180,7 @@ struct quire_offload {
 
     quire_cache *cpu_cache;
     quire_pool *cpu;
+    qr_host_pool host; /* what is found there */
     quire_cache *gpu_cache;
     quire_pool *gpu; /* NULL: not bound yet */
     quire_sched *sched;
@@ -256,11 +245,9 @@ struct quire_offload {
     uint32_t *sending; /* device: requests whose loads have blocks without a job */
     uint32_t num_sending;
     uint64_t next_load_event;
-    uint64_t step;                            /* the last one */
-    qr_offload_timed timed[QR_OFFLOAD_TIMED]; /* by step */
-    uint64_t last_end_ns;                     /* of a step, where the next one had begun */
-    uint32_t most_decode; /* tokens that a request computes in a step without prefill */
-    uint64_t mark;        /* and the device's, for its copies */
+    uint64_t step; /* the last one */
+    qr_step_times times;
+    uint64_t mark; /* the device's, for the copies of the step */
 
     /* device */
     qr_offload_job *jobs;
@@ -370,7 +357,7 @@ void qr_match_take_over(quire_offload *o, quire_req req);
 void qr_match_release(quire_offload *o);
 
 /* The hit behind the first num_local tokens, as spans of the CPU pool's cache; 0: none. */
-uint32_t qr_match_find(quire_offload *o, const unsigned char *hashes, uint32_t num_hashes,
+uint32_t qr_match_find(const quire_offload *o, const unsigned char *hashes, uint32_t num_hashes,
                        uint32_t num_tokens, uint32_t num_local, quire_block_span *spans);
 
 /* ---- protect.c ------------------------------------------------------------- */

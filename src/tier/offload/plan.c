@@ -19,22 +19,10 @@ enum {
 
 static void plan_cpu_cache(qr_offload_plan *plan)
 {
-    const quire_sched_config *sched = &plan->sched;
-    quire_cache_config cpu = *sched->cache;
-    cpu.num_blocks = plan->config.num_cpu_blocks;
-    cpu.max_requests = 1; /* it is looked up and filled, and no request has blocks there */
-    cpu.max_num_batched_tokens = sched->max_num_batched_tokens;
-    cpu.use_eagle = QUIRE_OFF;
-    cpu.log_stats = QUIRE_OFF;
-    cpu.track_new_blocks = QUIRE_OFF;
-    cpu.profile = sched->profile; /* keys are those of the scheduler */
-    cpu.watermark = 0;
-    cpu.max_copies = 0;
-    cpu.num_host_blocks = 0;
-    cpu.event_log_bytes = 0;
-    cpu.on_event = NULL;
-    cpu.hooks = plan->config.hooks;
-    plan->cpu = cpu;
+    plan->cpu = qr_host_pool_config(plan->sched.cache, plan->config.num_cpu_blocks);
+    plan->cpu.max_num_batched_tokens = plan->sched.max_num_batched_tokens;
+    plan->cpu.profile = plan->sched.profile; /* keys are those of the scheduler */
+    plan->cpu.hooks = plan->config.hooks;
 }
 
 static int check_offload_config(const qr_offload_plan *plan)
@@ -133,7 +121,6 @@ static void set_groups(quire_offload *o, const qr_offload_plan *plan)
     const quire_cache_config *cache = plan->sched.cache;
     uint32_t target = 0;
     o->num_groups = cache->num_groups;
-    o->fa_group = QR_NIL;
     o->row_blocks = 0;
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         const quire_layer_spec *spec = &cache->groups[g].spec;
@@ -144,13 +131,9 @@ static void set_groups(quire_offload *o, const qr_offload_plan *plan)
         o->groups[g] = (qr_offload_group){.block_size = size,
                                           .max_blocks = cache->max_model_len / size + 1,
                                           .row_start = o->row_blocks};
-        if (spec->kind == QUIRE_LAYER_CHUNKED_LOCAL)
-            o->groups[g].chunk_tokens = spec->attention_chunk_size;
         o->row_blocks += o->groups[g].max_blocks;
         o->has_windows |= !qr_is_full_kind(spec->kind);
         o->has_pins |= spec->kind == QUIRE_LAYER_SINK_FULL;
-        if (o->fa_group == QR_NIL && qr_is_full_kind(spec->kind))
-            o->fa_group = g;
         if (spec->kind == QUIRE_LAYER_MAMBA)
             target += 2;
         else if (is_window)
@@ -182,7 +165,7 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->is_lazy = c->mode == QUIRE_OFFLOAD_LAZY;
     o->has_device = c->device != NULL;
     o->looks_ahead = c->lookahead != QUIRE_OFF;
-    o->most_decode = plan->sched.num_spec_tokens + 1;
+    o->times.most_decode = plan->sched.num_spec_tokens + 1;
     o->num_cpu = c->num_cpu_blocks;
     o->num_gpu = plan->sched.cache->num_blocks;
     o->max_requests = plan->sched.max_requests;
@@ -190,8 +173,6 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->num_places = (uint32_t)qr_round_up_pow2(c->max_events);
     o->num_jobs = o->has_device ? NUM_JOBS : 0;
     o->backlog = o->looks_ahead ? c->backlog : 0;
-    o->digest_bytes = plan->cpu.digest_bytes;
-    o->keys_by_last_hash = qr_rules_of(plan->sched.profile)->keys_by_last_hash;
     o->num_batches = plan->sched.max_batches == 0 ? 2 : plan->sched.max_batches;
     o->look_tokens = plan->sched.max_num_batched_tokens / 8;
     o->most_stores = most_stores(o);

@@ -158,7 +158,7 @@ static uint32_t find_expected(quire_offload *o, quire_req req, uint32_t num_toke
     if (is_plain &&
         quire_sched_get_hashes(o->sched, req, FIRST_HASHES, &hashes, &num_hashes) != QUIRE_OK)
         return 0;
-    uint32_t num_peeked = num_hashes * o->hash_size;
+    uint32_t num_peeked = num_hashes * o->host.hash_size;
     if (is_plain && num_hashes == FIRST_HASHES && num_peeked < num_tokens) {
         uint32_t num_hit = qr_match_find(o, hashes, num_hashes, num_peeked + 1, 0, spans);
         if (num_hit + o->groups[0].block_size <= num_peeked)
@@ -175,7 +175,7 @@ static void expect_of_tiers(quire_offload *o, quire_req req, uint32_t num_tokens
 {
     const void *hashes = NULL;
     qr_promote_request request = {.req = req, .num_tokens = num_tokens, .num_found = num_hit};
-    uint32_t most = num_hit / o->hash_size + 1; /* one group alone joins no hashes */
+    uint32_t most = num_hit / o->host.hash_size + 1; /* one group alone joins no hashes */
     if (!qr_promote_needs_all(o->promote) &&
         quire_sched_get_hashes(o->sched, req, most, &hashes, &request.num_hashes) == QUIRE_OK) {
         request.hashes = hashes;

@@ -86,19 +86,36 @@ static void count_blocks(qr_promote *promote, qr_promote_job *job, bool is_start
     tier->store_bytes_out += is_start ? bytes : UINT64_C(0) - bytes;
 }
 
+/* Blocks of a load that brought nothing are taken first again: what is not there must not cost the
+ * CPU pool what it has. */
+static void free_to_head(qr_promote *promote, const quire_block *blocks, uint32_t n)
+{
+    (void)quire_pool_hold(promote->pool, blocks, n);
+    (void)quire_pool_free_blocks(promote->pool, blocks, n);
+    (void)quire_pool_let_go(promote->pool, blocks, n, 1);
+}
+
 /* Gives the job's blocks back, the last first: a prefix is evicted from its end. What a load has
  * written to is not what it was, good or not. */
 static void release_blocks(qr_promote *promote, qr_promote_job *job)
 {
     uint32_t n = job->job.num_ios;
+    uint32_t num_kept = 0;
+    uint32_t num_empty = 0;
+    bool is_load = job->job.op == QUIRE_TIER_LOAD;
     if (!job->has_blocks)
         return;
     count_blocks(promote, job, false);
-    for (uint32_t i = 0; i < n; i++) {
-        promote->free_list[i] = job->blocks[n - 1 - i];
-        promote->contents[job->blocks[i]] += job->job.op == QUIRE_TIER_LOAD;
+    for (uint32_t i = n; i-- > 0;) {
+        quire_tier_status status = job->job.ios[i].status;
+        promote->contents[job->blocks[i]] += is_load;
+        if (is_load && (status == QUIRE_TIER_MISSING || status == QUIRE_TIER_CANCELLED))
+            promote->free_list[n - ++num_empty] = job->blocks[i];
+        else
+            promote->free_list[num_kept++] = job->blocks[i];
     }
-    quire_pool_free_blocks(promote->pool, promote->free_list, n);
+    quire_pool_free_blocks(promote->pool, promote->free_list, num_kept);
+    free_to_head(promote, promote->free_list + num_kept, num_empty);
 }
 
 static void end_move(qr_promote *promote, uint32_t move)
@@ -169,6 +186,8 @@ static void add_io(qr_promote *promote, qr_promote_job *job, uint32_t move, quir
     io->bytes = block != QUIRE_NULL_BLOCK ? (uint32_t)promote->block_bytes : 0;
     io->crc = m->crc;
     io->status = QUIRE_TIER_PENDING;
+    if (promote->tiers[job->tier].loads_unknown)
+        io->place = block; /* it has other memory */
     job->moves[i] = move;
     job->blocks[i] = block;
 }
@@ -236,6 +255,22 @@ static uint32_t next_wanted(qr_promote *promote, qr_promote_queue *queue)
     return queue->chain.first;
 }
 
+/* How many of the queue's first moves one job may have. A tier that finds what it loads gets the
+ * blocks of one prefix: it stops at the first that is missing. */
+static uint32_t count_for_job(const qr_promote *promote, const qr_promote_tier *tier,
+                              const qr_promote_queue *queue)
+{
+    uint32_t most = queue->count < promote->job_ios ? queue->count : promote->job_ios;
+    uint32_t move = queue->chain.first;
+    for (uint32_t n = 1; tier->loads_unknown && n < most; n++) {
+        uint32_t next = promote->moves[move].link.next;
+        if (!qr_promote_move_is_wanted(promote, next) || !is_same_prefix(promote, move, next))
+            return n;
+        move = next;
+    }
+    return most;
+}
+
 static qr_promote_job *make_load(qr_promote *promote, uint32_t t)
 {
     qr_promote_tier *tier = &promote->tiers[t];
@@ -244,11 +279,11 @@ static qr_promote_job *make_load(qr_promote *promote, uint32_t t)
         queue = &tier->queues[QR_QUEUE_AHEAD];
     if (tier->free_job == QR_NIL || next_wanted(promote, queue) == QR_NIL)
         return NULL;
-    uint32_t most = queue->count < promote->job_ios ? queue->count : promote->job_ios;
-    uint32_t n = take_blocks(promote, tier, most);
+    uint32_t n = take_blocks(promote, tier, count_for_job(promote, tier, queue));
     if (n == 0)
         return NULL;
     qr_promote_job *job = begin_job(promote, &tier->free_job, QUIRE_TIER_LOAD);
+    job->job.is_prefix = tier->loads_unknown;
     while (job->job.num_ios < n) {
         uint32_t move = next_wanted(promote, queue);
         if (move == QR_NIL)
@@ -422,6 +457,7 @@ static void end_load(qr_promote *promote, qr_promote_job *job)
     const quire_tier_io *ios = job->job.ios;
     uint32_t num_ios = job->job.num_ios;
     uint32_t num_done = 0;
+    uint32_t num_absent = 0; /* that nobody said would be there */
     for (uint32_t i = 0; i < num_ios;) {
         uint32_t n = 0;
         while (i + n < num_ios && ios[i + n].status == QUIRE_TIER_DONE &&
@@ -436,10 +472,14 @@ static void end_load(qr_promote *promote, qr_promote_job *job)
     for (uint32_t i = 0; i < num_ios; i++)
         if (ios[i].status == QUIRE_TIER_DONE)
             qr_promote_move_end(promote, job->moves[i], false);
+        else if (ios[i].status == QUIRE_TIER_CANCELLED && i > 0 && tier->loads_unknown)
+            qr_promote_move_skip(promote, job->moves[i]);
         else
             qr_promote_move_fail(promote, job->moves[i]);
+    for (uint32_t i = 0; tier->loads_unknown && i < num_ios; i++)
+        num_absent += ios[i].status == QUIRE_TIER_MISSING || ios[i].status == QUIRE_TIER_CANCELLED;
     qr_count_add(&tier->counters.promoted_blocks, num_done);
-    qr_count_add(&tier->counters.failed_blocks, num_ios - num_done);
+    qr_count_add(&tier->counters.failed_blocks, num_ios - num_done - num_absent);
 }
 
 static void end_find(qr_promote *promote, qr_promote_job *job)

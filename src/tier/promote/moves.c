@@ -181,7 +181,7 @@ static bool pass_on(qr_promote *promote, uint32_t move)
             found == 0 || !await_tier(promote, r, t))
             continue;
         m->tier = (uint8_t)t;
-        if (found == 1)
+        if (found == 1 || promote->tiers[t].loads_unknown)
             qr_promote_move_load(promote, move);
         else
             qr_promote_queue_push(promote, move, QR_QUEUE_FIND, false);

@@ -157,6 +157,7 @@ typedef struct qr_promote_tier {
     quire_offload_admit admit;
     bool looks_ahead;
     bool is_read_only;    /* nothing is stored there */
+    bool loads_unknown;   /* it finds what it loads: no FIND */
     uint64_t deadline_ns; /* 0: the tier's */
     uint64_t wait_ns;     /* the longest that a request waits for it */
     qr_promote_queue queues[QR_QUEUE_COUNT];
@@ -289,7 +290,7 @@ void qr_promote_move_fail(qr_promote *promote, uint32_t move);
 /* Its tier was not asked, since it has not got an earlier block of the prefix: the next tier may
  * have that, and this. If it has not, this tier is asked again. */
 void qr_promote_move_skip(qr_promote *promote, uint32_t move);
-/* It was found in its tier, and waits for its LOAD. */
+/* It was found in its tier, or its tier finds it, and waits for its LOAD. */
 void qr_promote_move_load(qr_promote *promote, uint32_t move);
 /* One more that needs it; false: no room. */
 bool qr_promote_move_await(qr_promote *promote, uint32_t move, uint32_t record, uint32_t start);

@@ -275,10 +275,11 @@ static bool fetch_block(qr_promote *promote, const qr_promote_request *request, 
             memcpy(promote->long_hashes + (size_t)move * promote->hash_bytes,
                    hash_of(promote, request, group, block).data, g->hash_len);
         promote->moves[move].is_ahead = !r->is_urgent;
+        bool must_find = source >= SOURCE_MAYBE && !promote->tiers[tier_of(source)].loads_unknown;
         qr_promote_queue_push(promote, move,
-                              source >= SOURCE_MAYBE ? QR_QUEUE_FIND
-                              : r->is_urgent         ? QR_QUEUE_LOAD
-                                                     : QR_QUEUE_AHEAD,
+                              must_find      ? QR_QUEUE_FIND
+                              : r->is_urgent ? QR_QUEUE_LOAD
+                                             : QR_QUEUE_AHEAD,
                               false);
         r->num_taken++;
     }

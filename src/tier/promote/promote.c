@@ -91,6 +91,7 @@ static void read_tiers(qr_promote *promote, const quire_offload_config *config)
         tier->looks_ahead = quire_tier_get_caps(from->tier)->looks_ahead != 0;
         promote->looks_ahead |= tier->looks_ahead;
         tier->is_read_only = quire_tier_get_caps(from->tier)->is_read_only != 0;
+        tier->loads_unknown = quire_tier_get_caps(from->tier)->loads_unknown != 0;
         tier->deadline_ns = from->deadline_ns;
         tier->wait_ns = from->deadline_ns > 0 ? from->deadline_ns : DEFAULT_WAIT_NS;
         double unit_ns = from->bytes_per_s > 0 ? 1e9 / from->bytes_per_s : 0;

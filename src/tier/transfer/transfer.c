@@ -138,12 +138,15 @@ static qr_carried *owed(quire_transfer *t, uint32_t rank, const qr_report_result
     return is_owed ? c : NULL;
 }
 
-/* Those that only the worker before had. */
+/* Those that the worker before had, also where it had done its part: its slots are empty now. */
 static void fail_before(quire_transfer *t, uint32_t rank, uint64_t first_plan)
 {
     for (uint32_t place = 0; place < t->num_places; place++) {
         qr_carried *c = &t->carried[place];
-        if (c->id != 0 && c->plan != 0 && c->plan < first_plan && !has_heard(c, rank))
+        if (c->id == 0 || c->plan == 0 || c->plan >= first_plan)
+            continue;
+        memset(c->statuses, QUIRE_TIER_FAILED, c->count);
+        if (!has_heard(c, rank))
             hear(t, c, rank, NULL);
     }
 }

@@ -85,7 +85,7 @@ static mutate_bytes samples[NUM_SAMPLES];
 static void add(qr_plan_writer *writer, qr_plan_job job)
 {
     unsigned char *items = qr_plan_add(writer, &job);
-    size_t bytes = writer->bytes + writer->used - items;
+    size_t bytes = (size_t)(writer->bytes + writer->used - items);
     for (size_t i = 0; i < bytes; i++)
         items[i] = (unsigned char)(i * 7);
 }
