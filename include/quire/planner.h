@@ -132,7 +132,9 @@ QUIRE_API int quire_planner_computed(quire_planner *planner, const quire_planner
 QUIRE_API int quire_planner_preempted(quire_planner *planner, quire_req req);
 
 /* The request has ended; its quire_req is valid no longer. Blocks of its transfers stay held
- * (quire_planner_out.held) until results release them. */
+ * (quire_planner_out.held) until results release them. If its load is in flight, results list the
+ * request when the load has ended. To store its last blocks: quire_planner_computed and
+ * quire_planner_take_held before. */
 QUIRE_API int quire_planner_finished(quire_planner *planner, quire_req req);
 
 /* ---- a step ---------------------------------------------------------------- */
@@ -140,11 +142,16 @@ QUIRE_API int quire_planner_finished(quire_planner *planner, quire_req req);
 /* Valid until the next plan. */
 typedef struct quire_planner_out { /* lent */
     quire_bytes plan;              /* for quire_worker_submit of all ranks; len 0: nothing to do */
-    /* Blocks of the engine that transfers of this plan read or write. The engine must not reuse
-     * them before quire_planner_results releases them, whatever becomes of their requests. */
+    /* Blocks of the engine that transfers read or write, once for each transfer. The engine must
+     * not reuse them before results release them, whatever becomes of their requests. */
     const quire_block *held;
     uint32_t num_held;
 } quire_planner_out;
+
+/* The held blocks of the calls since the last plan: take them before the engine frees blocks between
+ * two plans. Plan does not list them again. Valid until the next call. */
+QUIRE_API int quire_planner_take_held(quire_planner *planner, const quire_block **blocks,
+                                      uint32_t *num_blocks);
 
 /* Ends the plan of step `step`, which computes num_tokens tokens of num_reqs requests. */
 QUIRE_API int quire_planner_plan(quire_planner *planner, uint64_t step, uint32_t num_tokens,

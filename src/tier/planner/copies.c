@@ -54,16 +54,32 @@ void qr_planner_free_batch(quire_planner *p, qr_planner_batch *batch)
     p->num_free_batches++;
 }
 
+void qr_planner_hold(quire_planner *p, quire_block block)
+{
+    if (p->is_held_taken)
+        p->num_held = 0;
+    p->is_held_taken = false;
+    p->held[p->num_held++] = block;
+}
+
+void qr_planner_release(quire_planner *p, const qr_planner_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->job.num_copies; i++)
+        p->released[p->num_released++] = batch->copies[i].block;
+}
+
 void qr_planner_unqueue_load(quire_planner *p, uint32_t index)
 {
     qr_planner_queue kept = {QR_NIL, QR_NIL};
     for (uint32_t at = p->waiting_loads.first, next; at != QR_NIL; at = next) {
         qr_planner_batch *batch = &p->batches[at];
         next = batch->next;
-        if (batch->owner == index)
-            qr_planner_end_load_batch(p, batch, false);
-        else
+        if (batch->owner != index) {
             push(p, &kept, batch);
+            continue;
+        }
+        qr_planner_release(p, batch);
+        qr_planner_end_load_batch(p, batch, false);
     }
     p->waiting_loads = kept;
 }
@@ -77,16 +93,12 @@ static bool send_queue(quire_planner *p, qr_planner_queue *queue)
             return false;
         batch->is_out = true;
         queue->first = batch->next;
-        for (uint32_t i = 0; i < batch->job.num_copies; i++)
-            p->held[p->num_held + i] = batch->copies[i].block;
-        p->num_held += batch->job.num_copies;
     }
     return true;
 }
 
 void qr_planner_send(quire_planner *p)
 {
-    p->num_held = 0;
     p->open_store = QR_NIL; /* what comes now is of the next plan */
     if (send_queue(p, &p->waiting_loads))
         (void)send_queue(p, &p->waiting_stores);
@@ -102,8 +114,7 @@ void qr_planner_poll(quire_planner *p)
         for (uint32_t i = 0; i < n; i++) {
             qr_planner_batch *batch = (qr_planner_batch *)(void *)ended[i];
             bool is_good = batch->job.status == QUIRE_OK;
-            for (uint32_t k = 0; k < batch->job.num_copies; k++)
-                p->released[p->num_released++] = batch->copies[k].block;
+            qr_planner_release(p, batch);
             if (batch->job.op == QUIRE_DEVICE_LOAD)
                 qr_planner_end_load_batch(p, batch, is_good);
             else

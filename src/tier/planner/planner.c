@@ -101,7 +101,6 @@ static quire_planner *carve_planner(qr_arena *arena, const planner_plan *plan, q
 {
     const quire_planner_config *c = &plan->config;
     quire_planner *made = qr_arena_take(arena, 1, sizeof *made);
-    size_t in_flight = (size_t)QR_PLAN_COPY_JOBS * QR_BATCH_COPIES;
     memset(p, 0, sizeof *p);
     p->num_gpu = plan->cache.num_blocks;
     p->num_slots = c->num_slots;
@@ -111,6 +110,7 @@ static quire_planner *carve_planner(qr_arena *arena, const planner_plan *plan, q
             (uint32_t)(plan->cache.max_model_len / qr_block_tokens(&plan->cache, g) + 1);
     p->num_batches = SPARE_BATCHES + 2 * (p->num_gpu / QR_BATCH_COPIES) +
                      2 * (p->row_blocks / QR_BATCH_COPIES + plan->cache.num_groups + 1);
+    size_t num_copies = (size_t)p->num_batches * QR_BATCH_COPIES;
     uint32_t scratch = p->row_blocks > QR_BATCH_COPIES ? p->row_blocks : QR_BATCH_COPIES;
     p->match.blocks = qr_arena_take(arena, p->row_blocks, sizeof *p->match.blocks);
     p->reqs = qr_arena_take(arena, p->max_requests, sizeof *p->reqs);
@@ -118,12 +118,11 @@ static quire_planner *carve_planner(qr_arena *arena, const planner_plan *plan, q
         qr_arena_take(arena, (size_t)p->max_requests * plan->cache.num_groups, sizeof(uint32_t));
     p->batches = qr_arena_take(arena, p->num_batches, sizeof *p->batches);
     p->slots = qr_arena_take(arena, p->num_slots, sizeof *p->slots);
-    p->held = qr_arena_take(arena, in_flight, sizeof *p->held);
-    p->released = qr_arena_take(arena, in_flight, sizeof *p->released);
+    p->held = qr_arena_take(arena, num_copies, sizeof *p->held);
+    p->released = qr_arena_take(arena, 2 * num_copies, sizeof *p->released);
     p->loaded = qr_arena_take(arena, p->max_requests, sizeof *p->loaded);
     p->failed = qr_arena_take(arena, p->max_requests, sizeof *p->failed);
-    p->failed_blocks = qr_arena_take(arena, (size_t)p->num_batches * QR_BATCH_COPIES,
-                                     sizeof *p->failed_blocks);
+    p->failed_blocks = qr_arena_take(arena, num_copies, sizeof *p->failed_blocks);
     p->ended = qr_arena_take(arena, p->max_requests, sizeof *p->ended);
     p->scratch = qr_arena_take(arena, scratch, sizeof *p->scratch);
     p->scratch2 = qr_arena_take(arena, scratch, sizeof *p->scratch2);
@@ -148,10 +147,10 @@ static int make_promote(quire_planner *p, planner_plan *plan)
     if (bytes == 0)
         return qr_refuse("the tiers cannot be used: blocks of another size are hashed, or "
                          "cache.max_model_len is 0");
-    p->promote_memory = qr_alloc_large(bytes);
-    if (p->promote_memory == NULL)
-        return QUIRE_E_NOMEM;
-    p->promote = qr_promote_create_in(p->promote_memory, &plan->offload, p->host.cache);
+    int err = qr_owner_take(&p->promote_owner, NULL, bytes);
+    if (err != QUIRE_OK)
+        return err;
+    p->promote = qr_promote_create_in(p->promote_owner.memory, &plan->offload, p->host.cache);
     if (p->promote == NULL)
         return qr_fail(QUIRE_E_RANDOM, "%s", quire_strerror(QUIRE_E_RANDOM));
     qr_promote_set_room(p->promote, make_room, p);
@@ -241,7 +240,8 @@ QUIRE_API void quire_planner_destroy(quire_planner *planner)
     planner->magic = 0;
     quire_transfer_close(planner->transfer);
     quire_cache_destroy(planner->host.cache);
-    qr_free(planner->promote_memory);
+    if (planner->promote_owner.memory != NULL)
+        qr_owner_release(&planner->promote_owner);
     qr_owner_release(&planner->owner);
 }
 
@@ -381,6 +381,17 @@ QUIRE_API int quire_planner_finished(quire_planner *planner, quire_req req)
 
 /* ---- a step ---------------------------------------------------------------- */
 
+QUIRE_API int quire_planner_take_held(quire_planner *planner, const quire_block **blocks,
+                                      uint32_t *num_blocks)
+{
+    if (!is_planner(planner) || blocks == NULL || num_blocks == NULL)
+        return QUIRE_E_ARGUMENT;
+    *blocks = planner->held;
+    *num_blocks = planner->is_held_taken ? 0 : planner->num_held;
+    planner->is_held_taken = true;
+    return QUIRE_OK;
+}
+
 QUIRE_API int quire_planner_plan(quire_planner *planner, uint64_t step, uint32_t num_tokens,
                                  uint32_t num_reqs, quire_planner_out *out)
 {
@@ -389,7 +400,8 @@ QUIRE_API int quire_planner_plan(quire_planner *planner, uint64_t step, uint32_t
     if (planner->learns)
         qr_step_times_begin(&planner->times, step, num_tokens, num_reqs, &planner->hooks);
     qr_planner_send(planner);
-    *out = (quire_planner_out){.held = planner->held, .num_held = planner->num_held};
+    *out = (quire_planner_out){0};
+    (void)quire_planner_take_held(planner, &out->held, &out->num_held);
     return quire_transfer_take_plan(planner->transfer, &out->plan);
 }
 
@@ -428,18 +440,28 @@ static void learn_step(quire_planner *p, uint64_t step)
         qr_promote_learn(p->promote, num_tokens, ns);
 }
 
+/* What was released since the last results comes first. */
+static void forget_told(quire_planner *p)
+{
+    p->num_released -= p->num_told_released;
+    memmove(p->released, p->released + p->num_told_released,
+            p->num_released * sizeof *p->released);
+    p->num_told_released = 0;
+}
+
 QUIRE_API int quire_planner_get_results(quire_planner *planner, uint64_t step,
                                         quire_planner_results *results)
 {
     if (!is_planner(planner) || results == NULL)
         return QUIRE_E_ARGUMENT;
-    planner->num_released = 0;
+    forget_told(planner);
     if (planner->learns)
         learn_step(planner, step);
     qr_planner_poll(planner);
     if (planner->promote != NULL)
         qr_promote_poll(planner->promote);
     qr_planner_tell_loads(planner);
+    planner->num_told_released = planner->num_released;
     *results = (quire_planner_results){.loaded = planner->loaded,
                                        .num_loaded = planner->num_loaded,
                                        .failed = planner->failed,

@@ -106,7 +106,7 @@ struct quire_planner {
     bool shares_loads;
     qr_host_pool host;
     qr_promote *promote; /* NULL: no tiers */
-    void *promote_memory;
+    qr_owner promote_owner; /* its memory NULL: there is none */
     quire_transfer *transfer;
     const quire_device *device;
     qr_step_times times;
@@ -131,8 +131,10 @@ struct quire_planner {
     /* what is told */
     quire_block *held;
     uint32_t num_held;
+    bool is_held_taken; /* the caller has the list */
     quire_block *released;
     uint32_t num_released;
+    uint32_t num_told_released; /* the first of them: in the last results */
     quire_req *loaded;
     uint32_t num_loaded;
     quire_req *failed;
@@ -177,9 +179,12 @@ qr_planner_batch *qr_planner_new_batch(quire_planner *p, quire_device_op op);
 void qr_planner_queue_batch(quire_planner *p, qr_planner_batch *batch);
 /* It is over: its place is free. */
 void qr_planner_free_batch(quire_planner *p, qr_planner_batch *batch);
-/* Takes the waiting batches of a load out of the queue, and ends them. */
+/* Takes the waiting batches of a load out of the queue, and ends them without success. */
 void qr_planner_unqueue_load(quire_planner *p, uint32_t index);
-/* Into the plan, loads first; the engine's blocks are listed in p->held. */
+/* The engine holds this block; and it need not any more. */
+void qr_planner_hold(quire_planner *p, quire_block block);
+void qr_planner_release(quire_planner *p, const qr_planner_batch *batch);
+/* Into the plan, loads first. */
 void qr_planner_send(quire_planner *p);
 /* What the ranks have ended. */
 void qr_planner_poll(quire_planner *p);

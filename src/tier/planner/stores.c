@@ -74,6 +74,7 @@ static bool store_block(quire_planner *p, uint32_t group, quire_bytes key, quire
         return false;
     batch->copies[batch->job.num_copies++] = (quire_device_copy){.block = block, .slot = slot};
     p->num_storing++;
+    qr_planner_hold(p, block);
     qr_count_add(&p->counters.stores_in_flight, 1);
     return true;
 }
@@ -164,6 +165,7 @@ void qr_planner_drop_stores(quire_planner *p)
     while (p->waiting_stores.first != QR_NIL) { /* nobody has begun these */
         qr_planner_batch *batch = &p->batches[p->waiting_stores.first];
         p->waiting_stores.first = batch->next;
+        qr_planner_release(p, batch);
         qr_planner_end_store(p, batch, false);
     }
     p->open_store = QR_NIL;

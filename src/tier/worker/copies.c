@@ -17,11 +17,23 @@ static void wait_for_device(quire_worker *w, uint32_t place)
     w->last_in[way] = place;
 }
 
+static void end_copies(quire_worker *w, qr_worker_copies *c, int status)
+{
+    c->job.status = status;
+    if (c->job.op == QUIRE_DEVICE_STORE && status == QUIRE_OK)
+        for (uint32_t i = 0; i < c->job.num_copies; i++) {
+            w->crcs[c->copies[i].slot] = c->copies[i].crc;
+            w->has_bytes[c->copies[i].slot] = 1;
+        }
+    w->ended[w->num_ended++] = (uint32_t)(c - w->copies);
+}
+
 void qr_worker_copy(quire_worker *w, const qr_plan_job *planned, uint64_t now_ns)
 {
     uint32_t place = qr_plan_place(planned->id);
     qr_worker_copies *c = &w->copies[place];
     bool is_out = planned->kind == QR_PLAN_COPY_OUT;
+    bool has_bytes = true;
     c->id = planned->id;
     c->start_ns = now_ns;
     c->job = (quire_device_job){.id = place,
@@ -32,18 +44,14 @@ void qr_worker_copy(quire_worker *w, const qr_plan_job *planned, uint64_t now_ns
         uint32_t slot = qr_plan_slot(planned, i);
         c->copies[i] = (quire_device_copy){.block = qr_plan_block(planned, i), .slot = slot};
         if (is_out)
-            w->crcs[slot] = 0;
+            w->crcs[slot] = w->has_bytes[slot] = 0;
+        else
+            has_bytes = has_bytes && w->has_bytes[slot] != 0;
     }
-    wait_for_device(w, place);
-}
-
-static void end_copies(quire_worker *w, qr_worker_copies *c, int status)
-{
-    c->job.status = status;
-    if (c->job.op == QUIRE_DEVICE_STORE && status == QUIRE_OK)
-        for (uint32_t i = 0; i < c->job.num_copies; i++)
-            w->crcs[c->copies[i].slot] = c->copies[i].crc;
-    w->ended[w->num_ended++] = (uint32_t)(c - w->copies);
+    if (has_bytes)
+        wait_for_device(w, place);
+    else /* another worker had them */
+        end_copies(w, c, QUIRE_E_SYSTEM);
 }
 
 /* The mark is behind everything that was submitted before this plan. Copies that wait longer keep

@@ -35,6 +35,7 @@ static void fill_slot(const quire_worker *w, uint32_t slot)
     uint64_t word = UINT64_C(0x9e3779b97f4a7c15) * (slot + 1) ^ w->block_bytes ^
                     (uint64_t)w->key_rank << 40;
     unsigned char *at = slot_at(w, slot);
+    w->has_bytes[slot] = 1;
     for (uint64_t i = 0; i < w->block_bytes; i++) {
         word ^= word << 13;
         word ^= word >> 7;
@@ -151,6 +152,8 @@ QUIRE_API int quire_worker_self_test(quire_worker *worker, quire_block first, qu
         err = test_tier(&t, i);
     if (err != QUIRE_OK && quire_worker_has_pending(worker))
         return err; /* late jobs: the planner's plans are refused until they have ended */
+    memset(worker->has_bytes, 0, NUM_SLOTS);
+    memset(worker->crcs, 0, NUM_SLOTS * sizeof *worker->crcs);
     worker->session = worker->sequence = worker->num_reports = 0;
     worker->is_new = false;
     return err;

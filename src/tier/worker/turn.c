@@ -80,7 +80,7 @@ static void fill_load(quire_worker *w, qr_worker_job *job)
     if (found == 2)
         end = 1;
     for (uint32_t key = job->num_begun; key < end; key++) {
-        w->crcs[job->slots[key]] = 0;
+        w->crcs[job->slots[key]] = w->has_bytes[job->slots[key]] = 0;
         add_io(w, job, key);
     }
     job->num_begun = end;
@@ -94,8 +94,9 @@ static void fill_store(quire_worker *w, qr_worker_job *job)
     (void)quire_tier_lookup(w->tiers[job->tier].tier, job->keys, job->num_keys, found);
     job->job = (quire_tier_job){.op = QUIRE_TIER_STORE, .ios = job->ios};
     for (uint32_t key = 0; key < job->num_keys; key++) {
-        job->statuses[key] = QUIRE_TIER_DONE;
-        if (found[key] == 1)
+        bool has_bytes = w->has_bytes[job->slots[key]] != 0; /* else another worker had them */
+        job->statuses[key] = has_bytes ? QUIRE_TIER_DONE : QUIRE_TIER_FAILED;
+        if (found[key] == 1 || !has_bytes)
             continue;
         add_io(w, job, key);
         has_crcs = has_crcs && w->crcs[job->slots[key]] != 0;
@@ -171,8 +172,10 @@ static void take_back(quire_worker *w, qr_worker_job *job)
     for (uint32_t i = 0; i < job->job.num_ios; i++) {
         quire_tier_status status = job->ios[i].status;
         num_done += status == QUIRE_TIER_DONE;
-        if (is_load && status == QUIRE_TIER_DONE)
+        if (is_load && status == QUIRE_TIER_DONE) {
             w->crcs[job->slots[job->which[i]]] = job->ios[i].crc;
+            w->has_bytes[job->slots[job->which[i]]] = 1;
+        }
         job->statuses[job->which[i]] = is_late ? QR_REPORT_LATE : (uint8_t)status;
     }
     if (job->num_begun == job->num_keys)

@@ -72,6 +72,7 @@ static quire_worker *carve_worker(qr_arena *arena, const quire_worker_config *c,
     w->commands = qr_arena_take(arena, QR_WORKER_COMMANDS, sizeof *w->commands);
     w->free_commands = qr_arena_take(arena, QR_WORKER_COMMANDS, sizeof *w->free_commands);
     w->crcs = qr_arena_take(arena, c->num_slots, sizeof *w->crcs);
+    w->has_bytes = qr_arena_take(arena, c->num_slots, sizeof *w->has_bytes);
     qr_spsc_carve(&w->inbox, arena, w->num_jobs + QR_WORKER_COMMANDS);
     qr_spsc_carve(&w->outbox, arena, w->num_jobs + 1);
     qr_spsc_carve(&w->freed, arena, QR_WORKER_COMMANDS);
