@@ -2,16 +2,18 @@
  * going wrong at random: tiers and devices of single ranks that fail, are slow, have wrong bytes, and
  * processes that are killed. Requests are aborted and preempted, the host pool is reset.
  *
- *      program [--moves N] [--seed N] [--ranks N] [--same DIRECTORY] [--ignore-marks]
+ *      program [--moves N] [--seed N] [--ranks N] [--same] [--ignore-marks]
  *
  * Every block that a request loads is compared with what was computed for its key, in every rank: no
  * byte may be wrong, no request may wait for ever, and at the end nothing is held.
  * --same: all ranks have the same bytes (MLA), in a directory that they share. --ignore-marks: copies
  * do not wait for compute; then the test must fail. */
+#define _GNU_SOURCE /* nftw */
 #include "base/unit.h"
 #include "rank.h"
 
-#include <time.h>
+#include <ftw.h>
+#include <sys/stat.h>
 
 enum {
     MAX_RANKS = 64,
@@ -336,14 +338,14 @@ static void make_step(engine *e, bool has_new, uint32_t victim)
     e->step++;
     for (uint32_t i = 0; i < MAX_REQUESTS; i++) {
         request *r = &e->requests[i];
+        if (r->state != NEW && has_new)
+            disturb(e, r); /* before it computes: a step's blocks are not freed in that step */
         if (r->state == NEW && has_new && below(e, 3) == 0)
             begin_request(e, r);
         if (r->state == WAITING && has_room)
             has_room = admit(e, r);
         else if (r->state == RUNNING)
             run_request(e, r);
-        if (r->state != NEW && has_new)
-            disturb(e, r);
     }
     NEED(quire_planner_plan(e->planner, e->step, e->computes.n * TOKENS, MAX_REQUESTS, &out) ==
          QUIRE_OK);
@@ -428,17 +430,31 @@ static void close_engine(engine *e)
     free(e->computes.blocks);
 }
 
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
+{
+    (void)info;
+    (void)kind;
+    (void)where;
+    return remove(path);
+}
+
+static void remove_tree(const char *path)
+{
+    enum { MOST_OPEN = 16 };
+    NEED(nftw(path, remove_one, MOST_OPEN, FTW_DEPTH | FTW_PHYS) == 0);
+}
+
 static void run(engine *e, uint64_t num_moves)
 {
-    uint64_t next_kill = 60;
+    uint64_t next_kill = 20;
     while (count_moves(e) < num_moves) {
         uint32_t victim = UINT32_MAX;
         choose_faults(e);
         if (e->step >= next_kill) {
             victim = below(e, e->num_ranks);
-            next_kill = e->step + 60 + below(e, 400);
+            next_kill = e->step + 20 + below(e, 200);
         }
-        if (below(e, 500) == 0) {
+        if (below(e, 150) == 0) {
             int status = quire_planner_reset(e->planner);
             NEED(status == QUIRE_OK || status == QUIRE_E_IDENTITY);
             e->num_resets++;
@@ -453,10 +469,13 @@ int main(int argc, char **argv)
 {
     static engine e = {.seed = 1, .num_ranks = 8, .must_be_good = true};
     uint64_t num_moves = 10000;
+    char shared[] = "/tmp/quire-ranks-XXXXXX";
     const char *directory = NULL;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--ignore-marks") == 0)
             e.must_be_good = false;
+        else if (strcmp(argv[i], "--same") == 0)
+            directory = mkdtemp(shared);
         else if (i + 1 == argc)
             NEED(!"an option without its value");
         else if (strcmp(argv[i], "--moves") == 0)
@@ -465,8 +484,6 @@ int main(int argc, char **argv)
             e.seed = strtoull(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--ranks") == 0)
             e.num_ranks = (uint32_t)strtoul(argv[++i], NULL, 10);
-        else if (strcmp(argv[i], "--same") == 0)
-            directory = argv[++i];
     }
     NEED(e.num_ranks > 0 && e.num_ranks <= MAX_RANKS);
     printf("seed %llu\n", (unsigned long long)e.seed);
@@ -479,6 +496,8 @@ int main(int argc, char **argv)
     NEED(quire_planner_get_stats(e.planner, &all) == QUIRE_OK);
     make_step(&e, false, UINT32_MAX); /* the last checks */
     close_engine(&e);
+    if (directory != NULL)
+        remove_tree(directory);
     printf("%llu block moves, %llu steps, %llu requests, %llu blocks loaded (%llu from tiers), "
            "%llu loads failed\n",
            (unsigned long long)moves, (unsigned long long)e.step, (unsigned long long)e.num_ended,
