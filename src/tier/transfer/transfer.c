@@ -114,11 +114,12 @@ static bool has_heard(const qr_carried *c, uint32_t rank)
     return (c->heard[rank / 64] >> rank % 64 & 1) != 0;
 }
 
+/* statuses NULL: the rank cannot say any more. */
 static void hear(quire_transfer *t, qr_carried *c, uint32_t rank, const uint8_t *statuses)
 {
     c->heard[rank / 64] |= UINT64_C(1) << rank % 64;
     for (uint32_t i = 0; i < c->count; i++) {
-        uint8_t status = statuses == NULL ? QUIRE_TIER_FAILED : statuses[i];
+        uint8_t status = statuses == NULL ? QUIRE_TIER_REFUSED : statuses[i];
         if (status == QUIRE_TIER_DONE)
             c->done |= UINT64_C(1) << i;
         if (severity(status) > severity(c->statuses[i]))
@@ -138,16 +139,17 @@ static qr_carried *owed(quire_transfer *t, uint32_t rank, const qr_report_result
     return is_owed ? c : NULL;
 }
 
-/* Those that the worker before had, also where it had done its part: its slots are empty now. */
+/* Those that the worker before had, also where it had done its part: its slots are empty now. That is
+ * no fault of the tier: its breaker does not count it. */
 static void fail_before(quire_transfer *t, uint32_t rank, uint64_t first_plan)
 {
     for (uint32_t place = 0; place < t->num_places; place++) {
         qr_carried *c = &t->carried[place];
         if (c->id == 0 || c->plan == 0 || c->plan >= first_plan)
             continue;
-        memset(c->statuses, QUIRE_TIER_FAILED, c->count);
         if (!has_heard(c, rank))
             hear(t, c, rank, NULL);
+        memset(c->statuses, QUIRE_TIER_REFUSED, c->count);
     }
 }
 

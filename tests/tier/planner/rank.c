@@ -177,7 +177,7 @@ static void open_life(life *l)
     device.max_jobs = 16; /* fewer than a plan has */
     need(quire_device_host_open(&device, NULL, &l->device) == QUIRE_OK, "a device");
     open_tier(l);
-    quire_worker_tier tier = {.tier = l->tier, .max_waiting_stores = 16};
+    quire_worker_tier tier = {.tier = l->tier, .max_waiting_stores = c->has_same_bytes ? 0 : 16};
     config.rank = c->rank;
     config.num_ranks = c->num_ranks;
     config.key_rank = c->has_same_bytes ? 0 : c->rank;

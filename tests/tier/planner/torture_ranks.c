@@ -14,6 +14,7 @@
 
 #include <ftw.h>
 #include <sys/stat.h>
+#include <time.h>
 
 enum {
     MAX_RANKS = 64,
@@ -352,6 +353,8 @@ static void make_step(engine *e, bool has_new, uint32_t victim)
     for (uint32_t i = 0; i < out.num_held; i++)
         add_user(e, out.held[i]);
     talk(e, out.plan, victim);
+    if (e->config.directory != NULL) /* files take their time, and here nothing is computed */
+        (void)nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     take_results(e);
     if (e->step % 32 == 0)
         NEED(quire_planner_check(e->planner) == QUIRE_OK);
@@ -386,6 +389,7 @@ static void open_engine(engine *e, const char *directory)
     config.block_bytes = RANK_BLOCK_BYTES;
     config.max_requests = 4 * MAX_REQUESTS; /* aborted ones stay until their loads ended */
     config.num_ranks = e->num_ranks;
+    config.learns = QUIRE_OFF; /* nothing is computed here: no load would be worth it */
     config.tiers = &tier;
     config.num_tiers = 1;
     NEED(quire_planner_create(&config, &e->planner) == QUIRE_OK);
@@ -469,13 +473,13 @@ int main(int argc, char **argv)
 {
     static engine e = {.seed = 1, .num_ranks = 8, .must_be_good = true};
     uint64_t num_moves = 10000;
-    char shared[] = "/tmp/quire-ranks-XXXXXX";
+    char shared[] = "/dev/shm/quire-ranks-XXXXXX"; /* memory: a busy disk may take minutes */
     const char *directory = NULL;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--ignore-marks") == 0)
             e.must_be_good = false;
         else if (strcmp(argv[i], "--same") == 0)
-            directory = mkdtemp(shared);
+            NEED((directory = mkdtemp(shared)) != NULL);
         else if (i + 1 == argc)
             NEED(!"an option without its value");
         else if (strcmp(argv[i], "--moves") == 0)
@@ -506,8 +510,16 @@ int main(int argc, char **argv)
     printf("%llu kills, %llu resets, %llu failures of single ranks, %llu restarts seen\n",
            (unsigned long long)e.num_kills, (unsigned long long)e.num_resets,
            (unsigned long long)stats.rank_failures, (unsigned long long)stats.lost_workers);
+    printf("tier: %llu stored, %llu promoted, %llu failed, %llu late, %llu skipped tokens, %llu dropped\n",
+           (unsigned long long)all.tiers[0].stored_blocks,
+           (unsigned long long)all.tiers[0].promoted_blocks,
+           (unsigned long long)all.tiers[0].failed_blocks,
+           (unsigned long long)all.tiers[0].late_blocks,
+           (unsigned long long)all.tiers[0].skipped_tokens,
+           (unsigned long long)all.tiers[0].dropped_blocks);
     printf("%llu blocks compared, %llu wrong\n", (unsigned long long)e.num_checked,
            (unsigned long long)e.num_wrong);
-    NEED(e.num_loaded > 0 && e.num_checked > 0 && all.tiers[0].promoted_blocks > 0);
+    NEED(e.num_loaded > 0 && e.num_checked > 0);
+    NEED(all.tiers[0].promoted_blocks > 0 || directory != NULL);
     return e.num_wrong == 0 ? 0 : 1;
 }
