@@ -62,10 +62,10 @@ typedef struct quire_planner_config {
     /* Groups, max_model_len, hash_block_size, digest_bytes, context parallelism and profile of the
      * engine; num_blocks: its blocks. Read during creation. */
     const quire_cache_config *cache;
-    uint32_t num_slots;    /* of each worker; slot 0 is never used */
-    uint64_t block_bytes;  /* of the largest rank, for costs */
-    uint32_t max_requests; /* 0 = 4096 */
-    uint32_t num_ranks;    /* 0 = 1 */
+    uint32_t num_slots;              /* of each worker; slot 0 is never used */
+    uint64_t block_bytes;            /* of the largest rank, for costs */
+    uint32_t max_requests;           /* 0 = 4096 */
+    uint32_t num_ranks;              /* 0 = 1 */
     const quire_planner_tier *tiers; /* copied; from the fastest to the slowest */
     uint32_t num_tiers;
     uint64_t recompute_token_ns; /* initial value; 0 = loading is always faster */

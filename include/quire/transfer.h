@@ -93,8 +93,8 @@ typedef struct quire_transfer_stats {
     uint64_t refused_reports;
     uint64_t jobs;
     uint64_t jobs_in_flight;
-    uint64_t lost_workers;   /* restarts */
-    uint64_t rank_failures;  /* keys and copies that failed in some rank, but not in all */
+    uint64_t lost_workers;    /* restarts */
+    uint64_t rank_failures;   /* keys and copies that failed in some rank, but not in all */
     uint64_t unknown_results; /* results of jobs that are not in flight */
 } quire_transfer_stats;
 

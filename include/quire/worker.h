@@ -46,7 +46,7 @@ typedef struct quire_worker_tier { /* final */
 
 typedef struct quire_worker_config {
     size_t size;
-    uint32_t rank; /* in reports: below num_ranks */
+    uint32_t rank;      /* in reports: below num_ranks */
     uint32_t num_ranks; /* 0 = 1 */
     /* The rank in the keys of tiers. Ranks with the same bytes (MLA) have the same key_rank. */
     uint32_t key_rank;

@@ -4,8 +4,8 @@
 uint32_t qr_match_find(const quire_offload *o, const unsigned char *hashes, uint32_t num_hashes,
                        uint32_t num_tokens, uint32_t num_local, quire_block_span *spans)
 {
-    return qr_host_pool_find(&o->host, hashes, num_hashes, num_tokens, num_local,
-                             o->num_flight > 0, spans);
+    return qr_host_pool_find(&o->host, hashes, num_hashes, num_tokens, num_local, o->num_flight > 0,
+                             spans);
 }
 
 /* In the midst of others' work: their scratch is not touched. */

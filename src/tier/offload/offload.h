@@ -165,11 +165,11 @@ struct quire_offload {
     bool is_lazy;
     bool has_device;
     bool looks_ahead;
-    bool learns;            /* what computing costs, from steps */
-    bool is_closed;         /* device and tiers are gone */
-    bool has_pins;          /* or other users of blocks: the scheduler's */
-    bool has_windows;       /* a group gives blocks back while its request runs */
-    bool has_rows;          /* eager: blocks of requests are kept as steps told them */
+    bool learns;      /* what computing costs, from steps */
+    bool is_closed;   /* device and tiers are gone */
+    bool has_pins;    /* or other users of blocks: the scheduler's */
+    bool has_windows; /* a group gives blocks back while its request runs */
+    bool has_rows;    /* eager: blocks of requests are kept as steps told them */
     uint32_t num_groups;
     uint32_t num_cpu;
     uint32_t num_gpu;

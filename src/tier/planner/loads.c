@@ -12,8 +12,7 @@ static void add_pair(quire_planner *p, qr_planner_req *r, qr_planner_batch **las
         (*last)->owner = (uint32_t)(r - p->reqs);
         r->num_batches++;
     }
-    (*last)->copies[(*last)->job.num_copies++] =
-        (quire_device_copy){.block = block, .slot = slot};
+    (*last)->copies[(*last)->job.num_copies++] = (quire_device_copy){.block = block, .slot = slot};
     qr_planner_hold(p, block);
     p->slots[slot].num_loads++;
     p->slots[slot].last_load = p->last_load;

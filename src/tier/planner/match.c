@@ -78,8 +78,8 @@ int qr_planner_match_request(quire_planner *p, qr_planner_req *r,
         if (num_local % p->host.groups[g].block_size != 0)
             return QUIRE_OK;
     uint32_t num_tokens = qr_host_pool_most_tokens(&p->host, request->num_tokens, num_local);
-    uint32_t num_hit = qr_host_pool_find(&p->host, request->hashes, request->num_hashes,
-                                         num_tokens, num_local, p->num_storing > 0, spans);
+    uint32_t num_hit = qr_host_pool_find(&p->host, request->hashes, request->num_hashes, num_tokens,
+                                         num_local, p->num_storing > 0, spans);
     if (num_hit > 0 && waits_for_load(p, r, spans))
         return QUIRE_RETRY;
     if (num_hit > 0 && !pin_match(p, r->req, spans)) /* before room is made for what a tier has */

@@ -12,25 +12,24 @@ typedef struct planner_plan {
     quire_planner_config config;
     quire_cache_config cache;
     quire_cache_config host;
-    quire_sched_config sched;       /* as promotion reads it */
-    quire_offload_config offload;   /* likewise */
+    quire_sched_config sched;     /* as promotion reads it */
+    quire_offload_config offload; /* likewise */
     quire_offload_tier tiers[QUIRE_TRANSFER_MAX_TIERS];
 } planner_plan;
 
 static int check_planner_config(const planner_plan *plan)
 {
     const quire_planner_config *c = &plan->config;
-    const qr_field fields[] = {
-        {"cache.num_groups", plan->cache.num_groups, 1, QR_HOST_MAX_GROUPS},
-        {"cache.num_blocks", plan->cache.num_blocks, 2, QUIRE_MAX_BLOCKS},
-        {"cache.digest_bytes", plan->cache.digest_bytes, 16, 64},
-        QR_FIELD(c, num_slots, 2, QUIRE_MAX_BLOCKS),
-        QR_FIELD(c, block_bytes, 0, UINT32_MAX),
-        QR_FIELD(c, max_requests, 0, UINT32_C(1) << 24),
-        QR_FIELD(c, num_ranks, 0, QUIRE_TRANSFER_MAX_RANKS),
-        QR_FIELD(c, num_tiers, 0, QUIRE_TRANSFER_MAX_TIERS),
-        QR_FIELD(c, learns, 0, QUIRE_OFF),
-        QR_FIELD(c, shares_loads, 0, QUIRE_OFF)};
+    const qr_field fields[] = {{"cache.num_groups", plan->cache.num_groups, 1, QR_HOST_MAX_GROUPS},
+                               {"cache.num_blocks", plan->cache.num_blocks, 2, QUIRE_MAX_BLOCKS},
+                               {"cache.digest_bytes", plan->cache.digest_bytes, 16, 64},
+                               QR_FIELD(c, num_slots, 2, QUIRE_MAX_BLOCKS),
+                               QR_FIELD(c, block_bytes, 0, UINT32_MAX),
+                               QR_FIELD(c, max_requests, 0, UINT32_C(1) << 24),
+                               QR_FIELD(c, num_ranks, 0, QUIRE_TRANSFER_MAX_RANKS),
+                               QR_FIELD(c, num_tiers, 0, QUIRE_TRANSFER_MAX_TIERS),
+                               QR_FIELD(c, learns, 0, QUIRE_OFF),
+                               QR_FIELD(c, shares_loads, 0, QUIRE_OFF)};
     int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
     if (err != QUIRE_OK)
         return err;
@@ -189,8 +188,7 @@ static int init_planner(quire_planner *p, planner_plan *plan)
     p->learns = c->learns != QUIRE_OFF && c->num_tiers > 0;
     p->shares_loads = c->shares_loads != QUIRE_OFF;
     p->times.most_decode = 1;
-    p->most_storing = p->num_gpu / 4 + 1 < p->num_slots / 2 ? p->num_gpu / 4 + 1
-                                                             : p->num_slots / 2;
+    p->most_storing = p->num_gpu / 4 + 1 < p->num_slots / 2 ? p->num_gpu / 4 + 1 : p->num_slots / 2;
     int err = quire_cache_create(&plan->host, NULL, &cache);
     if (err != QUIRE_OK)
         return err;
@@ -307,9 +305,9 @@ QUIRE_API int quire_planner_prefetch(quire_planner *planner, const quire_planner
     int err = find_request(planner, request, &r);
     if (err != QUIRE_OK || planner->promote == NULL)
         return err;
-    uint32_t num_hit = qr_host_pool_find(&planner->host, request->hashes, request->num_hashes,
-                                         request->num_tokens, num_local,
-                                         planner->num_storing > 0, spans);
+    uint32_t num_hit =
+        qr_host_pool_find(&planner->host, request->hashes, request->num_hashes, request->num_tokens,
+                          num_local, planner->num_storing > 0, spans);
     qr_promote_request ask = {.req = r->req,
                               .hashes = request->hashes,
                               .num_hashes = request->num_hashes,
@@ -413,8 +411,7 @@ static void forget_host(quire_planner *p)
     for (uint32_t i = 0; i < p->max_requests; i++)
         if (p->reqs[i].load != QR_PLANNER_NO_LOAD)
             p->reqs[i].has_failed = true;
-    memset(p->num_stored, 0,
-           (size_t)p->max_requests * p->host.num_groups * sizeof *p->num_stored);
+    memset(p->num_stored, 0, (size_t)p->max_requests * p->host.num_groups * sizeof *p->num_stored);
     for (quire_block block = 1; block < p->num_slots; block++) {
         (void)quire_pool_evict_blocks(p->host.pool, &block, 1);
         if (p->promote != NULL)
@@ -444,8 +441,7 @@ static void learn_step(quire_planner *p, uint64_t step)
 static void forget_told(quire_planner *p)
 {
     p->num_released -= p->num_told_released;
-    memmove(p->released, p->released + p->num_told_released,
-            p->num_released * sizeof *p->released);
+    memmove(p->released, p->released + p->num_told_released, p->num_released * sizeof *p->released);
     p->num_told_released = 0;
 }
 

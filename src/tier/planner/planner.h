@@ -105,7 +105,7 @@ struct quire_planner {
     bool learns;
     bool shares_loads;
     qr_host_pool host;
-    qr_promote *promote; /* NULL: no tiers */
+    qr_promote *promote;    /* NULL: no tiers */
     qr_owner promote_owner; /* its memory NULL: there is none */
     quire_transfer *transfer;
     const quire_device *device;
@@ -144,7 +144,7 @@ struct quire_planner {
     uint32_t *ended; /* requests whose loads ended */
     uint32_t num_ended;
 
-    quire_block *scratch;  /* row_blocks, or a batch */
+    quire_block *scratch; /* row_blocks, or a batch */
     quire_block *scratch2;
     uint32_t *refs; /* the walker's */
     qr_planner_counters counters;

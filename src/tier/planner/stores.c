@@ -20,16 +20,15 @@ static void find_blocks(const quire_planner *p, uint32_t group, const unsigned c
         return;
     }
     for (uint32_t i = 0; i < n; i++)
-        if (quire_pool_get_cached_block(p->host.pool, qr_block_key(form, hashes, first + i),
-                                        &group, 1, &found[i]) != QUIRE_OK)
+        if (quire_pool_get_cached_block(p->host.pool, qr_block_key(form, hashes, first + i), &group,
+                                        1, &found[i]) != QUIRE_OK)
             found[i] = QUIRE_NULL_BLOCK;
 }
 
 /* The batch that stores are added to; NULL: there is none. */
 static qr_planner_batch *open_batch(quire_planner *p)
 {
-    if (p->open_store != QR_NIL &&
-        p->batches[p->open_store].job.num_copies < QR_BATCH_COPIES)
+    if (p->open_store != QR_NIL && p->batches[p->open_store].job.num_copies < QR_BATCH_COPIES)
         return &p->batches[p->open_store];
     if (p->num_free_batches <= p->num_batches / 4) /* those are for loads */
         return NULL;
@@ -112,8 +111,7 @@ void qr_planner_store(quire_planner *p, qr_planner_req *r, const quire_planner_r
         end = end < hashed ? end : hashed;
         end = end < blocks[g].count ? end : blocks[g].count;
         if (num_stored[g] < end)
-            num_stored[g] =
-                store_group(p, g, request->hashes, blocks[g].ids, num_stored[g], end);
+            num_stored[g] = store_group(p, g, request->hashes, blocks[g].ids, num_stored[g], end);
     }
 }
 

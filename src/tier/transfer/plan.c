@@ -35,8 +35,8 @@ static bool is_job_valid(const qr_plan_job *job)
 {
     uint32_t most = most_items(job->kind);
     bool is_kind = job->kind >= QR_PLAN_COPY_OUT && job->kind <= QR_PLAN_IDENTITY;
-    bool is_tier = qr_plan_is_copy(job->kind) ? job->tier == 0
-                                              : job->tier < QUIRE_TRANSFER_MAX_TIERS;
+    bool is_tier =
+        qr_plan_is_copy(job->kind) ? job->tier == 0 : job->tier < QUIRE_TRANSFER_MAX_TIERS;
     bool has_id = qr_plan_is_job(job->kind) || job->kind == QR_PLAN_CANCEL;
     uint16_t flags = job->kind == QR_PLAN_LOAD ? QR_PLAN_PREFIX : 0;
     return is_kind && is_tier && job->count <= most && (job->count > 0) == (most > 0) &&

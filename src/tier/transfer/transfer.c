@@ -94,9 +94,8 @@ static unsigned severity(uint8_t status)
 static void end_carried(quire_transfer *t, qr_carried *c)
 {
     uint32_t place = (uint32_t)(c - t->carried);
-    uint32_t class = place < QR_PLAN_COPY_JOBS
-                         ? QR_TRANSFER_COPIES
-                         : (place - QR_PLAN_COPY_JOBS) / QR_PLAN_TIER_JOBS;
+    uint32_t class = place < QR_PLAN_COPY_JOBS ? QR_TRANSFER_COPIES
+                                               : (place - QR_PLAN_COPY_JOBS) / QR_PLAN_TIER_JOBS;
     qr_carried_class *of = &t->classes[class];
     for (uint32_t i = 0; i < c->count; i++)
         if (c->statuses[i] != QUIRE_TIER_DONE && (c->done >> i & 1) != 0)
@@ -134,8 +133,8 @@ static qr_carried *owed(quire_transfer *t, uint32_t rank, const qr_report_result
 {
     uint32_t place = qr_plan_place(result->id);
     qr_carried *c = &t->carried[place < t->num_places ? place : 0];
-    bool is_owed = c->id == result->id && c->plan != 0 && c->count == result->count &&
-                   !has_heard(c, rank);
+    bool is_owed =
+        c->id == result->id && c->plan != 0 && c->count == result->count && !has_heard(c, rank);
     return is_owed ? c : NULL;
 }
 
@@ -158,8 +157,8 @@ static int check_report(const quire_transfer *t, const qr_report_head *head)
     if (head->session != t->session)
         return qr_fail(QUIRE_E_CORRUPT, "a report of another session");
     if (head->num_ranks != t->num_ranks || head->rank >= t->num_ranks)
-        return qr_fail(QUIRE_E_CORRUPT, "a report of rank %u of %u (expected %u ranks)",
-                       head->rank, head->num_ranks, t->num_ranks);
+        return qr_fail(QUIRE_E_CORRUPT, "a report of rank %u of %u (expected %u ranks)", head->rank,
+                       head->num_ranks, t->num_ranks);
     const qr_transfer_rank *rank = &t->ranks[head->rank];
     bool is_same = head->worker == rank->worker;
     uint64_t expected = is_same ? rank->sequence + 1 : 1;
@@ -295,7 +294,7 @@ static void init_places(quire_transfer *t)
 {
     memset(t->carried, 0, t->num_places * sizeof *t->carried);
     memset(t->ranks, 0, t->num_ranks * sizeof *t->ranks);
-    for (uint32_t class = 0; class <= QR_TRANSFER_COPIES; class++)
+    for (uint32_t class = 0; class <= QR_TRANSFER_COPIES; class ++)
         t->classes[class] = (qr_carried_class){QR_NIL, QR_NIL, QR_NIL};
     for (uint32_t place = t->num_places; place-- > 0;) {
         uint32_t class = place < QR_PLAN_COPY_JOBS

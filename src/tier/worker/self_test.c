@@ -13,7 +13,14 @@
 
 #include <time.h>
 
-enum { PLAN_BYTES = 512, FIRST_SLOT = 1, SECOND_SLOT = 2, BACK = 3, SECOND_BACK = 4, NUM_SLOTS = 5 };
+enum {
+    PLAN_BYTES = 512,
+    FIRST_SLOT = 1,
+    SECOND_SLOT = 2,
+    BACK = 3,
+    SECOND_BACK = 4,
+    NUM_SLOTS = 5
+};
 
 typedef struct self_test {
     quire_worker *worker;
@@ -32,8 +39,8 @@ static unsigned char *slot_at(const quire_worker *w, uint32_t slot)
 /* The same in all engines: a tier may have the block of another one. */
 static void fill_slot(const quire_worker *w, uint32_t slot)
 {
-    uint64_t word = UINT64_C(0x9e3779b97f4a7c15) * (slot + 1) ^ w->block_bytes ^
-                    (uint64_t)w->key_rank << 40;
+    uint64_t word =
+        UINT64_C(0x9e3779b97f4a7c15) * (slot + 1) ^ w->block_bytes ^ (uint64_t)w->key_rank << 40;
     unsigned char *at = slot_at(w, slot);
     w->has_bytes[slot] = 1;
     for (uint64_t i = 0; i < w->block_bytes; i++) {
@@ -49,8 +56,7 @@ static int run_plan(self_test *t, const char *what)
 {
     const struct timespec a_little = {.tv_nsec = 100000};
     quire_bytes report;
-    int err = quire_worker_submit(t->worker,
-                                  qr_plan_finish(&t->writer, t->session, ++t->sequence));
+    int err = quire_worker_submit(t->worker, qr_plan_finish(&t->writer, t->session, ++t->sequence));
     while (err == QUIRE_OK) {
         qr_report read;
         qr_report_result result;
@@ -123,9 +129,8 @@ static int test_tier(self_test *t, uint32_t tier)
     memset(slot_at(w, BACK), 0, w->block_bytes);
     if (err == QUIRE_OK)
         err = move_key(t, tier, QR_PLAN_LOAD, BACK);
-    return err == QUIRE_OK
-               ? compare(w, BACK, FIRST_SLOT, quire_tier_label(w->tiers[tier].tier))
-               : err;
+    return err == QUIRE_OK ? compare(w, BACK, FIRST_SLOT, quire_tier_label(w->tiers[tier].tier))
+                           : err;
 }
 
 QUIRE_API int quire_worker_self_test(quire_worker *worker, quire_block first, quire_block second,

@@ -155,8 +155,7 @@ static void pump(quire_worker *w, qr_worker_tier *tier)
 static void put_first(quire_worker *w, qr_worker_job *job)
 {
     qr_worker_tier *tier = &w->tiers[job->tier];
-    qr_chain_insert(&tier->loads, &w->jobs->link, sizeof *job, tier->loads.first,
-                    place_of(w, job));
+    qr_chain_insert(&tier->loads, &w->jobs->link, sizeof *job, tier->loads.first, place_of(w, job));
     job->is_queued = true;
 }
 
@@ -297,8 +296,8 @@ static void sleep_a_while(quire_worker *w)
     const struct timespec soon = {.tv_nsec = LOOK_EVERY_NS};
     const struct timespec now = {0};
     atomic_store_explicit(&w->is_asleep, true, memory_order_seq_cst);
-    bool may_sleep = qr_spsc_is_empty(&w->inbox) &&
-                     !atomic_load_explicit(&w->is_stopping, memory_order_seq_cst);
+    bool may_sleep =
+        qr_spsc_is_empty(&w->inbox) && !atomic_load_explicit(&w->is_stopping, memory_order_seq_cst);
     const struct timespec *timeout = w->num_active > 0 ? &soon : NULL;
     (void)ppoll(&wake, 1, may_sleep ? timeout : &now, NULL);
     atomic_store_explicit(&w->is_asleep, false, memory_order_relaxed);

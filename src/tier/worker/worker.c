@@ -87,13 +87,13 @@ static void init_tiers(quire_worker *w, const quire_worker_config *c)
     uint64_t usual = quarter < MOST_STORE_BYTES ? quarter : MOST_STORE_BYTES;
     w->num_tiers = c->num_tiers;
     for (uint32_t i = 0; i < c->num_tiers; i++)
-        w->tiers[i] = (qr_worker_tier){
-            .tier = c->tiers[i].tier,
-            .most_store_bytes = qr_or_default(c->tiers[i].store_bytes, usual),
-            .most_waiting_stores = (uint32_t)qr_or_default(c->tiers[i].max_waiting_stores,
-                                                           DEFAULT_WAITING_STORES),
-            .loads = QR_CHAIN_EMPTY,
-            .stores = QR_CHAIN_EMPTY};
+        w->tiers[i] =
+            (qr_worker_tier){.tier = c->tiers[i].tier,
+                             .most_store_bytes = qr_or_default(c->tiers[i].store_bytes, usual),
+                             .most_waiting_stores = (uint32_t)qr_or_default(
+                                 c->tiers[i].max_waiting_stores, DEFAULT_WAITING_STORES),
+                             .loads = QR_CHAIN_EMPTY,
+                             .stores = QR_CHAIN_EMPTY};
 }
 
 /* The memory is zeroed. */
@@ -252,7 +252,7 @@ static void report_copies(quire_worker *w, uint64_t now_ns)
         qr_report_result result = {
             .id = c->id, .count = 1, .ns = now_ns - c->start_ns, .statuses = &status};
         (void)qr_report_add(&w->writer, &result);
-        qr_count_add(!is_good   ? &w->counters.failed_copies
+        qr_count_add(!is_good  ? &w->counters.failed_copies
                      : is_load ? &w->counters.copies_in
                                : &w->counters.copies_out,
                      c->job.num_copies);

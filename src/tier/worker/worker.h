@@ -141,7 +141,7 @@ struct quire_worker {
     /* of the one that has the job */
     qr_worker_job *jobs;
     qr_worker_command *commands;
-    uint32_t *crcs;    /* of slots; 0: not known */
+    uint32_t *crcs;     /* of slots; 0: not known */
     uint8_t *has_bytes; /* of slots: 1: this worker has filled it; else nothing is read from it */
 
     /* between the two */

@@ -23,8 +23,8 @@ typedef struct rank_config {
     uint32_t num_blocks;
     uint32_t num_slots;
     uint64_t seed;
-    bool ignores_marks; /* to show that the test sees it */
-    bool has_same_bytes; /* MLA: all ranks have the bytes of rank 0; rank 0 stores */
+    bool ignores_marks;    /* to show that the test sees it */
+    bool has_same_bytes;   /* MLA: all ranks have the bytes of rank 0; rank 0 stores */
     const char *directory; /* of a tier that all ranks share; NULL: each has its own, in memory */
 } rank_config;
 

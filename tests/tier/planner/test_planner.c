@@ -123,8 +123,8 @@ static void open_rank(uint32_t i)
     pages.num_slots = SLOTS;
     pages.slots = ranks[i].slots;
     assert_int_equal(quire_device_pages_open(&pages, NULL, &ranks[i].device), QUIRE_OK);
-    ranks[i].flawed = faulty_create(&(faulty_config){
-        .max_keys = 2 * LONG, .max_bytes = BYTES, .seed = i, .is_shared = true});
+    ranks[i].flawed = faulty_create(
+        &(faulty_config){.max_keys = 2 * LONG, .max_bytes = BYTES, .seed = i, .is_shared = true});
     common.ops = faulty_ops();
     common.self = ranks[i].flawed;
     common.run_inline = QUIRE_ON;
@@ -637,10 +637,10 @@ int main(void)
 {
 #define IN_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
     const struct CMUnitTest tests[] = {
-        IN_WORLD(stored_and_loaded),   IN_WORLD(one_load_for_many), IN_WORLD(loaded_from_tiers),
-        IN_WORLD(a_rank_that_fails),   IN_WORLD(failed_loads),      IN_WORLD(ended_while_loading),
-        IN_WORLD(preempted),           IN_WORLD(lost_worker),       IN_WORLD(identity),
-        IN_WORLD(learned_costs),       IN_WORLD(plan_of_many_hits), cmocka_unit_test(refused_configs),
+        IN_WORLD(stored_and_loaded), IN_WORLD(one_load_for_many), IN_WORLD(loaded_from_tiers),
+        IN_WORLD(a_rank_that_fails), IN_WORLD(failed_loads),      IN_WORLD(ended_while_loading),
+        IN_WORLD(preempted),         IN_WORLD(lost_worker),       IN_WORLD(identity),
+        IN_WORLD(learned_costs),     IN_WORLD(plan_of_many_hits), cmocka_unit_test(refused_configs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -372,8 +372,11 @@ static uint64_t count_moves(const engine *e)
 
 static void open_engine(engine *e, const char *directory)
 {
-    static const quire_group_config group = {
-        .spec = {.kind = QUIRE_LAYER_FULL, .block_size = TOKENS, .num_kv_heads = 1, .head_size = 8, .dtype = QUIRE_DTYPE_FLOAT16}};
+    static const quire_group_config group = {.spec = {.kind = QUIRE_LAYER_FULL,
+                                                      .block_size = TOKENS,
+                                                      .num_kv_heads = 1,
+                                                      .head_size = 8,
+                                                      .dtype = QUIRE_DTYPE_FLOAT16}};
     quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
     quire_planner_config config = QUIRE_PLANNER_CONFIG_INIT;
     quire_planner_tier tier = {.tier = {.label = "faulty", .deadline_ns = UINT64_C(3000000000)}};
@@ -510,7 +513,8 @@ int main(int argc, char **argv)
     printf("%llu kills, %llu resets, %llu failures of single ranks, %llu restarts seen\n",
            (unsigned long long)e.num_kills, (unsigned long long)e.num_resets,
            (unsigned long long)stats.rank_failures, (unsigned long long)stats.lost_workers);
-    printf("tier: %llu stored, %llu promoted, %llu failed, %llu late, %llu skipped tokens, %llu dropped\n",
+    printf("tier: %llu stored, %llu promoted, %llu failed, %llu late, %llu skipped tokens, %llu "
+           "dropped\n",
            (unsigned long long)all.tiers[0].stored_blocks,
            (unsigned long long)all.tiers[0].promoted_blocks,
            (unsigned long long)all.tiers[0].failed_blocks,

@@ -27,7 +27,8 @@ static int open_world(void **state)
     assert_int_equal(quire_transfer_open(&config, NULL, &transfer), QUIRE_OK);
     memset(sequences, 0, sizeof sequences);
     copies = (quire_device_job){.op = QUIRE_DEVICE_STORE, .num_copies = 2, .copies = pairs};
-    job = (quire_tier_job){.op = QUIRE_TIER_LOAD, .num_ios = COUNT(ios), .ios = ios, .is_prefix = 1};
+    job =
+        (quire_tier_job){.op = QUIRE_TIER_LOAD, .num_ios = COUNT(ios), .ios = ios, .is_prefix = 1};
     for (uint32_t i = 0; i < COUNT(ios); i++)
         ios[i] = (quire_tier_io){.key = {.hash = {(unsigned char)i}}, .place = 10 + i};
     return 0;
@@ -154,10 +155,10 @@ static void unknown_results(void **state)
     qr_plan_job jobs[2];
     submit_both(jobs);
     assert_int_equal(report(0, 5, 1, jobs[0].id, "1"), QUIRE_OK);
-    assert_int_equal(report(0, 5, 1, jobs[0].id, "1"), QUIRE_OK);       /* twice */
-    assert_int_equal(report(1, 5, 1, jobs[0].id + 1, "1"), QUIRE_OK);   /* no such place */
-    assert_int_equal(report(1, 5, 1, UINT64_MAX, "1"), QUIRE_OK);       /* not at all */
-    assert_int_equal(report(1, 5, 1, jobs[0].id, "11"), QUIRE_OK);      /* other statuses */
+    assert_int_equal(report(0, 5, 1, jobs[0].id, "1"), QUIRE_OK);         /* twice */
+    assert_int_equal(report(1, 5, 1, jobs[0].id + 1, "1"), QUIRE_OK);     /* no such place */
+    assert_int_equal(report(1, 5, 1, UINT64_MAX, "1"), QUIRE_OK);         /* not at all */
+    assert_int_equal(report(1, 5, 1, jobs[0].id, "11"), QUIRE_OK);        /* other statuses */
     assert_int_equal(report(1, 5, 1, jobs[0].id + 65536, "1"), QUIRE_OK); /* another generation */
     assert_int_equal(stats().unknown_results, 5);
     assert_int_equal(poll_copies(), 0);
@@ -313,8 +314,9 @@ int main(void)
 {
 #define IN_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
     const struct CMUnitTest tests[] = {
-        IN_WORLD(ranks_are_merged), IN_WORLD(one_failed_copy), IN_WORLD(unknown_results),
-        IN_WORLD(refused_reports),  IN_WORLD(lost_worker),     IN_WORLD(full),
+        IN_WORLD(ranks_are_merged), IN_WORLD(one_failed_copy),
+        IN_WORLD(unknown_results),  IN_WORLD(refused_reports),
+        IN_WORLD(lost_worker),      IN_WORLD(full),
         IN_WORLD(commands),         cmocka_unit_test(refused_configs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
