@@ -14,6 +14,7 @@
 #define QUIRE_PYTHON_VLLM_H
 
 #include "lists.h"
+#include "numbers.h"
 
 typedef struct vllm_slot {
     PyObject *request; /* NULL: nobody is here */
@@ -186,21 +187,10 @@ extern PyObject *vllm_guarded(PyObject *self, PyObject *args, PyCFunction call);
 extern int vllm_read_config(PyObject *given, quire_sched_config *config,
                             quire_hasher_config *hasher, quire_group_config *groups,
                             uint32_t max_groups);
-extern int vllm_read_u32(PyObject *dict, const char *name, uint32_t *value);
 /* A list of numbers in new memory, which the caller frees; NULL and 0 where the dict has none. */
 extern int vllm_read_list(PyObject *dict, const char *name, uint32_t **numbers, uint32_t *count);
 /* An attribute that is a whole number. */
 extern int vllm_read_attribute(PyObject *object, const char *name, uint64_t *value);
-/* Numbers of 32 bits in a struct, by name: those that a dict has are set. */
-typedef struct vllm_field {
-    const char *name; /* NULL ends a table */
-    size_t offset;
-} vllm_field;
-#define VLLM_FIELD(type, field)                                                                    \
-    {                                                                                              \
-#field, offsetof(type, field)                                                              \
-    }
-extern int vllm_read_fields(PyObject *dict, const vllm_field *fields, void *target);
 
 /* request.c */
 extern PyObject *vllm_core_add(PyObject *self, PyObject *args);

@@ -1,0 +1,161 @@
+"""The scheduler half: asks a planner, and holds the blocks that transfers use.
+
+    get_num_new_matched_tokens ─► match      update_state_after_alloc ─► allocated
+    build_connector_meta ─► new_requests, cached_requests, plan ─► workers ─► reports, results
+
+A block that a plan reads or writes has one user more in vLLM's pool until all ranks have reported it,
+whatever becomes of its request: so nothing is delayed when a request ends.
+"""
+import os
+from typing import Any
+
+from vllm.logger import init_logger
+
+from quire._connector import Planner, fingerprint
+
+from .metadata import Plan, Report
+from .options import Options, refuse
+from .sizes import planner_numbers, refuse_kinds
+
+logger = init_logger("vllm.quire.tiers")
+
+
+class SchedulerHalf:
+    def __init__(self, options: Options, vllm_config, kv_cache_config):
+        if not vllm_config.cache_config.enable_prefix_caching:
+            refuse("prefix caching is off; tiers find blocks by its hashes (--enable-prefix-caching)")
+        refuse_kinds(kv_cache_config)
+        events = vllm_config.kv_events_config
+        self.has_events = events is not None and events.enable_kv_cache_events
+        numbers = planner_numbers(options, vllm_config, kv_cache_config)
+        self.planner = Planner(numbers | {"events": self.has_events})
+        self.num_slots = numbers["num_slots"]
+        self.num_groups = len(kv_cache_config.kv_cache_groups)
+        self.known: dict[str, Any] = {}  # request id: Known
+        self._pool = None
+        self._step = 0
+        self._num_held = 0
+        self._kept: list[int] = []  # blocks of ended requests, until the next plan holds them
+        self._failed: list[tuple[str, list[int]]] = []
+        vllm_020 = not hasattr(kv_cache_config, "prefix_cacheable_group_ids")
+        self._cannot_fail = vllm_020 and self.num_groups > 1
+
+    # -- vLLM's blocks
+
+    def bind(self, pool) -> None:
+        self._pool = pool
+        self.planner.bind(pool.blocks)
+
+    def _touch(self, ids: list[int]) -> None:
+        if ids:
+            blocks = self._pool.blocks
+            self._pool.touch([blocks[i] for i in ids])
+
+    def _free(self, ids: list[int]) -> None:
+        if ids:
+            blocks = self._pool.blocks
+            self._pool.free_blocks([blocks[i] for i in ids])
+
+    # -- requests
+
+    def _known_of(self, request):
+        known = self.known.get(request.request_id)
+        if known is None:
+            known = self.planner.add(request)
+            if known is not None:
+                self.known[request.request_id] = known
+        return known
+
+    def new_request(self, request) -> None:
+        if request.pooling_params is None and not request.skip_reading_prefix_cache:
+            known = self._known_of(request)
+            if known is not None:
+                self.planner.prefetch(known, request.num_tokens, 0)
+
+    def match(self, request, num_computed: int) -> tuple[int | None, bool]:
+        if request.skip_reading_prefix_cache:
+            return 0, False
+        known = self._known_of(request)
+        if known is None or known.is_loading:
+            return 0, False
+        count = self.planner.match(known, request.num_tokens, num_computed)
+        return count, bool(count)
+
+    def allocated(self, request, blocks, num_external: int) -> None:
+        known = self._known_of(request)
+        if known is not None:
+            ids = blocks.get_block_ids() if num_external else None
+            self.planner.allocated(known, ids, num_external)
+
+    def finished(self, request, block_ids: tuple[list[int], ...]) -> None:
+        known = self.known.pop(request.request_id, None)
+        if known is None:
+            return
+        computed = max(0, min(request.num_computed_tokens, request.num_tokens - 1))
+        kept = self.planner.finished(known, block_ids, computed)
+        self._touch(kept)
+        self._kept.extend(kept)
+
+    # -- steps
+
+    def plan(self, output) -> Plan:
+        cached = output.scheduled_cached_reqs
+        self._step += 1
+        self.planner.new_requests(self.known, output.scheduled_new_reqs)
+        self.planner.cached_requests(self.known, cached.req_ids, cached.new_block_ids,
+                                     cached.num_computed_tokens, cached.resumed_req_ids)
+        plan, held = self.planner.plan(self._step, output.total_num_scheduled_tokens,
+                                       len(output.num_scheduled_tokens))
+        self._touch(held)
+        self._num_held += len(held)
+        kept, self._kept = self._kept, []
+        self._free(kept)
+        failed, self._failed = self._failed, []
+        return Plan(self._step, plan, self.num_slots, output.total_num_scheduled_tokens == 0,
+                    tuple(name for name, _ in failed),
+                    tuple(block for _, blocks in failed for block in blocks))
+
+    def take(self, output) -> None:
+        """What the workers report; vLLM reads finished_recving behind this call."""
+        report: Report | None = output.kv_connector_worker_meta
+        received = set()
+        if report is not None:
+            for each in report.reports:
+                if not self.planner.report(each):
+                    logger.warning("a worker has restarted: the blocks in host memory are lost")
+            loaded, failed, blocks, released = self.planner.results(report.step)
+            self._num_held -= len(released)
+            self._free(released)
+            if failed:
+                self._fail([known.request.request_id for known in failed], blocks)
+            received.update(self._received(known) for known in loaded)
+            received.update(report.failed)
+        output.finished_recving = received or None
+
+    def _received(self, known) -> str:
+        name = known.request.request_id
+        known.is_loading = 0
+        if self.known.get(name) is not known:  # it has ended meanwhile
+            self.planner.forget(known)
+        return name
+
+    def _fail(self, names: list[str], blocks: list[int]) -> None:
+        """vLLM is told by the workers' next results: it reads failures before update_connector_output."""
+        if self._cannot_fail:
+            raise RuntimeError(f"QuireConnector: blocks of {', '.join(names)} could not be copied to "
+                               "the device, and vLLM 0.20 cannot compute them again in a model with "
+                               "several KV cache groups")
+        logger.warning("loads of %d requests failed: their tokens are computed", len(names))
+        self._failed.extend((name, blocks if i == 0 else []) for i, name in enumerate(names))
+
+    def has_pending(self) -> bool:
+        """vLLM's blocks are held: the engine goes on until they are not."""
+        return self._num_held > 0 or bool(self._kept) or bool(self._failed)
+
+    # -- identity
+
+    def reset(self) -> bool:
+        """Blocks stored before are not found any longer: those of other weights, for example."""
+        if self.planner.reset():
+            return True
+        return self.planner.set_identity(fingerprint({"tenant": os.urandom(32)}))
