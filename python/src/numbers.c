@@ -91,8 +91,8 @@ int vllm_read_cache(PyObject *given, quire_cache_config *cache, quire_group_conf
 {
     PyObject *watermark = PyDict_GetItemString(given, "watermark");
     if (vllm_read_fields(given, cache_fields, cache) < 0 ||
-        read_groups(PyDict_GetItemString(given, "groups"), groups, max_groups,
-                    &cache->num_groups) < 0)
+        read_groups(PyDict_GetItemString(given, "groups"), groups, max_groups, &cache->num_groups) <
+            0)
         return -1;
     if (watermark != NULL)
         cache->watermark = PyFloat_AsDouble(watermark);

@@ -25,8 +25,12 @@ def calls_of(scheduler) -> dict:
         return tuple(scheduler.connector.get_num_new_matched_tokens(request, num_local))
 
     def told():
-        if scheduler._report is not None:
-            scheduler.connector.update_connector_output(scheduler._report)
+        """The requests that were received: update_connector_output may change them, as in vLLM."""
+        report = scheduler._report
+        if report is None:
+            return None
+        scheduler.connector.update_connector_output(report)
+        return [scheduler.requests[name]._quire[1] for name in report.finished_recving or ()]
 
     return {"told": told, "match": match, "alloc": alloc, "meta": meta, "finished": finished,
             "reset": lambda: scheduler.connector.reset_cache()}

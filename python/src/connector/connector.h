@@ -49,10 +49,10 @@ typedef struct planner {
     uint32_t hash_block_size;
     uint32_t digest_bytes;
     uint32_t max_requests;
-    known **by_index; /* by quire_req_index; strong */
-    PyObject *pool;   /* vLLM's blocks, by number; NULL: not bound */
-    PyObject *events; /* a list; NULL: not asked for */
-    known *asking;    /* whom the library works for now */
+    known **by_index;    /* by quire_req_index; strong */
+    PyObject *pool;      /* vLLM's blocks, by number; NULL: not bound */
+    PyObject *events;    /* a list; NULL: not asked for */
+    known *asking;       /* whom the library works for now */
     uint32_t last_found; /* position of the last block that an event told of */
 } planner;
 

@@ -2,7 +2,7 @@
  *
  *      (kind, hash, group, Known or None, position of the block in its request or -1, block size)
  *
- * The hash of a block that is longer than a hash is that of its last part, as in vLLM.
+ * The hash of a block that is longer than a hash is vLLM's: that of its last part, or all of them.
  */
 #include "connector.h"
 
@@ -31,10 +31,10 @@ static int add_event(planner *p, const quire_event *event, uint32_t i)
     const unsigned char *hash = key + event->hash_bytes - p->digest_bytes;
     int is_stored = event->kind == QUIRE_EVENT_STORED && p->asking != NULL;
     long position = is_stored ? position_of(p, p->asking, event->group_id, hash) : -1;
-    PyObject *tuple = Py_BuildValue(
-        "(iy#IOlI)", (int)event->kind, (const char *)hash, (Py_ssize_t)p->digest_bytes,
-        event->group_id, position >= 0 ? (PyObject *)p->asking : Py_None, position,
-        p->groups[event->group_id].block_size);
+    PyObject *tuple = Py_BuildValue("(iy#IOlI)", (int)event->kind, (const char *)hash,
+                                    (Py_ssize_t)p->digest_bytes, event->group_id,
+                                    position >= 0 ? (PyObject *)p->asking : Py_None, position,
+                                    p->groups[event->group_id].block_size);
     int failed = tuple == NULL || PyList_Append(p->events, tuple) < 0;
     Py_XDECREF(tuple);
     return failed ? -1 : 0;

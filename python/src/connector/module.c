@@ -35,8 +35,7 @@ static PyMethodDef connector_functions[] = {
 
 static struct PyModuleDef connector_module = {PyModuleDef_HEAD_INIT, .m_name = "quire._connector",
                                               .m_doc = "The C side of quire.vllm.QuireConnector.",
-                                              .m_size = -1,
-                                              .m_methods = connector_functions};
+                                              .m_size = -1, .m_methods = connector_functions};
 
 static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 {

@@ -25,9 +25,9 @@ static int read_tiers(PyObject *given, quire_planner_config *config, quire_plann
     PyObject *list = PyDict_GetItemString(given, "tiers");
     Py_ssize_t count = list == NULL ? 0 : PyList_Size(list);
     if (count < 0 || count > QUIRE_TRANSFER_MAX_TIERS)
-        return PyErr_Occurred() ? -1
-                                : PY_REFUSE(PyExc_ValueError, "at most %d tiers",
-                                            QUIRE_TRANSFER_MAX_TIERS);
+        return PyErr_Occurred()
+                   ? -1
+                   : PY_REFUSE(PyExc_ValueError, "at most %d tiers", QUIRE_TRANSFER_MAX_TIERS);
     for (Py_ssize_t i = 0; i < count; i++) {
         if (read_tier(PyList_GET_ITEM(list, i), &tiers[i]) < 0)
             return -1;
@@ -236,8 +236,7 @@ static PyObject *planner_report(PyObject *self, PyObject *report)
     Py_ssize_t len;
     if (PyBytes_AsStringAndSize(report, &data, &len) < 0)
         return NULL;
-    int status =
-        quire_planner_report(((planner *)self)->planner, (quire_bytes){data, (size_t)len});
+    int status = quire_planner_report(((planner *)self)->planner, (quire_bytes){data, (size_t)len});
     if (status < 0)
         return connector_raise(status, "report");
     return PyBool_FromLong(status != QUIRE_LOST);
@@ -270,11 +269,10 @@ static PyObject *planner_results(PyObject *self, PyObject *args)
         return connector_raise(status, "results");
     told_requests loaded = {p, results.loaded};
     told_requests failed = {p, results.failed};
-    PyObject *made = Py_BuildValue(
-        "(NNNN)", py_list_of(results.num_loaded, make_told, &loaded),
-        py_list_of(results.num_failed, make_told, &failed),
-        py_list_u32(results.failed_blocks, results.num_failed_blocks),
-        py_list_u32(results.released, results.num_released));
+    PyObject *made = Py_BuildValue("(NNNN)", py_list_of(results.num_loaded, make_told, &loaded),
+                                   py_list_of(results.num_failed, make_told, &failed),
+                                   py_list_u32(results.failed_blocks, results.num_failed_blocks),
+                                   py_list_u32(results.released, results.num_released));
     return made;
 }
 
@@ -302,7 +300,8 @@ static PyObject *planner_set_identity(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "y#", &data, &len))
         return NULL;
     if (len != QUIRE_FINGERPRINT_BYTES)
-        return PyErr_Format(PyExc_ValueError, "a fingerprint has %d bytes", QUIRE_FINGERPRINT_BYTES);
+        return PyErr_Format(PyExc_ValueError, "a fingerprint has %d bytes",
+                            QUIRE_FINGERPRINT_BYTES);
     int status =
         quire_planner_set_identity(((planner *)self)->planner, (const unsigned char *)data);
     if (status < 0)

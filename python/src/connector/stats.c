@@ -14,15 +14,14 @@ static int put(PyObject *dict, const char *name, uint64_t value)
 static PyObject *tier_counts(const quire_offload_stats *stats, uint32_t i)
 {
     PyObject *dict = PyDict_New();
-    if (dict != NULL &&
-        (PUT(dict, &stats->tiers[i], hit_tokens) < 0 ||
-         PUT(dict, &stats->tiers[i], promoted_blocks) < 0 ||
-         PUT(dict, &stats->tiers[i], stored_blocks) < 0 ||
-         PUT(dict, &stats->tiers[i], failed_blocks) < 0 ||
-         PUT(dict, &stats->tiers[i], late_blocks) < 0 ||
-         PUT(dict, &stats->tiers[i], skipped_tokens) < 0 ||
-         PUT(dict, &stats->tiers[i], not_admitted) < 0 ||
-         PUT(dict, &stats->tiers[i], dropped_blocks) < 0))
+    if (dict != NULL && (PUT(dict, &stats->tiers[i], hit_tokens) < 0 ||
+                         PUT(dict, &stats->tiers[i], promoted_blocks) < 0 ||
+                         PUT(dict, &stats->tiers[i], stored_blocks) < 0 ||
+                         PUT(dict, &stats->tiers[i], failed_blocks) < 0 ||
+                         PUT(dict, &stats->tiers[i], late_blocks) < 0 ||
+                         PUT(dict, &stats->tiers[i], skipped_tokens) < 0 ||
+                         PUT(dict, &stats->tiers[i], not_admitted) < 0 ||
+                         PUT(dict, &stats->tiers[i], dropped_blocks) < 0))
         Py_CLEAR(dict);
     return dict;
 }

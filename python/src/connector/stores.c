@@ -66,7 +66,8 @@ static uint32_t full_blocks(const planner *p, const known *k, uint32_t group, ui
 static int tell(planner *p, known *k, uint32_t num_computed)
 {
     quire_block_span spans[CONNECTOR_MAX_GROUPS];
-    quire_planner_request request = {.req = k->req, .hashes = k->hashes, .num_hashes = k->num_hashes};
+    quire_planner_request request = {
+        .req = k->req, .hashes = k->hashes, .num_hashes = k->num_hashes};
     known_spans(k, spans);
     p->asking = k;
     int status = quire_planner_computed(p->planner, &request, spans, num_computed);
@@ -249,8 +250,8 @@ PyObject *planner_finished(PyObject *self, PyObject *args)
     unsigned int num_computed;
     if (!PyArg_ParseTuple(args, "O!OI", connector_known_type, &k, &ids, &num_computed))
         return NULL;
-    PyObject *kept = k->has_run && !k->is_loading ? tell_last(p, k, ids, num_computed)
-                                                  : PyList_New(0);
+    PyObject *kept =
+        k->has_run && !k->is_loading ? tell_last(p, k, ids, num_computed) : PyList_New(0);
     if (kept == NULL)
         return NULL;
     int status = quire_planner_finished(p->planner, k->req);

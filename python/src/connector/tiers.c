@@ -146,11 +146,11 @@ static const identity_text identity_texts[] = {
     TEXT(layout), TEXT(attention),      TEXT(hash_algorithm), TEXT(hash_seed), TEXT(tenant)};
 
 #define NUMBER(field) VLLM_FIELD(quire_identity, field)
-static const vllm_field identity_numbers[] = {
-    NUMBER(num_layers), NUMBER(num_kv_heads), NUMBER(head_dim),
-    NUMBER(block_tokens), NUMBER(num_groups), NUMBER(tp_size),
-    NUMBER(pp_size),    NUMBER(dcp_size),     NUMBER(pcp_size),
-    {NULL, 0}};
+static const vllm_field identity_numbers[] = {NUMBER(num_layers), NUMBER(num_kv_heads),
+                                              NUMBER(head_dim),   NUMBER(block_tokens),
+                                              NUMBER(num_groups), NUMBER(tp_size),
+                                              NUMBER(pp_size),    NUMBER(dcp_size),
+                                              NUMBER(pcp_size),   {NULL, 0}};
 
 /* Texts are str or bytes. */
 static int read_identity_text(PyObject *given, const identity_text *row, quire_identity *identity)

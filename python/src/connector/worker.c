@@ -42,7 +42,8 @@ static quire_page_region *read_regions(PyObject *given, uint32_t *count, uint64_
         unsigned long long base;
         unsigned long long stride;
         unsigned long long bytes;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, (Py_ssize_t)i), "KKK", &base, &stride, &bytes)) {
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, (Py_ssize_t)i), "KKK", &base, &stride,
+                              &bytes)) {
             PyMem_Free(made);
             return NULL;
         }
@@ -163,9 +164,9 @@ static int make_worker(worker *w, PyObject *given)
     uint32_t count;
     quire_page_region *regions = read_regions(given, &count, &w->block_bytes);
     int failed = regions == NULL || vllm_read_u32(given, "num_slots", &w->num_slots) < 0 ||
-                 vllm_read_u32(given, "num_blocks", &w->num_blocks) < 0 || open_slab(w, given) < 0 ||
-                 open_device(w, given, regions, count) < 0 || open_tiers(w, given) < 0 ||
-                 create(w, given) < 0;
+                 vllm_read_u32(given, "num_blocks", &w->num_blocks) < 0 ||
+                 open_slab(w, given) < 0 || open_device(w, given, regions, count) < 0 ||
+                 open_tiers(w, given) < 0 || create(w, given) < 0;
     PyMem_Free(regions);
     return failed ? -1 : 0;
 }

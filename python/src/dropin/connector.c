@@ -173,8 +173,12 @@ static int connector_states_finished(void *user, quire_req req, const quire_bloc
 static void connector_told(void *user)
 {
     vllm_core *core = user;
-    if (core->error[0] == NULL)
-        vllm_drop_or_keep(core, PyObject_CallFunctionObjArgs(core->types.told, NULL));
+    if (core->error[0] != NULL)
+        return;
+    PyObject *received = PyObject_CallFunctionObjArgs(core->types.told, NULL);
+    if (received != NULL && received != Py_None && vllm_take_received(core, received) < 0)
+        Py_CLEAR(received);
+    vllm_drop_or_keep(core, received);
 }
 
 static int connector_reset(void *user)

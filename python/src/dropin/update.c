@@ -265,7 +265,8 @@ static const quire_outputs *take_output(vllm_core *core, uint64_t step,
 
 /* Numbers of requests, and of blocks; the caller frees them. */
 typedef struct update_transfers {
-    quire_req *reqs; /* sent, then received, then failed */
+    quire_req *reqs;     /* sent, then failed */
+    quire_req *received; /* the connector may replace them: vllm_take_received */
     quire_block *blocks;
     uint32_t num_sent;
     uint32_t num_received;
@@ -287,20 +288,33 @@ static void read_numbers(PyObject *list, uint32_t count, quire_req *reqs)
         reqs[i] = PyLong_AsUnsignedLongLong(PyList_GetItem(list, (Py_ssize_t)i));
 }
 
+static int received_read(PyObject *list, update_transfers *made)
+{
+    uint32_t count = (uint32_t)PyList_Size(list);
+    quire_req *reqs = PyMem_Calloc((size_t)count + 1, sizeof(*reqs));
+    if (reqs == NULL)
+        return PY_REFUSE_MEMORY();
+    read_numbers(list, count, reqs);
+    PyMem_Free(made->received);
+    made->received = reqs;
+    made->num_received = count;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
 static int transfers_read(const update_lists *lists, update_transfers *made)
 {
     made->num_sent = (uint32_t)PyList_Size(lists->sent);
-    made->num_received = (uint32_t)PyList_Size(lists->received);
     made->num_failed = lists->failed == NULL ? 0 : (uint32_t)PyList_Size(lists->failed);
     made->num_blocks = (uint32_t)PyList_Size(lists->blocks);
-    uint32_t num_reqs = made->num_sent + made->num_received + made->num_failed;
+    uint32_t num_reqs = made->num_sent + made->num_failed;
     made->reqs = PyMem_Calloc((size_t)num_reqs + 1, sizeof(*made->reqs));
     made->blocks = PyMem_Calloc((size_t)made->num_blocks + 1, sizeof(*made->blocks));
     if (made->reqs == NULL || made->blocks == NULL)
         return PY_REFUSE_MEMORY();
+    if (received_read(lists->received, made) < 0)
+        return -1;
     read_numbers(lists->sent, made->num_sent, made->reqs);
-    read_numbers(lists->received, made->num_received, made->reqs + made->num_sent);
-    read_numbers(lists->failed, made->num_failed, made->reqs + made->num_sent + made->num_received);
+    read_numbers(lists->failed, made->num_failed, made->reqs + made->num_sent);
     for (uint32_t i = 0; i < made->num_blocks; i++)
         made->blocks[i] =
             (quire_block)PyLong_AsUnsignedLong(PyList_GetItem(lists->blocks, (Py_ssize_t)i));
@@ -311,21 +325,52 @@ static void transfers_tell(const update_transfers *made, quire_model_output *mod
 {
     model->finished_sending = made->reqs;
     model->num_finished_sending = made->num_sent;
-    model->finished_recving = made->reqs + made->num_sent;
+    model->finished_recving = made->received;
     model->num_finished_recving = made->num_received;
-    model->failed_recving = made->reqs + made->num_sent + made->num_received;
+    model->failed_recving = made->reqs + made->num_sent;
     model->num_failed_recving = made->num_failed;
     model->invalid_blocks = made->blocks;
     model->num_invalid_blocks = made->num_blocks;
 }
 
-static int transfers_end(vllm_core *core, const update_transfers *made)
+/* What the library reads after it has told the connector. */
+struct vllm_reports {
+    update_transfers transfers;
+    quire_model_output model;
+};
+
+int vllm_take_received(vllm_core *core, PyObject *list)
 {
-    for (uint32_t i = 0; i < made->num_sent + made->num_received; i++) {
-        if (vllm_slot_end_kept(core, made->reqs[i]) < 0)
+    vllm_reports *reports = core->reports;
+    if (!PyList_Check(list))
+        return PY_REFUSE(PyExc_TypeError, "told must return a list");
+    if (received_read(list, &reports->transfers) < 0)
+        return -1;
+    transfers_tell(&reports->transfers, &reports->model);
+    return 0;
+}
+
+static int ends_kept(vllm_core *core, const quire_req *reqs, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (vllm_slot_end_kept(core, reqs[i]) < 0)
             return -1;
     }
     return 0;
+}
+
+static int transfers_end(vllm_core *core, const update_transfers *made)
+{
+    int failed = ends_kept(core, made->reqs, made->num_sent) < 0 ||
+                 ends_kept(core, made->received, made->num_received) < 0;
+    return failed ? -1 : 0;
+}
+
+static void transfers_free(update_transfers *made)
+{
+    PyMem_Free(made->reqs);
+    PyMem_Free(made->received);
+    PyMem_Free(made->blocks);
 }
 
 /* update(scheduler_output, model_runner_output, sent, received, invalid blocks, failed requests):
@@ -340,26 +385,27 @@ PyObject *vllm_core_update(PyObject *self, PyObject *args)
                           &PyList_Type, &lists.received, &PyList_Type, &lists.blocks, &PyList_Type,
                           &lists.failed))
         return NULL;
-    update_transfers transfers = {0};
     uint64_t step;
     update_input input = {0};
-    quire_model_output model = QUIRE_MODEL_OUTPUT_INIT;
+    vllm_reports reports = {.model = QUIRE_MODEL_OUTPUT_INIT};
     const quire_outputs *made = NULL;
     PyObject *answer = NULL;
     if (step_number(core, output, &step) == 0 && input_read(core, output, computed, &input) == 0 &&
-        read_rows(core, &input, &model) == 0 && transfers_read(&lists, &transfers) == 0) {
-        transfers_tell(&transfers, &model);
-        made = take_output(core, step, &model);
+        read_rows(core, &input, &reports.model) == 0 &&
+        transfers_read(&lists, &reports.transfers) == 0) {
+        transfers_tell(&reports.transfers, &reports.model);
+        core->reports = &reports;
+        made = take_output(core, step, &reports.model);
+        core->reports = NULL;
     }
     int collects =
         PyGC_Disable(); /* the outputs are all alive: look at them once, not five times */
     PyObject *by_client = PyErr_Occurred() ? NULL : vllm_add_outputs(core, &input, made);
     if (collects)
         PyGC_Enable();
-    if (by_client != NULL && transfers_end(core, &transfers) < 0)
+    if (by_client != NULL && transfers_end(core, &reports.transfers) < 0)
         Py_CLEAR(by_client);
-    PyMem_Free(transfers.reqs);
-    PyMem_Free(transfers.blocks);
+    transfers_free(&reports.transfers);
     if (made != NULL && by_client == NULL)
         core->is_closed = 1; /* the tokens are taken, and nobody will hear of them */
     PyObject *stats = by_client == NULL ? NULL : vllm_stats(core, made->stats);

@@ -71,7 +71,7 @@ typedef struct vllm_slot {
     X(finished, "finished", 1)                                                                     \
     X(states_finished, "states_finished", 1) /* (request, blocks, states), in 0.32 */              \
     X(reset, "reset", 1)                                                                           \
-    X(told, "told", 1)                   /* (): what the workers report */                         \
+    X(told, "told", 1) /* (): what the workers report; the requests received, or None */           \
     X(pending_frees, "pending_frees", 1) /* (): blocks will be free soon, in 0.32; NULL: never */  \
     X(has_image, "has_image", 1) /* of an encoder connector: (request, input); NULL: none */       \
     X(image_finished, "image_finished", 1) /* (request), in 0.32, as are the next three */         \
@@ -106,6 +106,7 @@ enum {
 enum { VLLM_MAX_FLIGHT = 64, VLLM_MOST_GROUPS = 64 };
 
 typedef struct vllm_lives vllm_lives;
+typedef struct vllm_reports vllm_reports; /* update.c */
 
 typedef struct vllm_core {
     PyObject_HEAD quire_sched *sched;
@@ -129,7 +130,8 @@ typedef struct vllm_core {
     uint64_t flight[VLLM_MAX_FLIGHT]; /* steps without their update, oldest first */
     uint32_t num_flight;
     uint32_t max_flight;
-    uint64_t num_foreign; /* steps that were made by hand */
+    uint64_t num_foreign;  /* steps that were made by hand */
+    vllm_reports *reports; /* of a connector's workers, while update runs */
     int is_updating;
     int is_busy;   /* inside a call that changes it: see guard.c */
     int is_closed; /* an exception left it half done */
@@ -209,6 +211,8 @@ extern void vllm_flight_end(vllm_core *core, uint64_t step);
 /* NULL without an exception: the request has ended. */
 extern vllm_slot *vllm_slot_of_id(vllm_core *core, PyObject *id);
 extern PyObject *vllm_core_update(PyObject *self, PyObject *args);
+/* Numbers of requests that were received, instead of those that the workers told. */
+extern int vllm_take_received(vllm_core *core, PyObject *list);
 
 /* outputs.c */
 /* What the workers give a request besides tokens: a new reference. */

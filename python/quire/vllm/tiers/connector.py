@@ -12,15 +12,24 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V
                                                                SupportsHMA)
 from vllm.logger import init_logger
 
+from .metrics import QuirePromMetrics, QuireStats
 from .options import read_options, refuse
 from .scheduler import SchedulerHalf
 from .worker import WorkerHalf
+
+try:
+    from vllm.v1.metrics.cache_hit_source import CacheHitSource
+except ImportError:  # 0.20
+    CacheHitSource = None
 
 logger = init_logger("vllm.quire.tiers")
 
 
 class QuireConnector(KVConnectorBase_V1, SupportsHMA):
     """Host memory, files and Redis under vLLM's KV cache."""
+
+    # What a tier had was in host memory before it was told as a hit.
+    _cache_hit_source = CacheHitSource.HOST if CacheHitSource is not None else None
 
     def __init__(self, vllm_config, role: KVConnectorRole, kv_cache_config=None):
         super().__init__(vllm_config, role, kv_cache_config)
@@ -110,9 +119,21 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):
         return self._scheduler.reset()
 
     def take_events(self) -> Iterable:
-        return ()
+        return self._scheduler.take_events()
 
     # -- both
+
+    def get_kv_connector_stats(self) -> QuireStats | None:
+        half = self._scheduler if self._scheduler is not None else self._worker
+        return half.take_stats()
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> QuireStats:
+        return QuireStats(data or {})
+
+    @classmethod
+    def build_prom_metrics(cls, *given) -> QuirePromMetrics:
+        return QuirePromMetrics(*given)
 
     def shutdown(self) -> None:
         if self._worker is not None:

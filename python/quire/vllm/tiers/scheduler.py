@@ -13,7 +13,9 @@ from vllm.logger import init_logger
 
 from quire._connector import Planner, fingerprint
 
+from .events import Events
 from .metadata import Plan, Report
+from .metrics import QuireStats, Since, planner_totals
 from .options import Options, refuse
 from .sizes import planner_numbers, refuse_kinds
 
@@ -26,9 +28,14 @@ class SchedulerHalf:
             refuse("prefix caching is off; tiers find blocks by its hashes (--enable-prefix-caching)")
         refuse_kinds(kv_cache_config)
         events = vllm_config.kv_events_config
-        self.has_events = events is not None and events.enable_kv_cache_events
+        has_events = events is not None and events.enable_kv_cache_events
         numbers = planner_numbers(options, vllm_config, kv_cache_config)
-        self.planner = Planner(numbers | {"events": self.has_events})
+        self.planner = Planner(numbers | {"events": has_events})
+        cache = numbers["cache"]
+        self._events = Events(kv_cache_config, cache["hash_block_size"],
+                              cache["digest_bytes"]) if has_events else None
+        self._tiers = [kind for kind, _ in options.tiers]
+        self._counted = Since()
         self.num_slots = numbers["num_slots"]
         self.num_groups = len(kv_cache_config.kv_cache_groups)
         self.known: dict[str, Any] = {}  # request id: Known
@@ -151,6 +158,16 @@ class SchedulerHalf:
     def has_pending(self) -> bool:
         """vLLM's blocks are held: the engine goes on until they are not."""
         return self._num_held > 0 or bool(self._kept) or bool(self._failed)
+
+    # -- looking
+
+    def take_events(self) -> list:
+        if self._events is None:
+            return []
+        return self._events.made_of(self.planner.take_events(), self.known)
+
+    def take_stats(self) -> QuireStats | None:
+        return self._counted.take(planner_totals(self.planner.stats(), self._tiers))
 
     # -- identity
 

@@ -16,6 +16,7 @@ from quire._connector import Worker
 
 from .identity import fingerprint_of
 from .metadata import Plan, Report
+from .metrics import QuireStats, Since, worker_totals
 from .options import SWITCHES, Options, refuse
 from .regions import View, all_regions, block_dimension
 from .sizes import num_slots, refuse_kinds
@@ -47,6 +48,8 @@ class WorkerHalf:
         self.worker: Worker | None = None
         self._submitted = 0  # the last step whose plan was submitted
         self._stream = None
+        self._tiers = [kind for kind, _ in options.tiers]
+        self._counted = Since()
 
     # -- start
 
@@ -170,6 +173,11 @@ class WorkerHalf:
         self.submit(plan)  # if vLLM did not start loads in this step
         report = self.worker.poll(IDLE_WAIT_NS if plan.is_idle else 0)
         return Report(plan.step, [report] if report else [], plan.failed)
+
+    def take_stats(self) -> QuireStats | None:
+        if self.worker is None:
+            return None
+        return self._counted.take(worker_totals(self.worker.stats(), self._tiers))
 
     # -- the end
 

@@ -1,0 +1,87 @@
+"""KV events of host memory: BlockStored and BlockRemoved with medium "CPU", self-describing.
+
+A stored block is told with its tokens, its parent and its extra keys, as vLLM tells of its own blocks.
+A block that comes from a tier is told by a request that waits for it.
+"""
+from typing import Any
+
+from vllm.distributed.kv_events import BlockRemoved, BlockStored
+from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
+
+from ..events import REMOVED, STORED, stored_event
+from ..version import part
+
+MEDIUM = "CPU"
+KIND, HASH, GROUP, KNOWN, POSITION, SIZE = range(6)
+
+
+def key_of(hashes: list[bytes], position: int, joined: int, is_last: bool) -> bytes:
+    """vLLM's hash of a block that is as long as several hashes: the last one, or all of them."""
+    if is_last:
+        return hashes[(position + 1) * joined - 1]
+    return b"".join(hashes[position * joined:(position + 1) * joined])
+
+
+class Events:
+    def __init__(self, kv_cache_config, hash_block_size: int, digest_bytes: int):
+        try:
+            self._make = part("events").maker_of(kv_cache_config)
+        except ModuleNotFoundError:  # 0.20
+            self._make = stored_event
+        self._hash_block_size, self._digest_bytes = hash_block_size, digest_bytes
+
+    def made_of(self, told: list[tuple], waiting: dict[str, Any]) -> list:
+        """vLLM's events, in the order of what was told. waiting: Knowns, by request id."""
+        made, run, places = [], [], None
+        for event in told:
+            if event[KIND] == STORED and event[KNOWN] is None:
+                if places is None:
+                    places = self._places(waiting)
+                event = self._found(event, places)
+            if run and not self._follows(run[-1], event):
+                made.append(self._event(run))
+                run = []
+            run.append(event)
+        if run:
+            made.append(self._event(run))
+        return made
+
+    def _places(self, waiting: dict[str, Any]) -> dict[bytes, tuple[Any, int]]:
+        return {block_hash: (known, i) for known in waiting.values()
+                for i, block_hash in enumerate(known.request.block_hashes)}
+
+    def _found(self, event: tuple, places: dict) -> tuple:
+        known, last = places.get(event[HASH][-self._digest_bytes:], (None, -1))
+        if known is None:
+            return event
+        joined = event[SIZE] // self._hash_block_size
+        return (*event[:KNOWN], known, (last + 1) // joined - 1, event[SIZE])
+
+    @staticmethod
+    def _follows(last: tuple, event: tuple) -> bool:
+        """Whether both belong into one event."""
+        if last[KIND] != event[KIND] or last[GROUP] != event[GROUP]:
+            return False
+        if event[KIND] == REMOVED:
+            return True
+        return (event[KNOWN] is not None and last[KNOWN] is event[KNOWN]
+                and event[POSITION] == last[POSITION] + 1)
+
+    def _event(self, run: list[tuple]) -> BlockStored | BlockRemoved:
+        first, hashes = run[0], [event[HASH] for event in run]
+        if first[KIND] == REMOVED:
+            return BlockRemoved(block_hashes=[maybe_convert_block_hash(h) for h in hashes],
+                                medium=MEDIUM, group_idx=first[GROUP])
+        if first[KNOWN] is None:  # no request has its tokens any longer
+            return BlockStored(block_hashes=[maybe_convert_block_hash(h) for h in hashes],
+                               parent_block_hash=None, token_ids=[], block_size=first[SIZE],
+                               lora_id=None, medium=MEDIUM, lora_name=None, group_idx=first[GROUP])
+        request, position = first[KNOWN].request, first[POSITION]
+        parent = None
+        if position:
+            parent = key_of(request.block_hashes, position - 1,
+                            first[SIZE] // self._hash_block_size,
+                            len(first[HASH]) == self._digest_bytes)
+        event = self._make(request, hashes, first[GROUP], position, parent, first[SIZE])
+        event.medium = MEDIUM
+        return event
