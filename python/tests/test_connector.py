@@ -118,13 +118,11 @@ class Engine:
                 rank.write(blocks[i], block_hash)
         data = SimpleNamespace(req_id=name, block_ids=(blocks,), num_computed_tokens=count)
         self.turn([data])
-        kept = self.planner.finished(known, (blocks,), len(tokens))
-        del self.known[name]
-        for i in kept:
+        for i in self.planner.finished(known, (blocks,), len(tokens)):
             self.users[i] += 1
+        del self.known[name]
         self.free(blocks)
         self.turn()
-        self.free(kept)
         return count
 
     def settle(self):

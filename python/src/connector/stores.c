@@ -93,8 +93,8 @@ int planner_tell_computed(planner *p, known *k, uint32_t num_computed)
     for (uint32_t g = 0; g < p->num_groups; g++) {
         uint32_t end = full_blocks(p, k, g, num_computed);
         k->told[g] = end > k->told[g] ? end : k->told[g];
-        if (p->groups[g].is_window)
-            memset(k->blocks[g], 0, k->told[g] * sizeof *k->blocks[g]);
+        for (uint32_t i = 0; p->groups[g].is_window && i < k->told[g]; i++)
+            k->blocks[g][i] = QUIRE_NULL_BLOCK;
     }
     return 0;
 }
@@ -204,65 +204,46 @@ PyObject *planner_cached_requests(PyObject *self, PyObject *args)
 
 /* ---- the end of a request -------------------------------------------------- */
 
-/* Blocks that the next plan may read, and that vLLM frees before it. */
-static PyObject *blocks_to_keep(const planner *p, const known *k, const uint32_t *first,
-                                const uint32_t *end)
+/* The last full blocks. Of windows those that were told before have been given away since. */
+static int tell_last(planner *p, known *k, PyObject *ids, uint32_t num_computed)
 {
-    PyObject *list = PyList_New(0);
-    for (uint32_t g = 0; g < p->num_groups && list != NULL; g++) {
-        for (uint32_t i = first[g]; i < end[g] && list != NULL; i++) {
-            quire_block id = k->blocks[g][i];
-            PyObject *number = id == QUIRE_NULL_BLOCK ? NULL : PyLong_FromUnsignedLong(id);
-            if (number != NULL && PyList_Append(list, number) < 0)
-                Py_CLEAR(list);
-            Py_XDECREF(number);
-        }
-    }
-    return list;
-}
-
-/* The last full blocks; those before are stored, or there was no room for them. */
-static PyObject *tell_last(planner *p, known *k, PyObject *ids, uint32_t num_computed)
-{
-    uint32_t first[CONNECTOR_MAX_GROUPS];
-    uint32_t end[CONNECTOR_MAX_GROUPS];
     if (known_set_blocks(k, ids) < 0 || known_read_hashes(p, k) < 0)
-        return NULL;
+        return -1;
     for (uint32_t g = 0; g < p->num_groups; g++) {
-        end[g] = full_blocks(p, k, g, num_computed);
-        first[g] = k->told[g] < end[g] ? k->told[g] : end[g];
-        memset(k->blocks[g], 0, first[g] * sizeof *k->blocks[g]);
-        if (p->groups[g].is_window && drop_lost(p, k, g, first[g], end[g]) < 0)
-            return NULL;
+        uint32_t end = full_blocks(p, k, g, num_computed);
+        uint32_t first = k->told[g] < end ? k->told[g] : end;
+        if (!p->groups[g].is_window)
+            continue;
+        for (uint32_t i = 0; i < first; i++)
+            k->blocks[g][i] = QUIRE_NULL_BLOCK;
+        if (drop_lost(p, k, g, first, end) < 0)
+            return -1;
     }
-    PyObject *kept = blocks_to_keep(p, k, first, end);
-    if (kept != NULL && tell(p, k, num_computed) < 0)
-        Py_CLEAR(kept);
-    return kept;
+    return tell(p, k, num_computed);
 }
 
-/* finished(known, block_ids, num_computed): the blocks that must not be reused before the next plan. */
+/* finished(known, block_ids, num_computed): blocks that vLLM must hold, before it frees them */
 PyObject *planner_finished(PyObject *self, PyObject *args)
 {
     planner *p = (planner *)self;
     known *k;
     PyObject *ids;
     unsigned int num_computed;
-    if (!PyArg_ParseTuple(args, "O!OI", connector_known_type, &k, &ids, &num_computed))
+    const quire_block *held;
+    uint32_t num_held;
+    if (!PyArg_ParseTuple(args, "O!OI", connector_known_type, &k, &ids, &num_computed) ||
+        (k->has_run && !k->is_loading && tell_last(p, k, ids, num_computed) < 0))
         return NULL;
-    PyObject *kept =
-        k->has_run && !k->is_loading ? tell_last(p, k, ids, num_computed) : PyList_New(0);
-    if (kept == NULL)
-        return NULL;
-    int status = quire_planner_finished(p->planner, k->req);
+    int status = quire_planner_take_held(p->planner, &held, &num_held);
+    PyObject *list = status == QUIRE_OK ? py_list_u32(held, num_held) : NULL;
+    if (list != NULL)
+        status = quire_planner_finished(p->planner, k->req);
     if (status != QUIRE_OK) {
-        Py_DECREF(kept);
+        Py_XDECREF(list);
         return connector_raise(status, "finished");
     }
-    if (!k->is_loading) {
-        uint32_t index = quire_req_index(k->req);
-        if (p->by_index[index] == k)
-            Py_CLEAR(p->by_index[index]);
-    }
-    return kept;
+    uint32_t index = quire_req_index(k->req);
+    if (!k->is_loading && p->by_index[index] == k)
+        Py_CLEAR(p->by_index[index]);
+    return list;
 }

@@ -42,7 +42,6 @@ class SchedulerHalf:
         self._pool = None
         self._step = 0
         self._num_held = 0
-        self._kept: list[int] = []  # blocks of ended requests, until the next plan holds them
         self._failed: list[tuple[str, list[int]]] = []
         vllm_020 = not hasattr(kv_cache_config, "prefix_cacheable_group_ids")
         self._cannot_fail = vllm_020 and self.num_groups > 1
@@ -53,15 +52,17 @@ class SchedulerHalf:
         self._pool = pool
         self.planner.bind(pool.blocks)
 
-    def _touch(self, ids: list[int]) -> None:
+    def _hold(self, ids: list[int]) -> None:
         if ids:
             blocks = self._pool.blocks
             self._pool.touch([blocks[i] for i in ids])
+            self._num_held += len(ids)
 
-    def _free(self, ids: list[int]) -> None:
+    def _release(self, ids: list[int]) -> None:
         if ids:
             blocks = self._pool.blocks
             self._pool.free_blocks([blocks[i] for i in ids])
+            self._num_held -= len(ids)
 
     # -- requests
 
@@ -99,9 +100,7 @@ class SchedulerHalf:
         if known is None:
             return
         computed = max(0, min(request.num_computed_tokens, request.num_tokens - 1))
-        kept = self.planner.finished(known, block_ids, computed)
-        self._touch(kept)
-        self._kept.extend(kept)
+        self._hold(self.planner.finished(known, block_ids, computed))
 
     # -- steps
 
@@ -113,10 +112,7 @@ class SchedulerHalf:
                                      cached.num_computed_tokens, cached.resumed_req_ids)
         plan, held = self.planner.plan(self._step, output.total_num_scheduled_tokens,
                                        len(output.num_scheduled_tokens))
-        self._touch(held)
-        self._num_held += len(held)
-        kept, self._kept = self._kept, []
-        self._free(kept)
+        self._hold(held)
         failed, self._failed = self._failed, []
         return Plan(self._step, plan, self.num_slots, output.total_num_scheduled_tokens == 0,
                     tuple(name for name, _ in failed),
@@ -131,8 +127,7 @@ class SchedulerHalf:
                 if not self.planner.report(each):
                     logger.warning("a worker has restarted: the blocks in host memory are lost")
             loaded, failed, blocks, released = self.planner.results(report.step)
-            self._num_held -= len(released)
-            self._free(released)
+            self._release(released)
             if failed:
                 self._fail([known.request.request_id for known in failed], blocks)
             received.update(self._received(known) for known in loaded)
@@ -157,7 +152,7 @@ class SchedulerHalf:
 
     def has_pending(self) -> bool:
         """vLLM's blocks are held: the engine goes on until they are not."""
-        return self._num_held > 0 or bool(self._kept) or bool(self._failed)
+        return self._num_held > 0 or bool(self._failed)
 
     # -- looking
 
