@@ -1,4 +1,6 @@
 """The options of QuireConnector, and where blocks lie in tensors. Needs no vLLM."""
+from pathlib import Path
+
 import pytest
 
 from quire.vllm.tiers.options import FILE, HOST, REDIS, TIERS, read_options
@@ -123,3 +125,12 @@ def test_layouts_that_are_refused(given, sentence):
 def test_pages_that_overlap_are_refused(regions):
     with pytest.raises(ValueError, match="overlap"):
         merge(regions, 10)
+
+
+def test_the_page_names_every_option():
+    page = Path(__file__).resolve().parents[2] / "docs" / "tiers-vllm.md"
+    if not page.exists():
+        pytest.skip("not in the source tree")
+    text = page.read_text()
+    for option in HOST + FILE + REDIS:
+        assert f"{option.name}`" in text, f"docs/tiers-vllm.md does not name {option.name}"

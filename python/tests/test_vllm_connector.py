@@ -1,0 +1,277 @@
+"""QuireConnector's two halves under vLLM's scheduler and Quire's, with tensors but without a model.
+
+The "model" writes into each position of a block a number that depends on all tokens up to there. Before a
+request goes on, every position that the scheduler calls computed must have its number: what was loaded,
+what was found in the cache, what was computed before. A wrong byte anywhere ends the test.
+"""
+import random
+import zlib
+from types import SimpleNamespace
+
+import pytest
+import vllm_kit
+
+NUM_BLOCKS, NUM_SLOTS = 40, 300
+SCHEDULERS = ("vllm.v1.core.sched.scheduler", "quire.vllm")
+
+
+def kv_cache_config(tensor_bytes: int):
+    from lockstep_parts import is_0_32
+    from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheTensor
+
+    page = tensor_bytes // NUM_BLOCKS
+    tensor = (KVCacheTensor(tensor_bytes, ["full"], tensor_bytes, page) if is_0_32()
+              else KVCacheTensor(size=tensor_bytes, shared_by=["full"]))
+    return KVCacheConfig(NUM_BLOCKS, [tensor], [vllm_kit.full_group()])
+
+
+def vllm_config(rank: int, world_size: int, events: bool = False):
+    return SimpleNamespace(
+        cache_config=SimpleNamespace(block_size=vllm_kit.BLOCK_SIZE, enable_prefix_caching=True,
+                                     prefix_caching_hash_algo="sha256", cache_dtype="auto",
+                                     prefix_match_unit=None, hash_block_size=None),
+        kv_events_config=SimpleNamespace(enable_kv_cache_events=events),
+        model_config=SimpleNamespace(max_model_len=400, use_mla=False, model="toy", revision=None,
+                                     tokenizer="toy", tokenizer_revision=None, dtype="bfloat16",
+                                     quantization=None, hf_config=SimpleNamespace()),
+        parallel_config=SimpleNamespace(rank=rank, world_size=world_size, data_parallel_rank=0,
+                                        tensor_parallel_size=world_size, pipeline_parallel_size=1,
+                                        decode_context_parallel_size=1,
+                                        prefill_context_parallel_size=1),
+        kv_transfer_config=SimpleNamespace(kv_role="kv_both"), speculative_config=None)
+
+
+def number_of(tokens, rank: int) -> float:
+    """Of the last position: exact in bfloat16."""
+    return float(zlib.crc32(bytes(str(tokens), "ascii"), rank) % 251 - 125)
+
+
+class Rank:
+    """A worker half with its tensor: K and V apart."""
+
+    def __init__(self, options, rank: int, world_size: int):
+        import torch
+
+        from quire.vllm.tiers.worker import WorkerHalf
+
+        self.rank = rank
+        self.tensor = torch.zeros(2, NUM_BLOCKS, vllm_kit.BLOCK_SIZE, 1, 2, dtype=torch.bfloat16)
+        config = kv_cache_config(self.tensor.numel() * self.tensor.element_size())
+        self.half = WorkerHalf(options, vllm_config(rank, world_size), config)
+        self.half.register({"full": self.tensor})
+        assert not self.tensor.any(), "the self test leaves something behind"
+
+    def place(self, blocks, position: int):
+        return self.tensor[:, blocks[position // vllm_kit.BLOCK_SIZE], position % vllm_kit.BLOCK_SIZE]
+
+    def check(self, name, blocks, tokens, computed: int) -> None:
+        for p in range(computed):
+            want, got = number_of(tokens[:p + 1], self.rank), self.place(blocks, p)
+            assert (got == want).all(), f"{name}: position {p} of {computed} has {got}, not {want}"
+
+    def compute(self, blocks, tokens, first: int, end: int) -> None:
+        for p in range(first, end):
+            self.place(blocks, p)[:] = number_of(tokens[:p + 1], self.rank)
+
+
+def pair_class():
+    from quire.vllm.tiers.connector import QuireConnector
+    from quire.vllm.tiers.scheduler import SchedulerHalf
+
+    class Pair(QuireConnector):
+        """The connector without vLLM's configs."""
+
+        def __init__(self, options, world_size: int, events: bool):
+            size = rank_bytes()
+            self._scheduler = SchedulerHalf(options, vllm_config(0, world_size, events),
+                                            kv_cache_config(size))
+            self._kv_cache_config = kv_cache_config(size)
+            self._kv_cache_manager = self._worker = None
+
+        def get_loaded_kv_cache_group_ids(self, _request):
+            return (0,)
+
+    return Pair
+
+
+def rank_bytes() -> int:
+    return 2 * NUM_BLOCKS * vllm_kit.BLOCK_SIZE * 2 * 2
+
+
+class World:
+    """A scheduler, a connector, and ranks that compute."""
+
+    def __init__(self, module: str, world_size: int = 1, tiers=None, events: bool = False, **more):
+        from quire.vllm.tiers.options import read_options
+
+        options = read_options({"host_blocks": NUM_SLOTS, "max_requests": 64, **(tiers or {})})
+        self.ranks = [Rank(options, rank, world_size) for rank in range(world_size)]
+        self.connector = pair_class()(options, world_size, events)
+        self.scheduler = vllm_kit.make(connector=self.connector, num_blocks=NUM_BLOCKS,
+                                       module=module, events=events, **more)
+        if self.connector._scheduler._pool is None:  # vllm_kit's factory binds no pool in 0.20
+            self.connector.bind_gpu_block_pool(self.scheduler.kv_cache_manager.block_pool)
+        self.found = 0
+
+    def work(self, step) -> None:
+        """The forward pass of all ranks."""
+        for name, count in step.num_scheduled_tokens.items():
+            request = self.scheduler.requests[name]
+            (blocks,) = self.scheduler.kv_cache_manager.get_block_ids(name)
+            first = self.computed[name]
+            for rank in self.ranks:
+                rank.check(name, blocks, request.all_token_ids, first)
+                rank.compute(blocks, request.all_token_ids, first, first + count)
+
+    def turn(self, token: int):
+        from vllm.v1.outputs import KVConnectorOutput
+
+        step = self.scheduler.schedule()
+        self.computed = {new.req_id: new.num_computed_tokens for new in step.scheduled_new_reqs}
+        cached = step.scheduled_cached_reqs
+        self.computed.update(zip(cached.req_ids, cached.num_computed_tokens))
+        plan = step.kv_connector_metadata
+        for rank in self.ranks:
+            rank.half.submit(plan)
+        self.work(step)
+        reports = [rank.half.report(plan) for rank in self.ranks]
+        whole = reports[0]
+        for each in reports[1:]:
+            whole = whole.aggregate(each)
+        output = KVConnectorOutput(kv_connector_worker_meta=whole)
+        self.found = self.connector._scheduler.planner.stats()["hit_tokens"]
+        return self.scheduler.update_from_output(
+            step, vllm_kit.computed(step, token, connector_output=output))
+
+    def settle(self) -> None:
+        for _ in range(3000):
+            if not self.scheduler.requests and not self.connector._scheduler.planner.has_pending():
+                break
+            self.turn(3)
+        self.turn(3)
+        assert not self.scheduler.requests
+        pool = self.scheduler.kv_cache_manager.block_pool
+        assert pool.get_num_free_blocks() == NUM_BLOCKS - 1, "blocks are still held"
+        self.connector._scheduler.planner.check()
+
+    def close(self) -> None:
+        for rank in self.ranks:
+            rank.half.close()
+
+
+def drive(world: World, seed: int, count: int = 150, aborts: float = 0.05) -> None:
+    from vllm.v1.request import RequestStatus
+
+    rng = random.Random(seed)
+    prefixes = [[rng.randrange(200) for _ in range(rng.randrange(12, 60))] for _ in range(8)]
+    hasher = vllm_kit.hasher()
+    for number in range(count):
+        if len(world.scheduler.requests) < 8:
+            prompt = rng.choice(prefixes) + [rng.randrange(200) for _ in range(rng.randrange(1, 12))]
+            world.scheduler.add_request(
+                vllm_kit.request(f"r{number}", prompt, hasher, rng.randint(1, 10)))
+        world.turn(rng.randrange(200))
+        if world.scheduler.requests and rng.random() < aborts:
+            name = rng.choice(list(world.scheduler.requests))
+            world.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
+    world.settle()
+
+
+@pytest.mark.parametrize("module", SCHEDULERS)
+@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_loaded_was_computed(pytestconfig, module, world_size, seed):
+    vllm_kit.need_vllm(pytestconfig)
+    world = World(module, world_size, max_num_seqs=6)
+    drive(world, seed)
+    assert world.found > 200
+    world.close()
+
+
+@pytest.mark.parametrize("module", SCHEDULERS)
+def test_files(pytestconfig, module, tmp_path):
+    vllm_kit.need_vllm(pytestconfig)
+    tiers = {"host_blocks": 30, "file": {"path": str(tmp_path), "bytes": 1 << 22}}
+    world = World(module, 2, tiers, max_num_seqs=4)
+    drive(world, 5, aborts=0.1)
+    assert world.connector._scheduler.planner.stats()["tiers"][0]["hit_tokens"] > 100
+    world.close()
+
+
+@pytest.mark.parametrize("module", SCHEDULERS)
+def test_a_reset_forgets_all(pytestconfig, module):
+    vllm_kit.need_vllm(pytestconfig)
+    world = World(module)
+    drive(world, 1, 40)
+    assert world.connector.reset_cache()
+    before = world.found
+    world.scheduler.reset_prefix_cache()
+    drive(world, 1, 1)
+    assert world.found == before
+    world.close()
+
+
+def test_a_failed_load_is_told_by_the_workers(pytestconfig):
+    """vLLM reads failures before update_connector_output: they come with the next step."""
+    vllm_kit.need_vllm(pytestconfig)
+    world = World(SCHEDULERS[0])
+    half = world.connector._scheduler
+    half._fail(["a", "b"], [3, 4])
+    plan = half.plan(world.scheduler.schedule())
+    assert plan.failed == ("a", "b") and plan.failed_blocks == (3, 4)
+    report = world.ranks[0].half.report(plan)
+    assert report.failed == ("a", "b")
+    output = SimpleNamespace(kv_connector_worker_meta=report, finished_recving=None)
+    half.take(output)
+    assert output.finished_recving == {"a", "b"}
+    world.close()
+
+
+def test_events_describe_themselves(pytestconfig):
+    vllm_kit.need_vllm(pytestconfig)
+    from vllm.distributed.kv_events import BlockRemoved, BlockStored
+
+    world = World(SCHEDULERS[0], events=True, tiers={"host_blocks": 20})
+    taken = []
+    inner = world.connector.take_events
+    world.connector.take_events = lambda: taken.extend(inner()) or ()
+    drive(world, 2, 60)
+    stored = [event for event in taken if isinstance(event, BlockStored)]
+    removed = [event for event in taken if isinstance(event, BlockRemoved)]
+    assert stored and removed and {event.medium for event in taken} == {"CPU"}
+    for event in stored:
+        assert len(event.token_ids) == event.block_size * len(event.block_hashes)
+    there = set()
+    for event in taken:  # nothing is removed that was not stored
+        if isinstance(event, BlockStored):
+            there |= set(event.block_hashes)
+        else:
+            assert set(event.block_hashes) <= there
+            there -= set(event.block_hashes)
+    world.close()
+
+
+def test_stats_add_up(pytestconfig):
+    vllm_kit.need_vllm(pytestconfig)
+    from quire.vllm.tiers.metrics import QuireStats
+
+    world = World(SCHEDULERS[0])
+    drive(world, 3, 40)
+    total = QuireStats({})
+    for half in (world.connector._scheduler, world.ranks[0].half):
+        made = half.take_stats()
+        if made is not None:
+            total = total.aggregate(made)
+    assert half.take_stats() is None
+    assert total.reduce().get("hit_tokens host", world.found) >= 0 and not total.is_empty()
+    world.close()
+
+
+def test_a_plan_for_another_host_memory_is_refused(pytestconfig):
+    vllm_kit.need_vllm(pytestconfig)
+    from quire.vllm.tiers.metadata import Plan
+
+    world = World(SCHEDULERS[0])
+    with pytest.raises(RuntimeError, match="give host_blocks"):
+        world.ranks[0].half.submit(Plan(step=1, num_slots=NUM_SLOTS + 1))
+    world.close()
