@@ -60,7 +60,7 @@ static qr_call *make_call(quire_tier_redis *redis, qr_net_batch *batch, uint32_t
     call->kind = is_store ? QR_CALL_CHECK : (qr_call_kind)batch->op;
     write_command(redis, call, is_store ? QUIRE_TIER_FIND : batch->op, &batch->ios[i]);
     if (batch->op == QUIRE_TIER_LOAD)
-        call->answer_bytes = QR_REDIS_HEADER + batch->ios[i].bytes;
+        call->answer_bytes = QR_NET_HEADER + batch->ios[i].bytes;
     if (is_store || batch->op == QUIRE_TIER_LOAD)
         redis->value_bytes = batch->ios[i].bytes;
     return call;

@@ -265,7 +265,7 @@ static void begin_value(qr_link *link, uint64_t bytes)
 {
     const qr_call *call = link->calls.first;
     bool is_expected =
-        call->batch != NULL && bytes == (uint64_t)QR_REDIS_HEADER + qr_call_io(call)->bytes;
+        call->batch != NULL && bytes == (uint64_t)QR_NET_HEADER + qr_call_io(call)->bytes;
     link->mode = is_expected ? QR_MODE_HEADER : QR_MODE_VALUE;
     link->value = (qr_net_block){.bytes = bytes};
 }
@@ -274,10 +274,10 @@ static void begin_value(qr_link *link, uint64_t bytes)
 static void take_header(quire_tier_redis *redis, qr_link *link)
 {
     const quire_tier_io *io = qr_call_io(link->calls.first);
-    bool is_ours =
-        qr_redis_header_check(&redis->space, io, link->input + link->in_begin, &link->expected_crc);
+    bool is_ours = qr_net_header_check(redis->space.fingerprint, io, link->input + link->in_begin,
+                                       &link->expected_crc);
     link->mode = QR_MODE_VALUE;
-    link->in_begin += QR_REDIS_HEADER;
+    link->in_begin += QR_NET_HEADER;
     link->value = (qr_net_block){.memory = is_ours ? io->memory : NULL, .bytes = io->bytes};
 }
 
@@ -338,7 +338,7 @@ static void digest(quire_tier_redis *redis, qr_link *link)
         uint32_t have = link->in_end - link->in_begin;
         if (link->mode == QR_MODE_VALUE && link->value.at == link->value.bytes)
             link->mode = QR_MODE_END;
-        if ((link->mode == QR_MODE_HEADER && have < QR_REDIS_HEADER) ||
+        if ((link->mode == QR_MODE_HEADER && have < QR_NET_HEADER) ||
             (link->mode == QR_MODE_END && have < 2))
             return;
         if (link->mode == QR_MODE_HEADER)

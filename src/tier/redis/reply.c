@@ -169,16 +169,15 @@ static quire_tier_status judge(const qr_call *call, const qr_resp_item *item)
     default: /* STRLEN */
         if (item->kind != QR_RESP_NUMBER || item->number < 0)
             return QUIRE_TIER_PENDING;
-        return item->number >= QR_REDIS_HEADER && item->number <= QR_RESP_VALUE
-                   ? QUIRE_TIER_DONE
-                   : QUIRE_TIER_MISSING;
+        return item->number >= QR_NET_HEADER && item->number <= QR_RESP_VALUE ? QUIRE_TIER_DONE
+                                                                              : QUIRE_TIER_MISSING;
     }
 }
 
 /* A block of that length is there, and who loads it checks it: it is not sent again. */
 static void take_check(quire_tier_redis *redis, qr_call *call, const qr_resp_item *item)
 {
-    if (item->number == (int64_t)QR_REDIS_HEADER + qr_call_io(call)->bytes) {
+    if (item->number == (int64_t)QR_NET_HEADER + qr_call_io(call)->bytes) {
         qr_net_count(&redis->net, QR_NET_PRESENT, 1);
         qr_call_end(redis, call, QUIRE_TIER_DONE);
     } else {
@@ -215,7 +214,7 @@ void qr_reply_take(quire_tier_redis *redis, qr_link *link, qr_call *call, const 
         return;
     }
     if (call->kind == QR_CALL_FIND && status == QUIRE_TIER_DONE && call->batch != NULL)
-        qr_call_io(call)->bytes = (uint32_t)(item->number - QR_REDIS_HEADER);
+        qr_call_io(call)->bytes = (uint32_t)(item->number - QR_NET_HEADER);
     qr_call_end(redis, call, status);
 }
 

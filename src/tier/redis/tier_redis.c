@@ -176,7 +176,7 @@ static const char *check_fields(const quire_tier_redis_config *c, const qr_net_o
         return "invalid connections (expected at most 64 to a node)";
     if (c->max_nodes > MAX_NODES)
         return "invalid max_nodes (expected at most 1,024)";
-    if (c->max_block_bytes > QR_RESP_VALUE - QR_REDIS_HEADER)
+    if (c->max_block_bytes > QR_RESP_VALUE - QR_NET_HEADER)
         return "invalid max_block_bytes (expected at most 512 MiB, the limit of Redis)";
     if (num_passwords > 1)
         return "password, password_file and get_password: set at most one";

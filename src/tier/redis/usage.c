@@ -102,7 +102,7 @@ static uint64_t count_room(const quire_tier_redis *redis, const qr_redis_usage *
 {
     if (redis->value_bytes == 0 || usage->max_bytes <= usage->used_bytes)
         return 0;
-    return (usage->max_bytes - usage->used_bytes) / (redis->value_bytes + QR_REDIS_HEADER);
+    return (usage->max_bytes - usage->used_bytes) / (redis->value_bytes + QR_NET_HEADER);
 }
 
 void qr_usage_publish(quire_tier_redis *redis)

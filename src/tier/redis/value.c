@@ -1,12 +1,8 @@
 #include "tier/redis/value.h"
 
-#include "base/bits.h"
 #include "base/hex.h"
 
 #include <string.h>
-
-static const unsigned char MAGIC[8] = {'Q', 'U', 'I', 'R', 'E', 'K', 'V', '1'};
-enum { VERSION = 1, HEADER_CRC_AT = 108 };
 
 static char *write_text(char *at, const char *text)
 {
@@ -51,33 +47,6 @@ uint32_t qr_redis_key_write(const qr_redis_space *space, const quire_tier_key *k
     return (uint32_t)(at - begin);
 }
 
-void qr_redis_header_write(const qr_redis_space *space, const quire_tier_io *io, unsigned char *at)
-{
-    memset(at, 0, QR_REDIS_HEADER);
-    memcpy(at, MAGIC, sizeof MAGIC);
-    qr_store_u32(at + 8, VERSION);
-    qr_store_u32(at + 12, QR_REDIS_HEADER);
-    memcpy(at + 16, space->fingerprint, QUIRE_FINGERPRINT_BYTES);
-    memcpy(at + 48, io->key.hash, QUIRE_TIER_HASH_BYTES);
-    qr_store_u32(at + 80, io->key.group);
-    qr_store_u32(at + 84, io->key.rank);
-    qr_store_u64(at + 96, io->bytes);
-    qr_store_u32(at + 104, io->crc);
-    qr_store_u32(at + HEADER_CRC_AT, quire_crc32c(0, at, HEADER_CRC_AT));
-}
-
-/* The header that it should be, with the CRC that it has, is compared as a whole. */
-bool qr_redis_header_check(const qr_redis_space *space, const quire_tier_io *io,
-                           const unsigned char *at, uint32_t *crc)
-{
-    unsigned char expected[QR_REDIS_HEADER];
-    quire_tier_io asked = *io;
-    *crc = qr_load_u32(at + 104);
-    asked.crc = *crc;
-    qr_redis_header_write(space, &asked, expected);
-    return memcmp(at, expected, QR_REDIS_HEADER) == 0;
-}
-
 uint32_t qr_redis_command_write(const qr_redis_space *space, quire_tier_op op,
                                 const quire_tier_io *io, bool has_ttl, char *at, uint16_t *slot)
 {
@@ -98,10 +67,10 @@ uint32_t qr_redis_command_write(const qr_redis_space *space, quire_tier_op op,
     at = write_text(at + key_bytes, "\r\n");
     if (op == QUIRE_TIER_STORE) {
         *at++ = '$';
-        at = write_number(at, (uint64_t)QR_REDIS_HEADER + io->bytes);
+        at = write_number(at, (uint64_t)QR_NET_HEADER + io->bytes);
         at = write_text(at, "\r\n");
-        qr_redis_header_write(space, io, (unsigned char *)at);
-        at += QR_REDIS_HEADER;
+        qr_net_header_write(space->fingerprint, io, (unsigned char *)at);
+        at += QR_NET_HEADER;
     }
     return (uint32_t)(at - begin);
 }

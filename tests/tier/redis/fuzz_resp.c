@@ -232,11 +232,11 @@ static void add_text(size_t sample, const char *text)
 static void add_value(size_t sample, uint32_t key)
 {
     unsigned char memory[BYTES];
-    unsigned char header[QR_REDIS_HEADER];
+    unsigned char header[QR_NET_HEADER];
     quire_tier_io io = {.key = faulty_key(key), .bytes = BYTES};
     faulty_pattern(&io.key, memory, BYTES);
     io.crc = quire_crc32c(0, memory, BYTES);
-    qr_redis_header_write(&redis->space, &io, header);
+    qr_net_header_write(redis->space.fingerprint, &io, header);
     add_text(sample, "$176\r\n");
     add(sample, header, sizeof header);
     add(sample, memory, sizeof memory);

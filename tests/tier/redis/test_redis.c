@@ -217,25 +217,25 @@ static void headers_are_checked(void **state)
     qr_redis_space space = make_space(7);
     qr_redis_space other = make_space(8);
     quire_tier_io io = {.key = faulty_key(1), .bytes = 100, .crc = 0x12345678};
-    unsigned char header[QR_REDIS_HEADER];
+    unsigned char header[QR_NET_HEADER];
     uint32_t crc = 0;
-    qr_redis_header_write(&space, &io, header);
-    assert_true(qr_redis_header_check(&space, &io, header, &crc));
+    qr_net_header_write(space.fingerprint, &io, header);
+    assert_true(qr_net_header_check(space.fingerprint, &io, header, &crc));
     assert_int_equal(crc, 0x12345678);
     io.place = 5; /* for tiers that have places: not of the block */
-    assert_true(qr_redis_header_check(&space, &io, header, &crc));
-    assert_false(qr_redis_header_check(&other, &io, header, &crc));
+    assert_true(qr_net_header_check(space.fingerprint, &io, header, &crc));
+    assert_false(qr_net_header_check(other.fingerprint, &io, header, &crc));
     for (int field = 0; field < 4; field++) {
         quire_tier_io asked = io;
         asked.key.hash[31] ^= field == 0;
         asked.key.group ^= field == 1;
         asked.key.rank ^= field == 2;
         asked.bytes ^= field == 3;
-        assert_false(qr_redis_header_check(&space, &asked, header, &crc));
+        assert_false(qr_net_header_check(space.fingerprint, &asked, header, &crc));
     }
-    for (int bit = 0; bit < QR_REDIS_HEADER * 8; bit++) {
+    for (int bit = 0; bit < QR_NET_HEADER * 8; bit++) {
         header[bit / 8] ^= (unsigned char)(1 << bit % 8);
-        assert_false(qr_redis_header_check(&space, &io, header, &crc));
+        assert_false(qr_net_header_check(space.fingerprint, &io, header, &crc));
         header[bit / 8] ^= (unsigned char)(1 << bit % 8);
     }
 }
@@ -252,7 +252,7 @@ static void commands_fit(void **state)
     assert_memory_equal(text + n - 2, "\r\n", 2);
     n = qr_redis_command_write(&space, QUIRE_TIER_STORE, &io, true, text, &slot);
     assert_memory_equal(text, "*5\r\n$3\r\nSET\r\n$", 14);
-    assert_memory_equal(text + n - QR_REDIS_HEADER - 7, "$1128\r\nQUIREKV1", 15);
+    assert_memory_equal(text + n - QR_NET_HEADER - 7, "$1128\r\nQUIREKV1", 15);
     assert_true(n <= sizeof text);
 }
 
