@@ -40,6 +40,8 @@ NO_HEADER = {
     r"src/tier/slots/check\.c": "a part of slots.h, which names it",
     r"src/tier/file/(pool|uring)\.c": "the two ways of io.h, which names them",
     r"src/tier/file/shared\.c": "the other kind of tier that private.h declares",
+    r"src/tier/object/absent\.c": "defines what quire/tier_object.h declares, without libcurl",
+    r"src/tier/object/(answer|lane|multi|renew|request|tier_object)\.c": "the parts of object.h, which names them",
     r"src/tier/peer/(link|tier_peer)\.c": "the parts of peer.h, which names them",
     r"src/tier/peer/session\.c": "a part of server.h, which names it",
     r"src/tier/offload/(check|copy|eager|ends|load|match|plan|protect|round|store|tiers|transfers)\.c":
