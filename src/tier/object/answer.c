@@ -17,6 +17,7 @@
 #include <string.h>
 
 enum { CODE = 64, FAR_CLOCK_S = 240 };
+static const char NO_LENGTH[] = "a reply without a length";
 
 /* ---- words for the log ---------------------------------------------------------- */
 
@@ -64,6 +65,7 @@ static void surprise(qr_lane *lane, const char *what)
     quire_tier_object *object = lane->object;
     qr_net_count(&object->net, QR_NET_SURPRISES, 1);
     qr_net_note(&object->target, "protocol error: %s", what);
+    lane->is_fresh = true;
     qr_lane_retry(lane, 0);
 }
 
@@ -73,7 +75,7 @@ static void take_load(qr_lane *lane)
 {
     quire_tier_io *io = qr_lane_io(lane);
     if (lane->reply.length < 0) {
-        surprise(lane, "a body without a length");
+        surprise(lane, NO_LENGTH);
     } else if (lane->at != (uint64_t)QR_NET_HEADER + io->bytes ||
                lane->block.crc != lane->expected_crc) {
         qr_lane_end_wrong(lane);
@@ -86,7 +88,9 @@ static void take_load(qr_lane *lane)
 /* Whoever loads a block of that length checks it: it is not sent again. */
 static void take_check(qr_lane *lane)
 {
-    if (lane->reply.length == (int64_t)QR_NET_HEADER + qr_lane_io(lane)->bytes) {
+    if (lane->reply.length < 0) {
+        surprise(lane, NO_LENGTH);
+    } else if (lane->reply.length == (int64_t)QR_NET_HEADER + qr_lane_io(lane)->bytes) {
         qr_net_count(&lane->object->net, QR_NET_PRESENT, 1);
         qr_lane_end(lane, QUIRE_TIER_DONE);
     } else {
@@ -97,6 +101,10 @@ static void take_check(qr_lane *lane)
 static void take_find(qr_lane *lane)
 {
     int64_t bytes = lane->reply.length - QR_NET_HEADER;
+    if (lane->reply.length < 0) {
+        surprise(lane, NO_LENGTH);
+        return;
+    }
     bool is_block = bytes > 0 && bytes <= (int64_t)lane->object->net.max_block_bytes;
     if (is_block)
         qr_lane_io(lane)->bytes = (uint32_t)bytes;
@@ -246,6 +254,7 @@ void qr_answer_lost(qr_lane *lane, const char *why)
     quire_tier_object *object = lane->object;
     qr_net_count(&object->net, QR_NET_LOST, 1);
     qr_net_note(&object->target, "%s", why);
+    lane->is_fresh = true;
     qr_lane_retry(lane, 0);
 }
 

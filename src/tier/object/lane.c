@@ -28,6 +28,7 @@ static void free_lane(qr_lane *lane)
     if (lane->state == QR_LANE_RUNNING)
         qr_request_stop(lane);
     object->num_stores -= lane->batch != NULL && lane->batch->op == QUIRE_TIER_STORE;
+    object->num_deletes -= lane->batch == NULL && lane->kind == QR_OBJECT_REMOVE;
     object->num_taken--;
     lane->state = QR_LANE_FREE;
     lane->batch = NULL;
@@ -63,18 +64,35 @@ void qr_lane_begin(qr_lane *lane, qr_object_kind kind)
         qr_request_stop(lane);
     lane->kind = kind;
     lane->num_attempts = 0;
+    lane->is_fresh = false;
     start(lane);
 }
 
+/* The next load finds it wrong again where there is no room to note it. */
 void qr_lane_end_wrong(qr_lane *lane)
 {
     quire_tier_object *object = lane->object;
-    qr_net_batch *batch = lane->batch;
-    uint32_t io = lane->io;
     qr_net_count(&object->net, QR_NET_WRONG, 1);
-    lane->batch = NULL;
-    qr_lane_begin(lane, QR_OBJECT_REMOVE); /* its key is still the lane's */
-    qr_net_end_io(&object->net, batch, io, QUIRE_TIER_WRONG);
+    if (object->num_wrong < QR_OBJECT_WRONG)
+        memcpy(object->wrong[object->num_wrong++], lane->path, sizeof lane->path);
+    qr_lane_end(lane, QUIRE_TIER_WRONG);
+}
+
+/* Only a quarter of the lanes: a server that is wrong may be slow too. */
+static bool may_delete(const quire_tier_object *object)
+{
+    return object->num_wrong > 0 && object->num_deletes <= object->num_lanes / 4;
+}
+
+static void delete_wrong(quire_tier_object *object)
+{
+    qr_lane *lane;
+    while (may_delete(object) && (lane = find_free(object)) != NULL) {
+        memcpy(lane->path, object->wrong[--object->num_wrong], sizeof lane->path);
+        object->num_taken++;
+        object->num_deletes++;
+        qr_lane_begin(lane, QR_OBJECT_REMOVE);
+    }
 }
 
 bool qr_lane_probe(quire_tier_object *object)
@@ -83,6 +101,7 @@ bool qr_lane_probe(quire_tier_object *object)
     if (lane == NULL)
         return false;
     object->num_taken++;
+    memcpy(lane->path, object->place.bucket_path, sizeof object->place.bucket_path);
     qr_lane_begin(lane, QR_OBJECT_PROBE);
     return true;
 }
@@ -109,26 +128,43 @@ static qr_net_batch *find_waiting(const quire_tier_object *object, bool is_store
     return NULL;
 }
 
-void qr_lane_fill(quire_tier_object *object)
+/* Whose io a lane takes next; NULL: none waits that may be taken now. */
+static qr_net_batch *choose_batch(const quire_tier_object *object)
+{
+    qr_net_batch *batch = find_waiting(object, false);
+    if (batch == NULL && object->num_stores < max_stores(object))
+        batch = find_waiting(object, true);
+    return batch;
+}
+
+static void fill_lanes(quire_tier_object *object)
 {
     qr_lane *lane;
-    if (object->credentials.generation == 0)
-        return;
-    while (object->net.active != NULL && (lane = find_free(object)) != NULL) {
-        qr_net_batch *batch = find_waiting(object, false);
-        if (batch == NULL && object->num_stores < max_stores(object))
-            batch = find_waiting(object, true);
-        if (batch == NULL)
-            return;
+    qr_net_batch *batch;
+    while ((lane = find_free(object)) != NULL && (batch = choose_batch(object)) != NULL) {
         bool is_store = batch->op == QUIRE_TIER_STORE;
         lane->batch = batch;
         lane->io = batch->next_io++;
-        lane->key = qr_lane_io(lane)->key;
+        qr_place_write_path(&object->place, &qr_lane_io(lane)->key, lane->path);
         qr_lane_io(lane)->generation = QR_NET_ASKED;
         object->num_taken++;
         object->num_stores += is_store;
         qr_lane_begin(lane, is_store ? QR_OBJECT_CHECK : (qr_object_kind)batch->op);
     }
+}
+
+void qr_lane_fill(quire_tier_object *object)
+{
+    if (object->credentials.generation == 0)
+        return;
+    fill_lanes(object);
+    delete_wrong(object);
+}
+
+bool qr_lane_can_fill(const quire_tier_object *object)
+{
+    return object->credentials.generation != 0 && find_free(object) != NULL &&
+           (may_delete(object) || choose_batch(object) != NULL);
 }
 
 /* ---- attempts -------------------------------------------------------------------- */

@@ -44,11 +44,10 @@ static int set_timer(CURLM *multi, long timeout_ms, void *user)
 
 int qr_multi_open(quire_tier_object *object)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &object->sockets};
     object->timer_ns = UINT64_MAX;
     object->sockets_fd = epoll_create1(EPOLL_CLOEXEC);
     if (object->sockets_fd < 0 ||
-        epoll_ctl(object->net.epoll_fd, EPOLL_CTL_ADD, object->sockets_fd, &event) != 0)
+        !qr_socket_watch(object->net.epoll_fd, object->sockets_fd, &object->sockets))
         return QUIRE_E_SYSTEM;
     object->multi = curl_multi_init();
     if (object->multi == NULL)
@@ -68,7 +67,7 @@ void qr_multi_close(quire_tier_object *object)
 {
     if (object->multi != NULL)
         (void)curl_multi_cleanup(object->multi);
-    if (object->sockets_fd > 0)
+    if (object->sockets_fd >= 0)
         close(object->sockets_fd);
 }
 

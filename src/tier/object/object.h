@@ -8,8 +8,8 @@
  *         taken: a server that asks for fewer requests gets fewer. As many lanes as connections.
  *         A lane's request that ends early (late, cancelled) is taken out of libcurl at once: no
  *         memory is touched after its io has ended.
- * kind    what the lane asks. A store checks first (HEAD), then it sends (PUT). Behind a load that
- *         was wrong the lane deletes the object, for no io.
+ * kind    what the lane asks. A store checks first (HEAD), then it sends (PUT).
+ * wrong   paths of objects that were wrong: deleted by lanes that no io needs.
  *
  * lane.c     lanes and their ios           answer.c   what a reply means
  * request.c  one attempt, as libcurl's     multi.c    libcurl's sockets and timer
@@ -31,8 +31,9 @@ enum {
     QR_OBJECT_SAID = 2048,         /* of the body of an error; what follows is dropped, */
     QR_OBJECT_BODY = 64 * 1024,    /* and no more than this is read */
     QR_OBJECT_HEADERS = 64 * 1024, /* of all header lines of a reply */
-    QR_OBJECT_LINES = 8,           /* headers of a request */
-    QR_OBJECT_LINE = 896           /* the longest of them, without a token */
+    QR_OBJECT_WRONG = 64,
+    QR_OBJECT_LINES = 8, /* headers of a request */
+    QR_OBJECT_LINE = 896 /* the longest of them, without a token */
 };
 
 /* The first four are quire_tier_op's. */
@@ -73,7 +74,8 @@ typedef struct qr_lane {
     qr_net_batch *batch; /* NULL: for no io */
     uint32_t io;
     uint32_t num_attempts;
-    quire_tier_key key;
+    bool is_fresh; /* on a new connection: the last one may still send what nobody asked for */
+    char path[QR_PLACE_PATH];
     uint64_t generation; /* of the credentials that signed it */
     uint64_t moved_ns;   /* when a byte moved last */
     uint64_t until_ns;   /* PAUSED */
@@ -146,21 +148,26 @@ struct quire_tier_object {
     qr_lane *lanes;
     uint32_t num_lanes;
     uint32_t num_taken;
-    uint32_t num_stores; /* of them */
+    uint32_t num_stores;  /* of them, */
+    uint32_t num_deletes; /* and for no io */
+    char wrong[QR_OBJECT_WRONG][QR_PLACE_PATH];
+    uint32_t num_wrong;
 };
 
 /* ---- lane.c ----------------------------------------------------------------- */
 
 quire_tier_io *qr_lane_io(const qr_lane *lane);
-/* Gives waiting ios to free lanes. */
+/* Gives waiting ios, then objects that were wrong, to free lanes. */
 void qr_lane_fill(quire_tier_object *object);
+/* Whether that would start something. */
+bool qr_lane_can_fill(const quire_tier_object *object);
 /* Starts attempts whose pause is over, and ends attempts in which nothing moves. */
 void qr_lane_tend(quire_tier_object *object);
 /* A lane for no io; false: none is free. */
 bool qr_lane_probe(quire_tier_object *object);
 /* Its io ends, and the lane is free. */
 void qr_lane_end(qr_lane *lane, quire_tier_status status);
-/* Its io ends with WRONG, and the object is deleted. */
+/* Its io ends with WRONG, and the object will be deleted. */
 void qr_lane_end_wrong(qr_lane *lane);
 /* Another attempt at once, as another kind. */
 void qr_lane_begin(qr_lane *lane, qr_object_kind kind);

@@ -334,7 +334,7 @@ static bool sign(qr_lane *lane, const char *path)
                                        {"x-amz-date", time},
                                        {"x-amz-security-token", who->token}};
     const qr_sigv4_request request = {.method = method_of(lane->kind),
-                                      .path = path[0] == 0 ? "/" : path,
+                                      .path = path,
                                       .query = "",
                                       .time = time,
                                       .body_hash = hash,
@@ -368,7 +368,6 @@ bool qr_request_start(qr_lane *lane)
 {
     quire_tier_object *object = lane->object;
     CURL *easy = lane->easy;
-    char path[QR_PLACE_PATH];
     char url[QR_PLACE_URL];
     lane->at = 0;
     lane->is_wrong = false;
@@ -378,12 +377,10 @@ bool qr_request_start(qr_lane *lane)
     lane->moved_ns = object->net.now_ns + object->net.connect_ns;
     if (lane->kind == QR_OBJECT_STORE)
         qr_net_header_write(object->place.fingerprint, qr_lane_io(lane), lane->header);
-    if (lane->kind == QR_OBJECT_PROBE)
-        memcpy(path, object->place.bucket_path, strlen(object->place.bucket_path) + 1);
-    else
-        qr_place_write_path(&object->place, &lane->key, path);
-    qr_place_write_url(&object->place, path[0] == 0 ? "/" : path, url);
+    const char *path = lane->path[0] == 0 ? "/" : lane->path;
+    qr_place_write_url(&object->place, path, url);
     return sign(lane, path) && set_method(lane) && SET(CURLOPT_URL, url) &&
+           SET(CURLOPT_FRESH_CONNECT, lane->is_fresh ? 1L : 0L) &&
            SET(CURLOPT_HTTPHEADER, lane->lines) &&
            curl_multi_add_handle(object->multi, easy) == CURLM_OK;
 }

@@ -51,7 +51,8 @@ static void probe(quire_tier_object *object)
 }
 
 /* Everything that can be done without waiting. What ends frees lanes for what waits, so driving
- * comes first, and once more for what was begun. */
+ * comes first, and once more for what was begun: if that freed a lane, there is no reason to
+ * wait. */
 static void work(qr_net_client *net)
 {
     quire_tier_object *object = (quire_tier_object *)net;
@@ -62,7 +63,8 @@ static void work(qr_net_client *net)
     probe(object);
     qr_lane_fill(object);
     qr_multi_drive(object);
-    qr_count_set(&net->counts[QR_NET_CALLS], object->num_taken);
+    net->has_more = net->has_more || qr_lane_can_fill(object);
+    qr_count_set(&net->counts[QR_NET_CALLS], object->num_taken + object->num_wrong);
 }
 
 static uint64_t next_time(qr_net_client *net)
@@ -231,8 +233,8 @@ static int init_object(void *self, const void *config, uint32_t max_jobs, const 
 
 /* ---- what a runner calls ------------------------------------------------------------ */
 
-/* Without jobs nothing on the tier's thread looks at the namespace; the next job brings it. A
- * corrupt object of the old one may still be being deleted: its path is libcurl's already. */
+/* Without jobs nothing on the tier's thread looks at the namespace; the next job brings it. Of
+ * objects that are still to be deleted the whole path is known. */
 static int set_identity(void *self, const unsigned char *fingerprint)
 {
     quire_tier_object *object = self;
