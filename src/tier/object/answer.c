@@ -165,7 +165,8 @@ static void take_denied(qr_lane *lane)
                        "the clock of the server differs by %lld s: requests are signed by it",
                        (long long)object->clock_s);
         qr_lane_retry(lane, 0);
-    } else if (qr_renew_after(object, lane->generation)) {
+    } else if (lane->num_attempts < object->max_attempts &&
+               (lane->clock_s != object->clock_s || qr_renew_after(object, lane->generation))) {
         qr_lane_retry(lane, 0);
     } else {
         fail_and_tell(lane);

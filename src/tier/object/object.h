@@ -76,7 +76,8 @@ typedef struct qr_lane {
     uint32_t num_attempts;
     bool is_fresh; /* on a new connection: the last one may still send what nobody asked for */
     char path[QR_PLACE_PATH];
-    uint64_t generation; /* of the credentials that signed it */
+    uint64_t generation; /* of the credentials that signed it, */
+    int64_t clock_s;     /* and the clock by which they did */
     uint64_t moved_ns;   /* when a byte moved last */
     uint64_t until_ns;   /* PAUSED */
 
@@ -97,6 +98,7 @@ typedef struct qr_lane {
 typedef struct qr_renewal {
     CURL *easy;
     bool is_running;
+    bool is_wanted;    /* the server refused the credentials */
     uint64_t after_ns; /* not before */
     size_t bytes;      /* of the answer; more than its room: it is too long */
     struct curl_slist line;
@@ -214,7 +216,8 @@ bool qr_renew_open(quire_tier_object *object);
 void qr_renew_close(quire_tier_object *object);
 /* Looks at the file, asks the URI, when it is time. */
 void qr_renew_tend(quire_tier_object *object);
-/* The server refused this generation. Whether there is, or may soon be, another one. */
+/* The server refused this generation. Whether there is another one, or may
+ * soon be. */
 bool qr_renew_after(quire_tier_object *object, uint64_t generation);
 void qr_renew_take(quire_tier_object *object, CURLcode result);
 uint64_t qr_renew_next_time(const quire_tier_object *object);

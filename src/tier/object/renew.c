@@ -67,6 +67,7 @@ static void ask(quire_tier_object *object)
     qr_renewal *r = &object->renewal;
     const char *text = qr_credentials_authorization(&object->credentials);
     r->bytes = 0;
+    r->is_wanted = false;
     r->after_ns = object->net.now_ns + AGAIN_S * QR_NET_SECOND;
     r->line = (struct curl_slist){.data = r->text};
     (void)snprintf(r->text, sizeof r->text, "authorization: %s", text == NULL ? "" : text);
@@ -96,6 +97,12 @@ void qr_renew_take(quire_tier_object *object, CURLcode result)
 
 /* ---- when --------------------------------------------------------------------------- */
 
+static bool is_due(const quire_tier_object *object)
+{
+    return object->renewal.is_wanted ||
+           qr_credentials_is_due(&object->credentials, qr_object_time(object));
+}
+
 void qr_renew_tend(quire_tier_object *object)
 {
     uint64_t now = object->net.now_ns;
@@ -104,8 +111,7 @@ void qr_renew_tend(quire_tier_object *object)
         if (qr_credentials_reload(&object->credentials, false))
             use_new(object);
     }
-    if (!object->renewal.is_running && now >= object->renewal.after_ns &&
-        qr_credentials_is_due(&object->credentials, qr_object_time(object)))
+    if (!object->renewal.is_running && now >= object->renewal.after_ns && is_due(object))
         ask(object);
 }
 
@@ -117,11 +123,8 @@ bool qr_renew_after(quire_tier_object *object, uint64_t generation)
         use_new(object);
         return true;
     }
-    if (object->credentials.source != QR_CREDENTIALS_URI_SOURCE)
-        return false;
-    if (!object->renewal.is_running && object->net.now_ns >= object->renewal.after_ns)
-        ask(object);
-    return object->renewal.is_running;
+    object->renewal.is_wanted = object->credentials.source == QR_CREDENTIALS_URI_SOURCE;
+    return object->renewal.is_wanted;
 }
 
 uint64_t qr_renew_next_time(const quire_tier_object *object)
@@ -129,7 +132,7 @@ uint64_t qr_renew_next_time(const quire_tier_object *object)
     const qr_credentials *c = &object->credentials;
     if (c->source != QR_CREDENTIALS_URI_SOURCE || object->renewal.is_running)
         return UINT64_MAX;
-    if (qr_credentials_is_due(c, qr_object_time(object)))
+    if (is_due(object))
         return object->renewal.after_ns;
     return c->now.expires_s == 0 ? UINT64_MAX : object->net.now_ns + 60 * QR_NET_SECOND;
 }

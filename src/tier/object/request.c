@@ -343,6 +343,7 @@ static bool sign(qr_lane *lane, const char *path)
     if (!qr_sigv4_sign(&object->sigv4, who->access_key, who->secret_key, &request, text))
         return false;
     lane->generation = object->credentials.generation;
+    lane->clock_s = object->clock_s;
     lane->num_lines = 0;
     for (uint32_t i = 0; i < 3; i++)
         add_header(lane, headers[i].name, headers[i].value);

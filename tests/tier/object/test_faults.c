@@ -153,7 +153,6 @@ static void replies_have_a_meaning(void **state)
     object_fake_set_key(s.fake, "somebody else");
     for (size_t i = 0; i < COUNT(cases); i++) {
         const reply_case *c = &cases[i];
-        uint64_t begin = object_now_ms();
         recover(&s);
         object_fake_set(s.fake, c->mode);
         try_op(&s, c->mode, QUIRE_TIER_LOAD, 0, c->load);
@@ -162,7 +161,6 @@ static void replies_have_a_meaning(void **state)
         try_op(&s, c->mode, QUIRE_TIER_REMOVE, 0, c->removal);
         object_fake_set(s.fake, FAKE_WELL);
         object_do(&s.tier, QUIRE_TIER_REMOVE, 1000, NUM_KEYS);
-        print_message("%s: %d ms\n", fake_names[c->mode], (int)(object_now_ms() - begin));
     }
     for (const char *at = s.tier.log; *at != 0; at++)
         assert_true(*at == '\n' || (*at >= ' ' && *at <= '~'));
@@ -310,6 +308,8 @@ static void server_that_is_down(void **state)
 
 /* ---- TLS ----------------------------------------------------------------------------- */
 
+#define HANDSHAKES_NS UINT64_C(10000000000) /* of all connections at once */
+
 static void certificates_are_verified(void **state)
 {
     stage s = {0};
@@ -323,13 +323,16 @@ static void certificates_are_verified(void **state)
     (void)snprintf(endpoint, sizeof endpoint, "https://127.0.0.1:%d", object_fake_port(s.fake));
     s.tier.config.endpoint = endpoint;
     s.tier.config.tls_ca_file = tls_file("server.crt");
-    s.tier.config.connect_ns = UINT64_C(10000000000); /* handshakes of all at once */
+    s.tier.config.connect_ns = HANDSHAKES_NS;
     s.tier.deadline_ms = 20000;
     set_up(&s);
     object_all_operations(&s.tier);
     object_tier_close(&s.tier);
 
-    object_tier other = {.config = {.endpoint = endpoint, .tls_ca_file = tls_file("client.crt")}};
+    object_tier other = {.config = {.endpoint = endpoint,
+                                    .tls_ca_file = tls_file("client.crt"),
+                                    .connect_ns = HANDSHAKES_NS},
+                         .deadline_ms = 20000};
     object_tier_open(&other, 0); /* not the CA that signed it */
     object_do(&other, QUIRE_TIER_LOAD, 0, 20);
     object_expect_only(&other, OBJECT_BIT(FAILED));
@@ -337,7 +340,9 @@ static void certificates_are_verified(void **state)
     assert_int_equal(object_stats(&other).retries, 0);
     object_tier_close(&other);
 
-    object_tier named = {.config = {.tls_ca_file = tls_file("server.crt")}};
+    object_tier named = {
+        .config = {.tls_ca_file = tls_file("server.crt"), .connect_ns = HANDSHAKES_NS},
+        .deadline_ms = 20000};
     char localhost[64]; /* the certificate is of object.test and 127.0.0.1 */
     (void)snprintf(localhost, sizeof localhost, "https://localhost:%d", object_fake_port(s.fake));
     named.config.endpoint = localhost;
@@ -347,7 +352,9 @@ static void certificates_are_verified(void **state)
     assert_non_null(strstr(named.log, "TLS: "));
     object_tier_close(&named);
 
-    object_tier trusting = {.config = {.endpoint = localhost, .tls_trust_any = 1}};
+    object_tier trusting = {
+        .config = {.endpoint = localhost, .tls_trust_any = 1, .connect_ns = HANDSHAKES_NS},
+        .deadline_ms = 20000};
     object_tier_open(&trusting, 0);
     object_do(&trusting, QUIRE_TIER_LOAD, 0, 20);
     object_expect_only(&trusting, OBJECT_BIT(DONE) | OBJECT_BIT(MISSING));
