@@ -118,7 +118,8 @@
  *      quire/offload.h   stores KV blocks in host memory and lower tiers        libquire_tier
  *      quire/device.h    copies between the engine's memory and host memory     libquire_tier
  *      quire/tier.h      the interface of a tier: files, Redis, peers, others   libquire_tier
- *      quire/tier_file.h, quire/tier_redis.h, quire/tier_peer.h, quire/slots.h  libquire_tier
+ *      quire/tier_file.h, quire/tier_redis.h, quire/tier_object.h               libquire_tier
+ *      quire/tier_peer.h, quire/slots.h                                         libquire_tier
  *      quire/device_cuda.h  the device of a CUDA GPU                            libquire_tier
  *      quire/wire.h      KV events as bytes, and the index of a router          libquire_events
  *      quire/events.h    KV events over ZeroMQ                                  libquire_events

@@ -6,8 +6,8 @@
  *                                                     each key
  *
  * tier      stores the bytes of blocks under their keys: a file (quire/tier_file.h), a Redis
- *           cluster (quire/tier_redis.h), the host memory of another engine (quire/tier_peer.h), or
- *           the caller's own tier (quire_tier_ops).
+ *           cluster (quire/tier_redis.h), an object store (quire/tier_object.h), the host memory of
+ *           another engine (quire/tier_peer.h), or the caller's own tier (quire_tier_ops).
  * key       the hash of a block, its group, and the rank of the part. A tier has one namespace, the
  *           fingerprint (quire_fingerprint): blocks of another fingerprint are never found.
  * job       loads, stores, removes or finds some keys. The memory of a job belongs to the tier from
