@@ -303,6 +303,10 @@ static int run_serve(void)
         return command_error(&cmd_serve,
                              "--loop cannot be used with a real --redis: the loop empties "
                              "all tiers, and other engines may use that server");
+    if (o.s.loop && o.replay.tiers.object != NULL)
+        return command_error(&cmd_serve,
+                             "--loop cannot be used with --object: the loop empties all "
+                             "tiers, and other engines may use that bucket");
     if (o.s.loop && o.replay.tiers.peer != NULL)
         return command_error(&cmd_serve,
                              "--loop cannot be used with --peer: the loop empties all tiers, "

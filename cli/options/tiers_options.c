@@ -87,6 +87,38 @@ static int resolve_peer(const command *cmd, const tiers_options *o, tiers_lower 
     return copy_place(cmd, "peer", o->peer, strlen(o->peer), lower);
 }
 
+/* ENDPOINT/BUCKET. There is no simulated one: --redis SIZE with another bandwidth and latency is. */
+static int resolve_object(const command *cmd, const tiers_options *o, tiers_lower *lower)
+{
+    lower->kind = TIERS_OBJECT;
+    return copy_place(cmd, "object", o->object, strlen(o->object), lower);
+}
+
+static int check_object(const command *cmd, const tiers_options *o)
+{
+    const tiers_settings *s = &o->settings;
+    const char *idle = s->object_region != NULL             ? "object-region"
+                       : s->object_credentials_file != NULL ? "object-credentials-file"
+                       : s->object_tls_ca_file != NULL      ? "object-tls-ca-file"
+                       : s->object_trust_network            ? "object-trust-network"
+                                                            : NULL;
+    if (o->object == NULL && idle != NULL)
+        return command_error(cmd, "--%s needs --object URL", idle);
+    if (o->object == NULL)
+        return 0;
+    const char *bucket = strrchr(o->object, '/');
+    bool is_url = strncmp(o->object, "http://", 7) == 0 || strncmp(o->object, "https://", 8) == 0;
+    if (!is_url || bucket == NULL || bucket < o->object + 8 || bucket[1] == '\0')
+        return command_error(
+            cmd,
+            "invalid value \"%s\" for --object (expected https://HOST[:PORT]/BUCKET "
+            "or http://HOST[:PORT]/BUCKET)",
+            o->object);
+    if (!s->is_real)
+        return command_error(cmd, "--object %s needs --real-tiers", o->object);
+    return 0;
+}
+
 /* What both sides of a peer need. */
 static int check_peers(const command *cmd, const tiers_options *o)
 {
@@ -160,6 +192,7 @@ static int check_presence(const command *cmd, const tiers_options *o, uint32_t c
         const char *value;
     } rows[] = {{"file-tier", o->file},
                 {"redis", o->redis},
+                {"object", o->object},
                 {"peer", o->peer},
                 {"peer-listen", o->settings.peer_listen}};
     size_t first = 0;
@@ -171,9 +204,13 @@ static int check_presence(const command *cmd, const tiers_options *o, uint32_t c
                              rows[first].name, rows[first].value);
     if (o->settings.is_real && !has_any)
         return command_error(
-            cmd, "--real-tiers needs --file-tier PATH:SIZE, --redis HOST:PORT or --peer HOST:PORT");
+            cmd,
+            "--real-tiers needs --file-tier PATH:SIZE, --redis HOST:PORT, --object URL or --peer "
+            "HOST:PORT");
     int status = check_peers(cmd, o);
-    return status == 0 ? check_redis(cmd, o) : status;
+    if (status == 0)
+        status = check_redis(cmd, o);
+    return status == 0 ? check_object(cmd, o) : status;
 }
 
 int tiers_resolve(const command *cmd, const tiers_options *o, uint64_t block_bytes,
@@ -196,6 +233,8 @@ int tiers_resolve(const command *cmd, const tiers_options *o, uint64_t block_byt
         status = resolve_file(cmd, o, &settings->lower[settings->num_lower++]);
     if (status == 0 && o->redis != NULL)
         status = resolve_redis(cmd, o, &settings->lower[settings->num_lower++]);
+    if (status == 0 && o->object != NULL)
+        status = resolve_object(cmd, o, &settings->lower[settings->num_lower++]);
     return status == 0 ? check_sizes(cmd, settings, block_bytes) : status;
 }
 
@@ -207,13 +246,13 @@ uint32_t tiers_num_slots(const tiers_lower *lower, uint64_t block_bytes)
 
 const char *tiers_label(tiers_kind kind)
 {
-    static const char *const LABELS[] = {"cpu", "file", "redis", "peer"};
+    static const char *const LABELS[] = {"cpu", "file", "redis", "peer", "object"};
     return LABELS[kind];
 }
 
 uint32_t tiers_describe(const tiers_settings *s, uint64_t block_bytes, page_tier *tiers)
 {
-    static const char *const NAMES[] = {"CPU", "File", "Redis", "Peer"};
+    static const char *const NAMES[] = {"CPU", "File", "Redis", "Peer", "Object"};
     if (s->cpu_blocks == 0)
         return 0;
     tiers[0] = (page_tier){.name = NAMES[TIERS_CPU], .total = s->cpu_blocks - 1};

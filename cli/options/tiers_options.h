@@ -23,6 +23,7 @@ typedef struct tiers_options {
     const char *redis;
     double redis_gbps;
     double redis_latency_us;
+    const char *object;
     int admit;
     tiers_settings settings;
 } tiers_options;
@@ -92,6 +93,17 @@ extern const char *const tiers_admissions[];
     TLS_OPTIONS((t).settings.redis_tls, "redis", "TLS to real servers",                            \
                 "CAs that sign the servers' certificates (PEM)",                                   \
                 "certificate of this side (PEM), for servers that ask for one"),                   \
+    {"object", OPTION_TEXT, &(t).object, "URL",                                                    \
+     "a bucket of an S3 store behind that, https://HOST[:PORT]/BUCKET; needs --real-tiers",        \
+     .def = "none"},                                                                               \
+    {"object-region", OPTION_TEXT, &(t).settings.object_region, "NAME",                            \
+     "region of the bucket", .def = "AWS_REGION, or us-east-1"},                                   \
+    {"object-credentials-file", OPTION_TEXT, &(t).settings.object_credentials_file, "FILE",        \
+     "credentials in the format of the AWS tools", .def = "by the environment"},                   \
+    {"object-tls-ca-file", OPTION_TEXT, &(t).settings.object_tls_ca_file, "FILE",                  \
+     "CAs that sign the store's certificate (PEM)", .def = "the system's"},                        \
+    {"object-trust-network", OPTION_SWITCH, &(t).settings.object_trust_network, NULL,              \
+     "http:// may be on another machine", .def = "off"},                                           \
     {"tier-policy", OPTION_CHOICE, &(t).settings.policy, "KIND",                                   \
      "which blocks are evicted from file and Redis first",                                         \
      .def = "lru", .choices = tiers_policies},                                                     \
@@ -101,8 +113,8 @@ extern const char *const tiers_admissions[];
     {"tier-failures", OPTION_REAL, &(t).settings.failures, "SHARE",                                \
      "share of simulated copies and transfers that fail", .def = "0", .max = 1},                   \
     {"real-tiers", OPTION_SWITCH, &(t).settings.is_real, NULL,                                     \
-     "use a real file, real Redis servers or real peers: bytes are checked, and transfers "        \
-     "take their real time",                                                                       \
+     "use a real file, real servers or real peers: bytes are checked, and transfers take "         \
+     "their real time",                                                                       \
      .def = "off"}
 /* clang-format on */
 

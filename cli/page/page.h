@@ -27,7 +27,7 @@
 
 typedef struct page page;
 
-enum { PAGE_MAX_TIERS = 5 };
+enum { PAGE_MAX_TIERS = 6 };
 
 /* Of one tier behind the GPU's memory: host, disk, ... */
 typedef struct page_tier {

@@ -3,6 +3,7 @@
 #include "output/failure.h"
 
 #include <quire/tier_file.h>
+#include <quire/tier_object.h>
 #include <quire/tier_peer.h>
 #include <quire/tier_redis.h>
 
@@ -224,6 +225,35 @@ static int open_peer(const tiers_real *r, const tiers_lower *lower, const quire_
     return status;
 }
 
+/* ENDPOINT/BUCKET, as the options have checked. */
+static int open_object(const tiers_real *r, const tiers_lower *lower,
+                       const quire_tier_config *common, quire_tier **tier)
+{
+    enum { FIRST_ANSWER_S = 5 };
+    char endpoint[TIERS_PLACE_BYTES];
+    memcpy(endpoint, lower->place, sizeof endpoint);
+    char *bucket = strrchr(endpoint, '/');
+    *bucket++ = '\0';
+    quire_tier_object_config c = QUIRE_TIER_OBJECT_CONFIG_INIT;
+    c.endpoint = endpoint;
+    c.bucket = bucket;
+    c.region = r->settings.object_region;
+    c.fingerprint = r->fingerprint;
+    c.credentials_file = r->settings.object_credentials_file;
+    c.tls_ca_file = r->settings.object_tls_ca_file;
+    c.trust_network = r->settings.object_trust_network;
+    c.wait_ns = FIRST_ANSWER_S * UINT64_C(1000000000);
+    c.event_keys = r->has_events ? REAL_EVENT_KEYS : 0;
+    int status = quire_tier_object_open(&c, common, NULL, tier, NULL);
+    if (status == QUIRE_E_UNSAFE)
+        fail_with("--object %s is on another machine: use https://, or add --object-trust-network "
+                  "if the network is trusted",
+                  lower->place);
+    else if (status != QUIRE_OK)
+        fail_with("--object %s: %s", lower->place, quire_refusal());
+    return status;
+}
+
 int tiers_real_open_tier(tiers_real *r, const tiers_lower *lower, quire_slots_policy policy,
                          quire_tier **tier)
 {
@@ -236,6 +266,8 @@ int tiers_real_open_tier(tiers_real *r, const tiers_lower *lower, quire_slots_po
         return open_file(r, lower, policy, &common, tier);
     if (lower->kind == TIERS_PEER)
         return open_peer(r, lower, &common, tier);
+    if (lower->kind == TIERS_OBJECT)
+        return open_object(r, lower, &common, tier);
     return open_redis(r, lower, &common, tier);
 }
 

@@ -1,10 +1,11 @@
 /* cli/tiers/tiers.h - what lies behind the GPU's memory in a replay: host memory, a peer, a file,
- * Redis.
+ * Redis, an object store.
  *
  *      scheduler ── tiers_run ── quire_offload ──► tiers_device    copies over a link, in simulated
  *                   whose tokens      │                            time
  *                   came from where   └─ quire_tier ─► tiers_sim   keys without bytes, the same
- *                                                   └► tiers_real  a peer, a file, a Redis cluster
+ *                                                   └► tiers_real  a peer, a file, a Redis cluster,
+ *                                                                  an object store
  *
  * tier      0 is the host's memory, the CPU pool; those behind it are lower tiers.
  * in, out   blocks that moved over the link to a tier: towards it, and back.
@@ -19,14 +20,14 @@
 #include <quire/slots.h>
 #include <stdbool.h>
 
-enum { TIERS_MAX_LOWER = 3, TIERS_MAX = 1 + TIERS_MAX_LOWER, TIERS_PLACE_BYTES = 256 };
+enum { TIERS_MAX_LOWER = 4, TIERS_MAX = 1 + TIERS_MAX_LOWER, TIERS_PLACE_BYTES = 256 };
 
-typedef enum tiers_kind { TIERS_CPU, TIERS_FILE, TIERS_REDIS, TIERS_PEER } tiers_kind;
+typedef enum tiers_kind { TIERS_CPU, TIERS_FILE, TIERS_REDIS, TIERS_PEER, TIERS_OBJECT } tiers_kind;
 
 typedef struct tiers_lower {
     tiers_kind kind;
     uint64_t bytes;                /* its size; 0: whatever is there, of a real one */
-    char place[TIERS_PLACE_BYTES]; /* path, or HOST:PORT,...; empty: simulated */
+    char place[TIERS_PLACE_BYTES]; /* path, HOST:PORT,... or URL; empty: simulated */
     double bytes_per_s;
     double latency_s;
 } tiers_lower;
@@ -52,6 +53,10 @@ typedef struct tiers_settings {
     bool peer_trust_network;
     tls_options peer_tls; /* of both sides */
     tls_options redis_tls;
+    const char *object_region; /* NULL: the environment's, or us-east-1 */
+    const char *object_credentials_file;
+    const char *object_tls_ca_file;
+    bool object_trust_network;
 } tiers_settings;
 
 /* tiers_options.c: what a tier is called in the names of columns and metrics; slots of a lower
@@ -63,8 +68,8 @@ uint32_t tiers_describe(const tiers_settings *s, uint64_t block_bytes, page_tier
 /* ---- what came of it -------------------------------------------------------- */
 
 typedef struct tiers_tally {
-    const char *name;  /* "CPU", "Peer", "File", "Redis" */
-    const char *label; /* "cpu", "peer", "file", "redis" */
+    const char *name;  /* "CPU", "Peer", "File", "Redis", "Object" */
+    const char *label; /* "cpu", "peer", "file", "redis", "object" */
     uint64_t total;
     quire_usage usage; /* at the end */
     quire_usage most;

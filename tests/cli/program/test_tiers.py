@@ -278,6 +278,11 @@ class Tiers(unittest.TestCase):
                             (("--cpu-blocks", "9", "--file-tier", "5"), "smaller than one block"),
                             (("--cpu-blocks", "9", "--redis", "h:1"), "--real-tiers"),
                             (("--cpu-blocks", "9", "--real-tiers"), "PATH:SIZE"),
+                            (("--object", "http://h/b"), "--cpu-blocks"),
+                            (("--cpu-blocks", "9", "--object", "http://h/b"), "--real-tiers"),
+                            (("--cpu-blocks", "9", "--real-tiers", "--object", "h:1"), "BUCKET"),
+                            (("--cpu-blocks", "9", "--real-tiers", "--object", "http://h"), "BUCKET"),
+                            (("--cpu-blocks", "9", "--object-region", "x"), "--object URL"),
                             (("--cpu-blocks", "9", "--real-tiers", "--file-tier", "1G"), "PATH:1G"),
                             (("--cpu-blocks", "9", "--real-tiers", "--redis", "1G"), "HOST:PORT"),
                             (("--cpu-blocks", "9", "--no-enable-prefix-caching"), "prefix"),
@@ -293,6 +298,9 @@ class Tiers(unittest.TestCase):
         said = run("replay", *SMALL, "--cpu-blocks", "9", "--real-tiers", "--redis", "127.0.0.1:1",
                    trace, status=1)
         self.assertIn("127.0.0.1", said)
+        said = run("replay", *SMALL, "--cpu-blocks", "9", "--real-tiers", "--object",
+                   "http://10.0.0.1/bucket", trace, status=1)
+        self.assertIn("--object http://10.0.0.1/bucket", said)
 
     # -- the real thing
 

@@ -10,7 +10,6 @@
 #include <quire/slots.h>
 #include <quire/table.h>
 #include <quire/tier_file.h>
-#include <quire/tier_object.h>
 #include <quire/tier_peer.h>
 #include <quire/tier_redis.h>
 
@@ -227,18 +226,6 @@ static int redis_without_servers(world *w)
     return quire_tier_redis_open(&config, NULL, NULL, &tier, NULL);
 }
 
-static int object_with_too_many_connections(world *w)
-{
-    static const unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
-    quire_tier_object_config config = QUIRE_TIER_OBJECT_CONFIG_INIT;
-    quire_tier *tier = NULL;
-    (void)w;
-    config.bucket = "kv-blocks";
-    config.fingerprint = fingerprint;
-    config.connections = 1000;
-    return quire_tier_object_open(&config, NULL, NULL, &tier, NULL);
-}
-
 static int peer_beyond_this_machine(world *w)
 {
     static const unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
@@ -293,7 +280,6 @@ static void each_refusal_names_the_field(void **state)
         {slots_without_slots, "num_slots 0 (expected 1.."},
         {file_without_a_path, "path"},
         {redis_without_servers, "num_servers 0 (expected 1..32, and servers)"},
-        {object_with_too_many_connections, "invalid connections 1000 (expected 0..256)"},
         {peer_beyond_this_machine, "0.0.0.0"},
         {memory_of_no_bytes, "bytes"},
     };

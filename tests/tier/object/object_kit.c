@@ -49,10 +49,10 @@ int object_tier_try(object_tier *t, int port)
         c->secret_key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
     }
     c->fingerprint = t->fingerprint;
-    c->connect_ns = ms_or(c->connect_ns, 400);
-    c->stall_ns = ms_or(c->stall_ns, 500);
+    c->connect_ns = ms_or(c->connect_ns, 10000);
+    c->stall_ns = ms_or(c->stall_ns, 10000);
     c->retry_ns = ms_or(c->retry_ns, 4);
-    common.deadline_ns = ms_or(t->deadline_ms * MS, 4000);
+    common.deadline_ns = ms_or(t->deadline_ms * MS, OBJECT_DEADLINE_MS);
     common.breaker_strikes = 1000000;
     common.close_ns = 5000 * MS;
     common.hooks.user = t;

@@ -13,10 +13,10 @@
 
 #include <quire/tier_object.h>
 
-enum { OBJECT_MAX_IOS = 512, OBJECT_SLACK_MS = 6000 };
+enum { OBJECT_MAX_IOS = 512, OBJECT_SLACK_MS = 20000, OBJECT_DEADLINE_MS = 30000 };
 
 typedef struct object_tier {
-    /* before open; 0: a short time */
+    /* before open; 0: long enough for a busy machine */
     uint32_t deadline_ms;
     uint32_t bytes; /* of a block; 0 = 10,000 */
     quire_tier_object_config config;

@@ -19,7 +19,7 @@ static void run(void **state)
     t.config.access_key = getenv("AWS_ACCESS_KEY_ID");
     t.config.secret_key = getenv("AWS_SECRET_ACCESS_KEY");
     t.config.session_token = getenv("AWS_SESSION_TOKEN");
-    t.config.connect_ns = t.config.stall_ns = UINT64_C(20000000000); /* Python is not fast */
+    t.config.stall_ns = UINT64_C(60000000000); /* Python is not fast */
     t.config.connections = 8;
     t.config.max_attempts = 1; /* a fault would be hidden otherwise */
     object_tier_open(&t, 0);

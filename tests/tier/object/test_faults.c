@@ -28,15 +28,18 @@ static void tear_down(stage *s)
     object_fake_stop(s->fake);
 }
 
+/* Until all keys are stored: a busy machine may need several attempts where times are short. */
 static void recover(stage *s)
 {
+    static const quire_tier_op ops[] = {QUIRE_TIER_REMOVE, QUIRE_TIER_STORE, QUIRE_TIER_LOAD};
+    uint64_t begin = object_now_ms();
     object_fake_set(s->fake, FAKE_WELL);
-    object_do(&s->tier, QUIRE_TIER_REMOVE, 0, NUM_KEYS);
-    object_expect_only(&s->tier, OBJECT_BIT(DONE));
-    object_do(&s->tier, QUIRE_TIER_STORE, 0, NUM_KEYS);
-    object_expect_only(&s->tier, OBJECT_BIT(DONE));
-    object_do(&s->tier, QUIRE_TIER_LOAD, 0, NUM_KEYS);
-    object_expect_only(&s->tier, OBJECT_BIT(DONE));
+    for (size_t i = 0; i < COUNT(ops);) {
+        object_do(&s->tier, ops[i], 0, NUM_KEYS);
+        i = object_count(&s->tier, QUIRE_TIER_DONE) == NUM_KEYS ? i + 1 : 0;
+        if (object_now_ms() - begin > 120000)
+            fail_msg("it does not come back; %s", s->tier.log);
+    }
 }
 
 static void try_op(stage *s, fake_mode mode, quire_tier_op op, uint32_t first, uint32_t allowed)
@@ -46,7 +49,7 @@ static void try_op(stage *s, fake_mode mode, quire_tier_op op, uint32_t first, u
         if ((1u << s->tier.status[i] & allowed) == 0)
             fail_msg("%s: op %d, io %u ended with %d; %s", fake_names[mode], op, i,
                      s->tier.status[i], s->tier.log);
-    uint32_t deadline_ms = s->tier.deadline_ms != 0 ? s->tier.deadline_ms : 4000;
+    uint32_t deadline_ms = s->tier.deadline_ms != 0 ? s->tier.deadline_ms : OBJECT_DEADLINE_MS;
     if (s->tier.took_ms > deadline_ms + OBJECT_SLACK_MS)
         fail_msg("%s: op %d took %d ms", fake_names[mode], op, (int)s->tier.took_ms);
 }
@@ -149,6 +152,7 @@ static void replies_have_a_meaning(void **state)
     stage s = {0};
     (void)state;
     s.tier.config.max_attempts = 3;
+    s.tier.config.stall_ns = 500000000;
     set_up(&s);
     object_fake_set_key(s.fake, "somebody else");
     for (size_t i = 0; i < COUNT(cases); i++) {
@@ -182,7 +186,7 @@ static void deadlines_hold(void **state)
     (void)state;
     s.tier.config.stall_ns = UINT64_C(60000000000);
     s.fake = object_fake_start(NULL, NULL);
-    s.tier.deadline_ms = 20000; /* to store */
+    s.tier.deadline_ms = OBJECT_DEADLINE_MS; /* to store */
     set_up(&s);
     recover(&s);
     object_tier_close(&s.tier);
@@ -213,7 +217,7 @@ static void stalls_are_retried(void **state)
     object_fake_set(s.fake, FAKE_SILENT);
     uint64_t before = object_stats(&s.tier).lost;
     try_op(&s, FAKE_SILENT, QUIRE_TIER_LOAD, 0, OBJECT_BIT(FAILED));
-    assert_true(s.tier.took_ms < 20000);
+    assert_true(s.tier.took_ms < OBJECT_DEADLINE_MS / 2);
     assert_int_equal(object_stats(&s.tier).lost - before, 2 * NUM_KEYS);
     recover(&s);
     tear_down(&s);
@@ -297,7 +301,7 @@ static void server_that_is_down(void **state)
     object_tier_open(&s.tier, port); /* that is not an error */
     object_do(&s.tier, QUIRE_TIER_LOAD, 0, NUM_KEYS);
     object_expect_only(&s.tier, OBJECT_BIT(FAILED));
-    assert_true(s.tier.took_ms < 3000);
+    assert_true(s.tier.took_ms < OBJECT_DEADLINE_MS / 2);
     object_tier_close(&s.tier);
 
     object_tier waits = {0};
@@ -324,7 +328,7 @@ static void certificates_are_verified(void **state)
     s.tier.config.endpoint = endpoint;
     s.tier.config.tls_ca_file = tls_file("server.crt");
     s.tier.config.connect_ns = HANDSHAKES_NS;
-    s.tier.deadline_ms = 20000;
+    s.tier.deadline_ms = OBJECT_DEADLINE_MS;
     set_up(&s);
     object_all_operations(&s.tier);
     object_tier_close(&s.tier);
@@ -332,7 +336,7 @@ static void certificates_are_verified(void **state)
     object_tier other = {.config = {.endpoint = endpoint,
                                     .tls_ca_file = tls_file("client.crt"),
                                     .connect_ns = HANDSHAKES_NS},
-                         .deadline_ms = 20000};
+                         .deadline_ms = OBJECT_DEADLINE_MS};
     object_tier_open(&other, 0); /* not the CA that signed it */
     object_do(&other, QUIRE_TIER_LOAD, 0, 20);
     object_expect_only(&other, OBJECT_BIT(FAILED));
@@ -342,7 +346,7 @@ static void certificates_are_verified(void **state)
 
     object_tier named = {
         .config = {.tls_ca_file = tls_file("server.crt"), .connect_ns = HANDSHAKES_NS},
-        .deadline_ms = 20000};
+        .deadline_ms = OBJECT_DEADLINE_MS};
     char localhost[64]; /* the certificate is of object.test and 127.0.0.1 */
     (void)snprintf(localhost, sizeof localhost, "https://localhost:%d", object_fake_port(s.fake));
     named.config.endpoint = localhost;
@@ -354,7 +358,7 @@ static void certificates_are_verified(void **state)
 
     object_tier trusting = {
         .config = {.endpoint = localhost, .tls_trust_any = 1, .connect_ns = HANDSHAKES_NS},
-        .deadline_ms = 20000};
+        .deadline_ms = OBJECT_DEADLINE_MS};
     object_tier_open(&trusting, 0);
     object_do(&trusting, QUIRE_TIER_LOAD, 0, 20);
     object_expect_only(&trusting, OBJECT_BIT(DONE) | OBJECT_BIT(MISSING));
