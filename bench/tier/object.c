@@ -4,7 +4,8 @@
  *
  * Reads "put ROUND" and "get ROUND" from its input. Each is one job of BLOCKS blocks through the
  * tier's thread; blocks of another round have other names. Prints the seconds that the job took. A
- * put asks first whether the block is stored, a get checks each block (header, CRC32C), as always. */
+ * put asks first whether the block is stored, a get checks each block (header, CRC32C), as
+ * always. */
 #include "bench.h"
 
 #include <quire/tier_object.h>

@@ -87,7 +87,8 @@ static int resolve_peer(const command *cmd, const tiers_options *o, tiers_lower 
     return copy_place(cmd, "peer", o->peer, strlen(o->peer), lower);
 }
 
-/* ENDPOINT/BUCKET. There is no simulated one: --redis SIZE with another bandwidth and latency is. */
+/* ENDPOINT/BUCKET. There is no simulated one: --redis SIZE with another bandwidth and latency
+ * is. */
 static int resolve_object(const command *cmd, const tiers_options *o, tiers_lower *lower)
 {
     lower->kind = TIERS_OBJECT;

@@ -6,8 +6,8 @@
  *
  * host pool  the slots of all workers: slot s has the same key in every rank. A quire_cache of the
  *            same groups as the engine's.
- * hit        tokens whose blocks are in the host pool, verified, in all ranks. What is only in a tier
- *            is first loaded into the host pool: the answer is QUIRE_RETRY until then.
+ * hit        tokens whose blocks are in the host pool, verified, in all ranks. What is only in a
+ *            tier is first loaded into the host pool: the answer is QUIRE_RETRY until then.
  * request    named by a quire_req of quire_planner_add.
  *
  * In each step, on the scheduler's thread:
@@ -148,8 +148,8 @@ typedef struct quire_planner_out { /* lent */
     uint32_t num_held;
 } quire_planner_out;
 
-/* The held blocks of the calls since the last plan: take them before the engine frees blocks between
- * two plans. Plan does not list them again. Valid until the next call. */
+/* The held blocks of the calls since the last plan: take them before the engine frees blocks
+ * between two plans. Plan does not list them again. Valid until the next call. */
 QUIRE_API int quire_planner_take_held(quire_planner *planner, const quire_block **blocks,
                                       uint32_t *num_blocks);
 

@@ -9,10 +9,10 @@
  *                         └─ connection ─► PUT ...            one request at a time on each
  *
  * FIND is HEAD, LOAD is GET, STORE is HEAD and then PUT, REMOVE is DELETE. Requests are signed with
- * AWS Signature Version 4. A request that the server could not answer (500, 502, 503, 504, 429, 408,
- * a lost connection, no byte for stall_ns) is retried after a random pause, up to max_attempts times
- * and not after the deadline of its job. A load returns the stored bytes, or an error: the length is
- * checked before the body is read, then header and CRC32C.
+ * AWS Signature Version 4. A request that the server could not answer (500, 502, 503, 504, 429,
+ * 408, a lost connection, no byte for stall_ns) is retried after a random pause, up to max_attempts
+ * times and not after the deadline of its job. A load returns the stored bytes, or an error: the
+ * length is checked before the body is read, then header and CRC32C.
  *
  * docs/tiers-object.md has the settings, the permissions of the user, the format, and the effect of
  * each fault. The tier needs libcurl; if the library was built without libcurl, open returns
@@ -56,10 +56,11 @@ typedef struct quire_tier_object_config {
      * NULL), OFF for any other endpoint. */
     quire_switch virtual_host;
 
-    /* Credentials: one of these three sources. If all are NULL: the environment's AWS_ACCESS_KEY_ID,
-     * AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN; then the file AWS_SHARED_CREDENTIALS_FILE or
-     * ~/.aws/credentials, if it exists; then AWS_CONTAINER_CREDENTIALS_FULL_URI or
-     * AWS_CONTAINER_CREDENTIALS_RELATIVE_URI. Credentials are never logged. */
+    /* Credentials: one of these three sources. If all are NULL: the environment's
+     * AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN; then the file
+     * AWS_SHARED_CREDENTIALS_FILE or ~/.aws/credentials, if it exists; then
+     * AWS_CONTAINER_CREDENTIALS_FULL_URI or AWS_CONTAINER_CREDENTIALS_RELATIVE_URI. Credentials are
+     * never logged. */
     const char *access_key;
     const char *secret_key;
     const char *session_token; /* NULL: none */
@@ -79,8 +80,8 @@ typedef struct quire_tier_object_config {
     const char *tls_ca_file;   /* PEM; NULL: the system's CAs */
     const char *tls_cert_file; /* PEM, client certificate, if the server requires one */
     const char *tls_key_file;  /* its key */
-    /* With "http://" only endpoints on this machine are allowed: blocks could be read and changed in
-     * the network, and KV blocks can be turned back into prompts. 1: the network is trusted. */
+    /* With "http://" only endpoints on this machine are allowed: blocks could be read and changed
+     * in the network, and KV blocks can be turned back into prompts. 1: the network is trusted. */
     uint32_t trust_network;
     /* ON: the SHA-256 of each stored object is part of the signature, which takes about 1 ms of the
      * tier's thread for 2 MiB. DEFAULT: ON without TLS, OFF with TLS, which protects the bytes. */
@@ -97,10 +98,12 @@ typedef struct quire_tier_object_config {
     uint64_t connect_ns; /* timeout of a new connection; 0 = 1 s */
     /* An attempt ends if no byte moves for this time; 0 = 2 s. */
     uint64_t stall_ns;
-    /* Open waits at most this time for a first reply (HEAD of the bucket), and fails without a reply
-     * that allows access; 0: open does not wait, and a server that is down is not an error. */
+    /* Open waits at most this time for a first reply (HEAD of the bucket), and fails without a
+     * reply that allows access; 0: open does not wait, and a server that is down is not an
+     * error. */
     uint64_t wait_ns;
-    /* The most keys that KV events report: see quire_tier_redis_config. 0: no events of this tier. */
+    /* The most keys that KV events report: see quire_tier_redis_config. 0: no events of this
+     * tier. */
     uint32_t event_keys;
 } quire_tier_object_config;
 

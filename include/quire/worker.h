@@ -4,13 +4,14 @@
  *                   └── loads, stores ──► the worker's thread ──► tiers: loads before stores
  *      report ◄── poll ◄── ended
  *
- * slab      num_slots slots of block_bytes bytes in host memory: slot s at memory + s * block_bytes.
+ * slab      num_slots slots of block_bytes bytes in host memory: slot s at
+ *           memory + s * block_bytes.
  * copy      between a block of the engine and a slot.
  * load      finds keys in a tier and reads them into slots, as one job; a prefix ends at the first
  *           key that the tier has not. Bytes are verified (key, fingerprint, length, CRC32C) before
  *           a key is reported as done.
  * store     writes slots to a tier. Stores wait while loads wait, use at most the budget of their
- *           tier, and are dropped (reported as refused) if the tier takes no more.
+ *           tier, and are dropped (reported as refused) if the tier is full.
  * report    for each job, once, when nothing touches its memory any longer: for each key done,
  *           missing, corrupt, timed out, failed or dropped.
  *
@@ -71,19 +72,20 @@ typedef struct quire_worker_config {
  * of block_bytes), QUIRE_E_NOMEM, QUIRE_E_SYSTEM or QUIRE_E_RANDOM; quire_refusal says why. */
 QUIRE_API int quire_worker_create(const quire_worker_config *config,
                                   const quire_allocator *allocator, quire_worker **worker);
-/* Destroys a worker. Returns QUIRE_BUSY while jobs of device or tiers are in flight: poll until they
- * have ended, or close tiers and device and call quire_worker_abandon first. NULL: QUIRE_OK. */
+/* Destroys a worker. Returns QUIRE_BUSY while jobs of device or tiers are in flight: poll until
+ * they have ended, or close tiers and device and call quire_worker_abandon first. NULL:
+ * QUIRE_OK. */
 QUIRE_API int quire_worker_destroy(quire_worker *worker);
-/* Tells the worker that device and tiers are closed: their jobs will not end. Stops its thread. Keep
- * the memory as long as they may write to it. */
+/* Tells the worker that device and tiers are closed: their jobs will not end. Stops its thread.
+ * Keep the memory as long as they may write to it. */
 QUIRE_API int quire_worker_abandon(quire_worker *worker);
 
 /* Takes a plan, and marks the engine's compute stream: copies come after everything submitted
  * before. Call submit after the work of the step before, in each step that has a plan. Never waits.
  * QUIRE_E_CORRUPT: not a plan, of another version, damaged, not the next one, or with a slot or a
- * tier that does not exist; quire_refusal says which, and nothing has changed. A block that does not
- * exist fails its job. QUIRE_BUSY: a plan of another planner, while jobs of the planner before are
- * in flight: poll, then retry. */
+ * tier that does not exist; quire_refusal says which, and nothing has changed. A block that does
+ * not exist fails its job. QUIRE_BUSY: a plan of another planner, while jobs of the planner before
+ * are in flight: poll, then retry. */
 QUIRE_API int quire_worker_submit(quire_worker *worker, quire_bytes plan);
 
 /* Polls the device, and writes the jobs that have ended since the last poll. report->len is 0 if

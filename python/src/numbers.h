@@ -1,5 +1,5 @@
-/* numbers.h - numbers out of dicts, for the drop-in and the connector: those that a dict has are set,
- * the others keep their values. -1 and an exception where one is no number of 32 bits. */
+/* numbers.h - numbers out of dicts, for the drop-in and the connector: those that a dict has are
+ * set, the others keep their values. -1 and an exception where one is no number of 32 bits. */
 #ifndef QUIRE_PYTHON_NUMBERS_H
 #define QUIRE_PYTHON_NUMBERS_H
 

@@ -35,7 +35,7 @@ NO_HEADER = {
     r"src/cache/(lookup|slots|fork|rows|cache_check|diverge|report)\.c": "the parts of cache.h, which names them",
     r"src/events/wire/wire_(read|write)\.c": "define what quire/wire.h declares, around events/wire/wire.h",
     r"src/events/(publish/publisher|subscribe/(subscriber|index))\.c": "define what a public header declares",
-    r"src/tier/(core/(fingerprint|open)|device/(device_host|host_memory))\.c": "define what a public header declares",
+    r"src/tier/(core/(fingerprint|open)|device/(device_host|device_pages|host_memory))\.c": "define what a public header declares",
     r"src/tier/slots/policy_\w+\.c": "the policies, all behind policy.h",
     r"src/tier/slots/check\.c": "a part of slots.h, which names it",
     r"src/tier/file/(pool|uring)\.c": "the two ways of io.h, which names them",
@@ -46,7 +46,10 @@ NO_HEADER = {
     r"src/tier/peer/session\.c": "a part of server.h, which names it",
     r"src/tier/offload/(check|copy|eager|ends|load|match|plan|protect|round|store|tiers|transfers)\.c":
         "the parts of offload.h, which names them",
+    r"src/tier/planner/(check|copies|loads|match|stores)\.c": "the parts of planner.h, which names them",
     r"src/tier/promote/(check|events|jobs|moves|plan|store)\.c": "the parts of parts.h, which names them",
+    r"src/tier/transfer/remote_(device|tier)\.c": "the parts of transfer.h, which names them",
+    r"src/tier/worker/(copies|self_test|submit|turn)\.c": "the parts of worker.h, which names them",
     r"src/tier/redis/(batch|link|map|node|reply|usage|tier_redis)\.c": "the parts of redis.h, which names them",
 }
 

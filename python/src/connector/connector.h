@@ -1,13 +1,13 @@
 /* connector.h - quire._connector: a quire_planner and a quire_worker for vLLM's KV connector.
  *
- *      quire/vllm/tiers/scheduler.py ── Planner ── plan (bytes) ──► Worker ── quire/vllm/tiers/worker.py
+ *      quire/vllm/tiers/scheduler.py ── Planner ── plan (bytes) ──► Worker ── .../worker.py
  *                                     ◄── report (bytes) ──────────
  *
- * Known     what the planner knows of one vLLM Request: its hashes as far as they were read, and the
- *           blocks that it has, for each group.
+ * Known     what the planner knows of one vLLM Request: its hashes as far as they were read, and
+ *           the blocks that it has, for each group.
  *
- * Nothing is done in Python for each block. The functions of a Planner hold the GIL; those of a Worker
- * release it where they copy or wait.
+ * Nothing is done in Python for each block. The functions of a Planner hold the GIL; those of a
+ * Worker release it where they copy or wait.
  */
 #ifndef QUIRE_PYTHON_CONNECTOR_H
 #define QUIRE_PYTHON_CONNECTOR_H

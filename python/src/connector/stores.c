@@ -4,9 +4,9 @@
  *      scheduled_cached_reqs   further blocks; of one that resumes, all
  *      request_finished        all blocks, once more, before vLLM frees them
  *
- * Blocks of windows leave a request while it runs, and vLLM does not say which: a block is told to the
- * planner once, and only if vLLM's pool still has it under the hash of its position. Blocks that have
- * lost their content since are not stored.
+ * Blocks of windows leave a request while it runs, and vLLM does not say which: a block is told to
+ * the planner once, and only if vLLM's pool still has it under the hash of its position. Blocks
+ * that have lost their content since are not stored.
  */
 #include "connector.h"
 
@@ -14,8 +14,9 @@
 
 /* ---- blocks that vLLM may have given away ---------------------------------- */
 
-/* Whether block id has the hash of the group's block i, by vLLM's pool: the hash of the block (of its
- * last part, if it is longer than a hash), then the group in four bytes. -1 and an exception. */
+/* Whether block id has the hash of the group's block i, by vLLM's pool: the hash of the block (of
+ * its last part, if it is longer than a hash), then the group in four bytes. -1 and an
+ * exception. */
 static int has_hash(const planner *p, const known *k, uint32_t group, uint32_t i, quire_block id)
 {
     enum { GROUP_BYTES = 4 };

@@ -2,8 +2,8 @@
  *
  *      slab (host memory) ─ device (pages of host tensors, or a GPU) ─ tiers ─ quire_worker
  *
- * Opened in this order, closed in the other one. What cannot be closed because a copy or a tier still
- * uses the memory stays, with its memory, until the process ends.
+ * Opened in this order, closed in the other one. What cannot be closed because a copy or a tier
+ * still uses the memory stays, with its memory, until the process ends.
  */
 #include "connector.h"
 

@@ -5,7 +5,8 @@
  *      408, 409, 429, 5xx  again, after a pause; Retry-After is respected
  *      401, 403            again if the credentials or the clock can be corrected, else failed
  *      507, QuotaExceeded  a store has no room
- *      301, 307, others    failed: a redirect is never followed, it would be signed for another host
+ *      301, 307, others    failed: a redirect is never followed, it would be signed for another
+ *                          host
  *      no reply            again, on another connection; but a certificate that is not trusted:
  *                          failed
  */

@@ -352,7 +352,8 @@ static bool sign(qr_lane *lane, const char *path)
         add_line(lane, object->token_line);
     if (lane->kind == QR_OBJECT_STORE) {
         add_header(lane, "content-type", "application/octet-stream");
-        (void)strcpy(lane->texts[lane->num_lines], "expect:"); /* it was checked: send at once */
+        static const char no_wait[] = "expect:"; /* it was checked: send at once */
+        memcpy(lane->texts[lane->num_lines], no_wait, sizeof no_wait);
         add_line(lane, lane->texts[lane->num_lines]);
     }
     return true;

@@ -1,5 +1,5 @@
-/* tier/planner/loads.c - host blocks to the blocks that a request got for them. A hit covers the tail
- * of what a group has, so both sides are laid end to end (see tier/offload/offload.h). */
+/* tier/planner/loads.c - host blocks to the blocks that a request got for them. A hit covers the
+ * tail of what a group has, so both sides are laid end to end (see tier/offload/offload.h). */
 #include "tier/planner/planner.h"
 
 /* One pair more of the request's load; there is a batch for it. */
@@ -18,8 +18,8 @@ static void add_pair(quire_planner *p, qr_planner_req *r, qr_planner_batch **las
     p->slots[slot].last_load = p->last_load;
 }
 
-/* A host block of the hit that has no place of its own in the engine is not loaded. Returns how many
- * are. */
+/* A host block of the hit that has no place of its own in the engine is not loaded. Returns how
+ * many are. */
 static uint32_t pair_blocks(quire_planner *p, qr_planner_req *r, const quire_block_span *blocks)
 {
     qr_planner_match *m = &p->match;
@@ -60,8 +60,8 @@ static void skip_stored(quire_planner *p, const qr_planner_req *r, uint32_t num_
         num_stored[g] = num_tokens / p->host.groups[g].block_size;
 }
 
-/* The engine waits for tokens that nobody promised: they are told to be lost, with all blocks of the
- * first group. */
+/* The engine waits for tokens that nobody promised: they are told to be lost, with all blocks of
+ * the first group. */
 static void begin_lost(quire_planner *p, qr_planner_req *r, const quire_block_span *blocks)
 {
     qr_planner_batch *last = NULL;

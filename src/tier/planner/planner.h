@@ -10,7 +10,7 @@
  * batch     at most 256 copies, in one direction: waiting for room in a plan, or in flight.
  *
  *      match ─► pinned ─► allocated ─► batches ─ plan ─► in flight ─ reports ─► results: loaded
- *      computed ───────────────────► batches ─ plan ─► in flight ─ reports ─► a hit of the host pool
+ *      computed ───────────────────► batches ─ plan ─► in flight ─ reports ─► a hit of the pool
  *
  * In the host pool a pin or a load is a user of its blocks; a store is a hold, so that its blocks,
  * which have their keys already, are no hits. The engine holds its own blocks as

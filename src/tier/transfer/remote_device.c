@@ -1,4 +1,5 @@
-/* tier/transfer/remote_device.c - a device whose copies all ranks make. The ranks take the marks. */
+/* tier/transfer/remote_device.c - a device whose copies all ranks make. The ranks take the
+ * marks. */
 #include "tier/transfer/transfer.h"
 
 static int take_mark(void *self, uint64_t *mark)

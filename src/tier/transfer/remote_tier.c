@@ -1,5 +1,6 @@
-/* tier/transfer/remote_tier.c - a tier that each rank has: LOAD and STORE are carried, and the ranks
- * find what they load. It runs inline: breaker, deadlines and counters are those of every tier. */
+/* tier/transfer/remote_tier.c - a tier that each rank has: LOAD and STORE are carried, and the
+ * ranks find what they load. It runs inline: breaker, deadlines and counters are those of every
+ * tier. */
 #include "tier/transfer/transfer.h"
 
 #include "base/hooks.h"

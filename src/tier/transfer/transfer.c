@@ -138,8 +138,8 @@ static qr_carried *owed(quire_transfer *t, uint32_t rank, const qr_report_result
     return is_owed ? c : NULL;
 }
 
-/* Those that the worker before had, also where it had done its part: its slots are empty now. That is
- * no fault of the tier: its breaker does not count it. */
+/* Those that the worker before had, also where it had done its part: its slots are empty now. That
+ * is no fault of the tier: its breaker does not count it. */
 static void fail_before(quire_transfer *t, uint32_t rank, uint64_t first_plan)
 {
     for (uint32_t place = 0; place < t->num_places; place++) {

@@ -4,7 +4,8 @@
  *           ▲                                                                     │
  *           └── ended ◄── all ranks have reported: the worst status of each key ◄─┘ give_report
  *
- * place     copies have the first places, then each tier has its own; a place has one job at a time.
+ * place     copies have the first places, then each tier has its own; a place has one job at a
+ *           time.
  * planned   a job counts for a report only after its plan was taken.
  *
  *      jobs in flight = places whose id is not 0

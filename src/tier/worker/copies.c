@@ -1,5 +1,5 @@
-/* tier/worker/copies.c - copies between the engine's blocks and slots. Loads go first: requests wait
- * for them. */
+/* tier/worker/copies.c - copies between the engine's blocks and slots. Loads go first: requests
+ * wait for them. */
 #include "tier/worker/worker.h"
 
 #include "base/hooks.h"

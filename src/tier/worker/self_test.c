@@ -1,4 +1,5 @@
-/* tier/worker/self_test.c - a worker shows, before its first plan, that bytes come back as they were.
+/* tier/worker/self_test.c - a worker shows, before its first plan, that bytes come back as they
+ * were.
  *
  *      pattern ──► slot 1 ──► first block ──► slot 3: the same?
  *                  slot 2 ──► second block ─► slot 4: the same? (two blocks must not share bytes)

@@ -1,4 +1,5 @@
-/* tier/object/test_object.c - configs, names, signatures, credentials, and a server that is well. */
+/* tier/object/test_object.c - configs, names, signatures, credentials, and a server that is
+ * well. */
 #include "fake.h"
 #include "object_kit.h"
 

@@ -1,5 +1,5 @@
-/* tier/planner/rank.h - a rank of an engine in a process of its own: a quire_worker, a device, a tier
- * that fails, and blocks whose bytes tell which key and rank they are of.
+/* tier/planner/rank.h - a rank of an engine in a process of its own: a quire_worker, a device, a
+ * tier that fails, and blocks whose bytes tell which key and rank they are of.
  *
  *      engine ── step: faults, blocks to check, a plan, blocks to compute ──► rank
  *             ◄── answer: blocks that were wrong so far, a report ────────────

@@ -576,63 +576,6 @@ static void plan_of_many_hits(void **state)
            (double)best_ns / 1000);
 }
 
-#define REFUSED(field, value, word)                                                                \
-    do {                                                                                           \
-        quire_planner_config wrong = config;                                                       \
-        quire_planner *none = NULL;                                                                \
-        wrong.field = value;                                                                       \
-        assert_int_equal(quire_planner_create(&wrong, &none), QUIRE_E_CONFIG);                     \
-        assert_non_null(strstr(quire_refusal(), word));                                            \
-        assert_null(none);                                                                         \
-    } while (0)
-
-static void refused_configs(void **state)
-{
-    (void)state;
-    quire_req req;
-    make_config();
-    config.event_user = &req;
-    config.recompute_token_ns = 5;
-    config.learns = QUIRE_OFF;
-    config.shares_loads = QUIRE_OFF;
-    disk.bytes_per_s = 1e9;
-    disk.latency_ns = 1000;
-    disk.unused = 0;
-    REFUSED(num_slots, 1, "num_slots");
-    REFUSED(block_bytes, UINT64_MAX, "block_bytes");
-    REFUSED(max_requests, UINT32_MAX, "max_requests");
-    REFUSED(num_ranks, QUIRE_TRANSFER_MAX_RANKS + 1, "num_ranks");
-    REFUSED(num_tiers, QUIRE_TRANSFER_MAX_TIERS + 1, "num_tiers");
-    REFUSED(tiers, NULL, "tiers");
-    REFUSED(learns, QUIRE_OFF + 1, "learns");
-    REFUSED(shares_loads, QUIRE_OFF + 1, "shares_loads");
-    cache.digest_bytes = 0;
-    REFUSED(num_slots, SLOTS, "digest_bytes");
-    cache.digest_bytes = HASH;
-    cache.groups = NULL;
-    REFUSED(num_slots, SLOTS, "groups");
-    make_config();
-    config.max_requests = 2;
-    quire_planner *p = NULL;
-    assert_int_equal(quire_planner_create(&config, &p), QUIRE_OK);
-    assert_int_equal(quire_planner_add(p, &req), QUIRE_OK);
-    assert_int_equal(quire_planner_add(p, &req), QUIRE_OK);
-    assert_int_equal(quire_planner_add(p, &req), QUIRE_FULL);
-    assert_int_equal(quire_planner_finished(p, req), QUIRE_OK);
-    assert_int_equal(quire_planner_add(p, &req), QUIRE_OK);
-    quire_planner_request none = {.req = req, .num_hashes = 1};
-    uint32_t n;
-    assert_int_equal(quire_planner_match(p, &none, 0, &n), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_planner_allocated(p, req, NULL, 1), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_planner_report(p, (quire_bytes){"?", 1}), QUIRE_E_CORRUPT);
-    quire_planner_destroy(p);
-    quire_planner_destroy(NULL);
-    assert_int_equal(quire_planner_create(NULL, &p), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_planner_plan(NULL, 1, 0, 0, &out), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_planner_check(NULL), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_planner_has_pending(NULL), 0);
-}
-
 int main(void)
 {
 #define IN_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
@@ -640,7 +583,7 @@ int main(void)
         IN_WORLD(stored_and_loaded), IN_WORLD(one_load_for_many), IN_WORLD(loaded_from_tiers),
         IN_WORLD(a_rank_that_fails), IN_WORLD(failed_loads),      IN_WORLD(ended_while_loading),
         IN_WORLD(preempted),         IN_WORLD(lost_worker),       IN_WORLD(identity),
-        IN_WORLD(learned_costs),     IN_WORLD(plan_of_many_hits), cmocka_unit_test(refused_configs),
+        IN_WORLD(learned_costs),     IN_WORLD(plan_of_many_hits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

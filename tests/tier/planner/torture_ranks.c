@@ -1,13 +1,14 @@
-/* tier/planner/torture_ranks.c - a planner and the workers of 8 ranks in 8 processes, with everything
- * going wrong at random: tiers and devices of single ranks that fail, are slow, have wrong bytes, and
- * processes that are killed. Requests are aborted and preempted, the host pool is reset.
+/* tier/planner/torture_ranks.c - a planner and the workers of 8 ranks in 8 processes, with
+ * everything going wrong at random: tiers and devices of single ranks that fail, are slow, have
+ * wrong bytes, and processes that are killed. Requests are aborted and preempted, the host pool is
+ * reset.
  *
  *      program [--moves N] [--seed N] [--ranks N] [--same] [--ignore-marks]
  *
- * Every block that a request loads is compared with what was computed for its key, in every rank: no
- * byte may be wrong, no request may wait for ever, and at the end nothing is held.
- * --same: all ranks have the same bytes (MLA), in a directory that they share. --ignore-marks: copies
- * do not wait for compute; then the test must fail. */
+ * Every block that a request loads is compared with what was computed for its key, in every rank:
+ * no byte may be wrong, no request may wait for ever, and at the end nothing is held.
+ * --same: all ranks have the same bytes (MLA), in a directory that they share. --ignore-marks:
+ * copies do not wait for compute; then the test must fail. */
 #define _GNU_SOURCE /* nftw */
 #include "base/unit.h"
 #include "rank.h"

@@ -3,8 +3,8 @@
  *      bytes ──► reader ── refused: a sentence
  *                    └── read: every item lies in the bytes; written again, they are the same bytes
  *
- * With libFuzzer, or as a program of its own (base/mutate.h). In half of the runs length and CRC are
- * put right, so that what is behind them is reached. */
+ * With libFuzzer, or as a program of its own (base/mutate.h). In half of the runs length and CRC
+ * are put right, so that what is behind them is reached. */
 #include "base/mutate.h"
 #include "tier/transfer/plan.h"
 #include "tier/transfer/report.h"

@@ -1,7 +1,8 @@
-/* tier/transfer/test_offload_ranks.c - the scheduler and the offload of this library with the workers
- * of two ranks in one process: a function call carries plans and reports. The engine's memory is
- * smaller than its prompts, and the host pool is smaller than all of them, so that prefixes come back
- * from the host pool and from the tiers. Every block that a step uses is compared in every rank. */
+/* tier/transfer/test_offload_ranks.c - the scheduler and the offload of this library with the
+ * workers of two ranks in one process: a function call carries plans and reports. The engine's
+ * memory is smaller than its prompts, and the host pool is smaller than all of them, so that
+ * prefixes come back from the host pool and from the tiers. Every block that a step uses is
+ * compared in every rank. */
 #include "base/unit.h"
 #include "tier/core/faulty.h"
 
@@ -50,8 +51,8 @@ static void open_rank(uint32_t i)
     pages.num_slots = NUM_CPU;
     pages.slots = ranks[i].slots;
     assert_int_equal(quire_device_pages_open(&pages, NULL, &ranks[i].device), QUIRE_OK);
-    ranks[i].flawed = faulty_create(&(faulty_config){
-        .max_keys = 4000, .max_bytes = BYTES, .seed = i, .is_shared = i == 0});
+    ranks[i].flawed = faulty_create(
+        &(faulty_config){.max_keys = 4000, .max_bytes = BYTES, .seed = i, .is_shared = i == 0});
     common.ops = faulty_ops();
     common.self = ranks[i].flawed;
     common.run_inline = QUIRE_ON;
