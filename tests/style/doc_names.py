@@ -34,13 +34,15 @@ ENDINGS = "c|h|cpp|cu|py|js|sh|md|cmake|map|tsv|toml|svg|png"
 
 # Options of other programs, and files of other projects.
 FOREIGN_OPTIONS = {"disable-log-stats": "vllm", "kv-cache-metrics": "vllm", "kv-transfer-config": "vllm",
-                   "kv-events-config": "vllm", "branch": "git", "pattern": "redis-cli", "html-details": "gcovr"}
+                   "kv-events-config": "vllm", "no-disable-hybrid-kv-cache-manager": "vllm",
+                   "branch": "git", "pattern": "redis-cli", "html-details": "gcovr"}
 # The first column of its table has the old names.
 HISTORY = "docs/api-changes.md"
 FOREIGN_FILES = {"kv_events_subscriber.py": "vLLM", "host_platform.py": "the user's",
                  "prompt.c": "the user's", "live_page.h": "written by a build"}
 # Words of others, and words that stand for many or are put together at run time.
-FOREIGN_WORDS = {"kv_caches": "vLLM", "VLLM_PLUGINS": "vLLM", "system_tokens": "agent traces", "host_pinned": "Dynamo",
+FOREIGN_WORDS = {"kv_caches": "vLLM", "VLLM_PLUGINS": "vLLM", "CURLOPT_AWS_SIGV4": "libcurl", "credential_process": "AWS",
+                 "system_tokens": "agent traces", "host_pinned": "Dynamo",
                  **dict.fromkeys(("host_total", "host_empty", "host_cached", "host_active", "host_stored",
                                   "host_loaded", "host_hit_tokens", "host_failed"), "columns of a tier"),
                  **dict.fromkeys(("quire_noun_verb", "qr_noun_verb"), "style")}

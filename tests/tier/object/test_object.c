@@ -210,10 +210,14 @@ static void wrong_configs(void **state)
     good.endpoint = "https://127.0.0.1:9";
     REFUSE(tls_ca_file, "/nowhere", QUIRE_E_CONFIG, "tls_ca_file: cannot read /nowhere");
     REFUSE(tls_cert_file, "/nowhere", QUIRE_E_CONFIG, "tls_cert_file and tls_key_file: set both");
+    REFUSE(tls_key_file, "/nowhere", QUIRE_E_CONFIG, "tls_cert_file and tls_key_file: set both");
     good.endpoint = "http://127.0.0.1:9";
     good.access_key = good.secret_key = NULL;
     REFUSE(session_token, "x", QUIRE_E_CONFIG, "session_token needs both");
     REFUSE(credentials_file, "/nowhere", QUIRE_E_CONFIG, "credentials_file /nowhere, profile");
+    good.profile = "team";
+    REFUSE(credentials_file, "/nowhere", QUIRE_E_CONFIG, "credentials_file /nowhere, profile team");
+    good.profile = NULL;
     REFUSE(credentials_uri, "http://10.0.0.1/", QUIRE_E_CONFIG, "invalid credentials_uri");
     REFUSE(credentials_uri, "file:///etc/x", QUIRE_E_CONFIG, "invalid credentials_uri");
     static const char *const variables[] = {
@@ -412,6 +416,31 @@ static void credentials_of_a_uri_are_renewed(void **state)
     (void)unsetenv("AWS_CONTAINER_AUTHORIZATION_TOKEN");
 }
 
+/* The environment has another one. */
+static void token_of_a_file(void **state)
+{
+    char path[] = "/tmp/quire_object_XXXXXX";
+    object_fake *fake = object_fake_start(NULL, NULL);
+    object_tier t = {0};
+    char uri[64];
+    (void)state;
+    int fd = mkstemp(path);
+    assert_int_equal(write(fd, "secret\n", 7), 7);
+    (void)close(fd);
+    (void)snprintf(uri, sizeof uri, "http://127.0.0.1:%d/credentials", object_fake_port(fake));
+    (void)setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "wrong", 1);
+    t.config.credentials_uri = uri;
+    t.config.credentials_token_file = path;
+    set_uri_credentials(fake, "KEY", 3600);
+    object_tier_open(&t, object_fake_port(fake));
+    object_do(&t, QUIRE_TIER_STORE, 0, 5);
+    object_expect_only(&t, OBJECT_BIT(DONE));
+    object_tier_close(&t);
+    object_fake_stop(fake);
+    (void)unsetenv("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+    (void)unlink(path);
+}
+
 static void environment_is_read(void **state)
 {
     object_fake *fake = object_fake_start(NULL, NULL);
@@ -458,6 +487,10 @@ static void all_operations(void **state)
     object_do(&t, QUIRE_TIER_STORE, 0, 20);
     object_expect_only(&t, OBJECT_BIT(DONE));
     assert_int_equal(object_fake_num_objects(fake), 40);
+    quire_tier_object_stats stats = object_stats(&t);
+    assert_true(stats.connected > 0 && stats.connected <= stats.requests);
+    assert_true(stats.bytes_in > 20 * 10000 && stats.bytes_out > 40 * 10000);
+    assert_int_equal(stats.refused, 0);
     object_tier_close(&t);
     object_fake_stop(fake);
 }
@@ -529,6 +562,7 @@ int main(void)
         cmocka_unit_test(damaged_credentials),
         cmocka_unit_test(credentials_of_a_file_are_renewed),
         cmocka_unit_test(credentials_of_a_uri_are_renewed),
+        cmocka_unit_test(token_of_a_file),
         cmocka_unit_test(environment_is_read),
         cmocka_unit_test(all_operations),
         cmocka_unit_test(requests_run_in_parallel),

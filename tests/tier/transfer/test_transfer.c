@@ -15,6 +15,12 @@ static uint64_t sequences[RANKS];
 static quire_bytes plan;
 static uint64_t session;
 
+static uint64_t now(void *user)
+{
+    assert_ptr_equal(user, &transfer);
+    return 1000000000;
+}
+
 static int open_world(void **state)
 {
     (void)state;
@@ -24,6 +30,8 @@ static int open_world(void **state)
     config.num_ranks = RANKS;
     config.num_tiers = 1;
     config.tiers = &tier;
+    config.hooks.user = &transfer;
+    config.hooks.now_ns = now;
     assert_int_equal(quire_transfer_open(&config, NULL, &transfer), QUIRE_OK);
     memset(sequences, 0, sizeof sequences);
     copies = (quire_device_job){.op = QUIRE_DEVICE_STORE, .num_copies = 2, .copies = pairs};

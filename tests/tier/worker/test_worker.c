@@ -166,6 +166,7 @@ static quire_worker_stats stats(void)
 {
     quire_worker_stats s = QUIRE_WORKER_STATS_INIT;
     assert_int_equal(quire_worker_get_stats(worker, &s), QUIRE_OK);
+    assert_int_equal(s.size, sizeof s);
     return s;
 }
 
