@@ -6,10 +6,12 @@
 #include <quire/events.h>
 #include <quire/http.h>
 #include <quire/offload.h>
+#include <quire/planner.h>
 #include <quire/tier_file.h>
 #include <quire/tier_peer.h>
 #include <quire/tier_redis.h>
 #include <quire/wire.h>
+#include <quire/worker.h>
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -71,6 +73,11 @@ FINAL(quire_tier_key, 40);
 FINAL(quire_tier_io, 72);
 FINAL(quire_tier_job, 80);
 FINAL(quire_tier_space, 16);
+FINAL(quire_planner_tier, 64);
+FINAL(quire_planner_request, 24);
+FINAL(quire_transfer_tier, 40);
+FINAL(quire_worker_tier, 24);
+FINAL(quire_page_region, 24);
 FINAL(quire_wire_hash, 24);
 FINAL(quire_wire_key, 32);
 FINAL(quire_wire_batch, 24);
