@@ -115,17 +115,16 @@ static known *find_known(PyObject *table, PyObject *name)
     return found != NULL && Py_TYPE(found) == connector_known_type ? (known *)found : NULL;
 }
 
-/* Its blocks are these; what is computed of them was computed in steps before. */
-static int take_all(planner *p, known *k, PyObject *ids, uint32_t num_computed)
+/* Its blocks are these. None counts as computed yet: vLLM also gives it blocks that another request
+ * fills in this very step, and the plan is submitted before the step. The next step tells. */
+static int take_all(planner *p, known *k, PyObject *ids)
 {
     if (k->has_run && known_begin_again(p, k) < 0)
         return -1;
     k->has_run = 1;
     memset(k->told, 0, sizeof k->told);
     k->num_read = 0;
-    if (known_set_blocks(k, ids) < 0)
-        return -1;
-    return planner_tell_computed(p, k, num_computed);
+    return known_set_blocks(k, ids);
 }
 
 static int take_new(planner *p, PyObject *table, PyObject *data)
@@ -136,12 +135,8 @@ static int take_new(planner *p, PyObject *table, PyObject *data)
     if (k == NULL)
         return PyErr_Occurred() ? -1 : 0;
     PyObject *ids = PyObject_GetAttrString(data, "block_ids");
-    PyObject *computed = PyObject_GetAttrString(data, "num_computed_tokens");
-    uint32_t num_computed = 0;
-    int failed = ids == NULL || take_number(computed, &num_computed) < 0 ||
-                 take_all(p, k, ids, num_computed) < 0;
+    int failed = ids == NULL || take_all(p, k, ids) < 0;
     Py_XDECREF(ids);
-    Py_XDECREF(computed);
     return failed ? -1 : 0;
 }
 
@@ -178,7 +173,7 @@ static int take_cached(planner *p, PyObject *table, const cached_lists *lists, P
         return -1;
     PyObject *ids = PyList_GET_ITEM(lists->blocks, i);
     if (resumes)
-        return take_all(p, k, ids, num_computed);
+        return take_all(p, k, ids);
     if (known_add_blocks(k, ids) < 0)
         return -1;
     return planner_tell_computed(p, k, num_computed);
