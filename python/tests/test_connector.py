@@ -57,9 +57,9 @@ def hashes_of(tokens):
 class Engine:
     """Requests one after the other; blocks are held as plans say."""
 
-    def __init__(self, num_ranks=1, tiers=(), **more):
+    def __init__(self, num_ranks=1, rank_tiers=(), **more):
         self.planner = connector.Planner(numbers(num_ranks=num_ranks, **more))
-        self.ranks = [Memory(rank, num_ranks, tiers[rank] if tiers else ()) for rank in range(num_ranks)]
+        self.ranks = [Memory(rank, num_ranks, rank_tiers[rank] if rank_tiers else ()) for rank in range(num_ranks)]
         self.users = [0] * NUM_BLOCKS
         self.step, self.known, self.loaded, self.failed = 0, {}, [], []
 

@@ -216,8 +216,9 @@ def test_a_failed_load_is_told_by_the_workers(pytestconfig):
     vllm_kit.need_vllm(pytestconfig)
     world = World(SCHEDULERS[0])
     half = world.connector._scheduler
+    step = world.scheduler.schedule()  # with a plan of its own
     half._fail(["a", "b"], [3, 4])
-    plan = half.plan(world.scheduler.schedule())
+    plan = half.plan(step)
     assert plan.failed == ("a", "b") and plan.failed_blocks == (3, 4)
     report = world.ranks[0].half.report(plan)
     assert report.failed == ("a", "b")
