@@ -25,13 +25,22 @@ static void find_blocks(const quire_planner *p, uint32_t group, const unsigned c
             found[i] = QUIRE_NULL_BLOCK;
 }
 
-/* The batch that stores are added to; NULL: there is none. */
+static bool is_batch_open(const quire_planner *p)
+{
+    return p->open_store != QR_NIL && p->batches[p->open_store].job.num_copies < QR_BATCH_COPIES;
+}
+
+/* A quarter of the batches is for loads. */
+static bool has_batch(const quire_planner *p)
+{
+    return is_batch_open(p) || p->num_free_batches > p->num_batches / 4;
+}
+
+/* The batch that a store is added to. There is one. It must not stay empty: devices refuse that. */
 static qr_planner_batch *open_batch(quire_planner *p)
 {
-    if (p->open_store != QR_NIL && p->batches[p->open_store].job.num_copies < QR_BATCH_COPIES)
+    if (is_batch_open(p))
         return &p->batches[p->open_store];
-    if (p->num_free_batches <= p->num_batches / 4) /* those are for loads */
-        return NULL;
     qr_planner_batch *batch = qr_planner_new_batch(p, QUIRE_DEVICE_STORE);
     qr_planner_queue_batch(p, batch);
     p->open_store = (uint32_t)(batch - p->batches);
@@ -63,14 +72,14 @@ static quire_block take_slot(quire_planner *p, uint32_t group, quire_bytes key)
 /* False: no room, now. */
 static bool store_block(quire_planner *p, uint32_t group, quire_bytes key, quire_block block)
 {
-    qr_planner_batch *batch = p->num_storing < p->most_storing ? open_batch(p) : NULL;
-    if (batch == NULL)
+    if (p->num_storing >= p->most_storing || !has_batch(p))
         return false;
     if (quire_pool_get_num_free_blocks(p->host.pool) == 0)
         qr_planner_release_match(p); /* it is looked up again when its request is asked for */
     quire_block slot = take_slot(p, group, key);
     if (slot == QUIRE_NULL_BLOCK)
         return false;
+    qr_planner_batch *batch = open_batch(p);
     batch->copies[batch->job.num_copies++] = (quire_device_copy){.block = block, .slot = slot};
     p->num_storing++;
     qr_planner_hold(p, block);
