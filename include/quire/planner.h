@@ -99,6 +99,8 @@ typedef struct quire_planner_request { /* final */
     const void *hashes;
     uint32_t num_hashes;
     uint32_t num_tokens; /* of the request; a hit leaves at least one to compute */
+    uint32_t is_last;    /* 1, for computed: the request ends behind this call */
+    uint32_t unused;     /* 0 */
 } quire_planner_request;
 
 /* How many tokens behind the first num_local, which the engine has, can be loaded: *num_external.
@@ -124,7 +126,13 @@ QUIRE_API int quire_planner_allocated(quire_planner *planner, quire_req req,
 
 /* The first num_computed tokens of the request are computed by the steps before this one, in these
  * blocks: full blocks that the host pool has not are stored with the next plan. Call it for each
- * request of a step, before plan; a call without a new full block costs little. */
+ * request of a step, before plan; a call without a new full block costs little.
+ * QUIRE_RETRY: too many stores are in flight for some of them: call it again in the next step, if
+ * the request still has these blocks then. Stores of running requests hold a quarter of the
+ * engine's blocks at most. The blocks of a request that ends (is_last) have no next step: they are
+ * held until they are stored, up to three quarters of the engine's blocks; what is beyond that, or
+ * finds no room in the host pool, counts as dropped (quire_offload_stats.no_room), and the result
+ * is QUIRE_OK. */
 QUIRE_API int quire_planner_computed(quire_planner *planner, const quire_planner_request *request,
                                      const quire_block_span *blocks, uint32_t num_computed);
 
@@ -133,8 +141,8 @@ QUIRE_API int quire_planner_preempted(quire_planner *planner, quire_req req);
 
 /* The request has ended; its quire_req is valid no longer. Blocks of its transfers stay held
  * (quire_planner_out.held) until results release them. If its load is in flight, results list the
- * request when the load has ended. To store its last blocks: quire_planner_computed and
- * quire_planner_take_held before. */
+ * request when the load has ended. To store its last blocks: quire_planner_computed with is_last
+ * and quire_planner_take_held before. */
 QUIRE_API int quire_planner_finished(quire_planner *planner, quire_req req);
 
 /* ---- a step ---------------------------------------------------------------- */

@@ -74,7 +74,7 @@ FINAL(quire_tier_io, 72);
 FINAL(quire_tier_job, 80);
 FINAL(quire_tier_space, 16);
 FINAL(quire_planner_tier, 64);
-FINAL(quire_planner_request, 24);
+FINAL(quire_planner_request, 32);
 FINAL(quire_transfer_tier, 40);
 FINAL(quire_worker_tier, 24);
 FINAL(quire_page_region, 24);

@@ -64,16 +64,19 @@ static uint32_t full_blocks(const planner *p, const known *k, uint32_t group, ui
     return end < k->counts[group] ? end : k->counts[group];
 }
 
-static int tell(planner *p, known *k, uint32_t num_computed)
+/* 1: some blocks wait for stores in flight: the next step tells again. */
+static int tell(planner *p, known *k, uint32_t num_computed, uint32_t is_last)
 {
     quire_block_span spans[CONNECTOR_MAX_GROUPS];
     quire_planner_request request = {
-        .req = k->req, .hashes = k->hashes, .num_hashes = k->num_hashes};
+        .req = k->req, .hashes = k->hashes, .num_hashes = k->num_hashes, .is_last = is_last};
     known_spans(k, spans);
     p->asking = k;
     int status = quire_planner_computed(p->planner, &request, spans, num_computed);
     p->asking = NULL;
-    return status == QUIRE_OK ? 0 : connector_refuse(status, "computed");
+    if (status != QUIRE_OK && status != QUIRE_RETRY)
+        return connector_refuse(status, "computed");
+    return status == QUIRE_RETRY;
 }
 
 int planner_tell_computed(planner *p, known *k, uint32_t num_computed)
@@ -88,8 +91,9 @@ int planner_tell_computed(planner *p, known *k, uint32_t num_computed)
         if (p->groups[g].is_window && drop_lost(p, k, g, k->told[g], end) < 0)
             return -1;
     }
-    if (tell(p, k, num_computed) < 0)
-        return -1;
+    int waits = tell(p, k, num_computed, 0);
+    if (waits != 0)
+        return waits < 0 ? -1 : 0;
     k->num_read = needed < k->num_hashes ? needed : k->num_hashes;
     for (uint32_t g = 0; g < p->num_groups; g++) {
         uint32_t end = full_blocks(p, k, g, num_computed);
@@ -215,7 +219,7 @@ static int tell_last(planner *p, known *k, PyObject *ids, uint32_t num_computed)
         if (drop_lost(p, k, g, first, end) < 0)
             return -1;
     }
-    return tell(p, k, num_computed);
+    return tell(p, k, num_computed, 1);
 }
 
 /* finished(known, block_ids, num_computed): blocks that vLLM must hold, before it frees them */

@@ -171,6 +171,11 @@ static int open_transfer(quire_planner *p, const quire_planner_config *c)
     return err;
 }
 
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
 static int init_planner(quire_planner *p, planner_plan *plan)
 {
     const quire_planner_config *c = &plan->config;
@@ -188,7 +193,8 @@ static int init_planner(quire_planner *p, planner_plan *plan)
     p->learns = c->learns != QUIRE_OFF && c->num_tiers > 0;
     p->shares_loads = c->shares_loads != QUIRE_OFF;
     p->times.most_decode = 1;
-    p->most_storing = p->num_gpu / 4 + 1 < p->num_slots / 2 ? p->num_gpu / 4 + 1 : p->num_slots / 2;
+    p->most_storing = least(p->num_gpu / 4 + 1, p->num_slots / 2);
+    p->most_ending = least(p->num_gpu - p->num_gpu / 4, p->num_slots / 2);
     int err = quire_cache_create(&plan->host, NULL, &cache);
     if (err != QUIRE_OK)
         return err;
@@ -282,7 +288,8 @@ static int find_req(quire_planner *p, quire_req req, qr_planner_req **r)
 
 static int find_request(quire_planner *p, const quire_planner_request *request, qr_planner_req **r)
 {
-    if (request == NULL || (request->num_hashes > 0 && request->hashes == NULL))
+    if (request == NULL || (request->num_hashes > 0 && request->hashes == NULL) ||
+        request->is_last > 1 || request->unused != 0)
         return QUIRE_E_ARGUMENT;
     return find_req(p, request->req, r);
 }
@@ -341,9 +348,9 @@ QUIRE_API int quire_planner_computed(quire_planner *planner, const quire_planner
     int err = find_request(planner, request, &r);
     if (err != QUIRE_OK || blocks == NULL)
         return err != QUIRE_OK ? err : QUIRE_E_ARGUMENT;
-    if (r->load == QR_PLANNER_NO_LOAD) /* else its blocks have nothing yet */
-        qr_planner_store(planner, r, request, blocks, num_computed);
-    return QUIRE_OK;
+    bool is_done = r->load != QR_PLANNER_NO_LOAD || /* its blocks have nothing yet */
+                   qr_planner_store(planner, r, request, blocks, num_computed);
+    return is_done ? QUIRE_OK : QUIRE_RETRY;
 }
 
 QUIRE_API int quire_planner_preempted(quire_planner *planner, quire_req req)

@@ -122,9 +122,10 @@ struct quire_planner {
     uint32_t num_free_batches;
     qr_planner_queue waiting_loads; /* batches without a place in a plan */
     qr_planner_queue waiting_stores;
-    uint32_t open_store;  /* the last batch of waiting_stores, if it has room; QR_NIL */
-    uint32_t num_storing; /* blocks */
-    uint32_t most_storing;
+    uint32_t open_store;   /* the last batch of waiting_stores, if it has room; QR_NIL */
+    uint32_t num_storing;  /* blocks */
+    uint32_t most_storing; /* of running requests; and with those that end */
+    uint32_t most_ending;
     qr_planner_slot *slots;
     uint32_t last_load; /* loads count 1, 2, ... */
 
@@ -199,7 +200,8 @@ void qr_planner_tell_loads(quire_planner *p);
 
 /* ---- stores.c -------------------------------------------------------------- */
 
-void qr_planner_store(quire_planner *p, qr_planner_req *r, const quire_planner_request *request,
+/* False: some blocks wait for stores in flight. */
+bool qr_planner_store(quire_planner *p, qr_planner_req *r, const quire_planner_request *request,
                       const quire_block_span *blocks, uint32_t num_computed);
 void qr_planner_end_store(quire_planner *p, qr_planner_batch *batch, bool is_good);
 /* Nothing that is in flight or waits counts any more. */

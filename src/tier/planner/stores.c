@@ -69,10 +69,11 @@ static quire_block take_slot(quire_planner *p, uint32_t group, quire_bytes key)
     return slot;
 }
 
-/* False: no room, now. */
-static bool store_block(quire_planner *p, uint32_t group, quire_bytes key, quire_block block)
+/* False: no room, now. most: stores in flight. */
+static bool store_block(quire_planner *p, uint32_t most, uint32_t group, quire_bytes key,
+                        quire_block block)
 {
-    if (p->num_storing >= p->most_storing || !has_batch(p))
+    if (p->num_storing >= most || !has_batch(p))
         return false;
     if (quire_pool_get_num_free_blocks(p->host.pool) == 0)
         qr_planner_release_match(p); /* it is looked up again when its request is asked for */
@@ -88,8 +89,9 @@ static bool store_block(quire_planner *p, uint32_t group, quire_bytes key, quire
 }
 
 /* The group's blocks [first, end); returns how many of them are done with. */
-static uint32_t store_group(quire_planner *p, uint32_t group, const unsigned char *hashes,
-                            const quire_block *blocks, uint32_t first, uint32_t end)
+static uint32_t store_group(quire_planner *p, uint32_t most, uint32_t group,
+                            const unsigned char *hashes, const quire_block *blocks, uint32_t first,
+                            uint32_t end)
 {
     quire_block found[AT_ONCE];
     for (uint32_t at = first; at < end;) {
@@ -100,28 +102,33 @@ static uint32_t store_group(quire_planner *p, uint32_t group, const unsigned cha
             if (found[i] != QUIRE_NULL_BLOCK || block == QUIRE_NULL_BLOCK || block >= p->num_gpu)
                 continue;
             quire_bytes key = qr_block_key(p->host.groups[group].key_form, hashes, at);
-            if (!store_block(p, group, key, block)) {
-                qr_count_add(&p->counters.no_room, 1);
+            if (!store_block(p, most, group, key, block))
                 return at;
-            }
         }
     }
     return end;
 }
 
-void qr_planner_store(quire_planner *p, qr_planner_req *r, const quire_planner_request *request,
+bool qr_planner_store(quire_planner *p, qr_planner_req *r, const quire_planner_request *request,
                       const quire_block_span *blocks, uint32_t num_computed)
 {
     uint32_t *num_stored = &p->num_stored[(size_t)(r - p->reqs) * p->host.num_groups];
+    uint32_t most = request->is_last != 0 ? p->most_ending : p->most_storing;
+    uint32_t num_left = 0;
     for (uint32_t g = 0; g < p->host.num_groups; g++) {
         const qr_host_group *group = &p->host.groups[g];
         uint32_t end = num_computed / group->block_size;
         uint32_t hashed = request->num_hashes / group->key_form.joined;
         end = end < hashed ? end : hashed;
         end = end < blocks[g].count ? end : blocks[g].count;
-        if (num_stored[g] < end)
-            num_stored[g] = store_group(p, g, request->hashes, blocks[g].ids, num_stored[g], end);
+        if (num_stored[g] >= end)
+            continue;
+        num_stored[g] = store_group(p, most, g, request->hashes, blocks[g].ids, num_stored[g], end);
+        num_left += end - num_stored[g];
     }
+    if (request->is_last != 0) /* nobody stores these later */
+        qr_count_add(&p->counters.no_room, num_left);
+    return num_left == 0 || request->is_last != 0;
 }
 
 /* ---- ends ------------------------------------------------------------------ */

@@ -82,7 +82,12 @@ static void refused_configs(void **state)
     quire_planner_request none = {.req = req, .num_hashes = 1};
     uint32_t n;
     quire_planner_out out;
+    quire_block_span span = {NULL, 0};
     assert_int_equal(quire_planner_match(p, &none, 0, &n), QUIRE_E_ARGUMENT);
+    none = (quire_planner_request){.req = req, .is_last = 2};
+    assert_int_equal(quire_planner_computed(p, &none, &span, 0), QUIRE_E_ARGUMENT);
+    none = (quire_planner_request){.req = req, .unused = 1};
+    assert_int_equal(quire_planner_computed(p, &none, &span, 0), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_planner_allocated(p, req, NULL, 1), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_planner_report(p, (quire_bytes){"?", 1}), QUIRE_E_CORRUPT);
     quire_planner_destroy(p);

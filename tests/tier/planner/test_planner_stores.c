@@ -21,7 +21,7 @@ static void full_host_pool(void **state)
     quire_planner_request request = request_of(add(), 1);
     request.hashes = hashes[N];
     span = (quire_block_span){blocks + N, 1};
-    assert_true(quire_planner_computed(planner, &request, &span, TOKENS) >= QUIRE_OK);
+    assert_int_equal(quire_planner_computed(planner, &request, &span, TOKENS), QUIRE_RETRY);
     make_step(0);
     assert_int_equal(out.num_held, 0);
     ranks[1].is_deaf = false;
@@ -34,9 +34,47 @@ static void full_host_pool(void **state)
     assert_int_equal(stats().stored_blocks, N + 1);
 }
 
+/* A running request waits for stores in flight; one that ends does not: its blocks are held. */
+static void last_blocks(void **state)
+{
+    (void)state;
+    enum { MOST = BLOCKS / 4 + 1, MOST_LAST = SLOTS / 2, N = 2000, MORE = 1000 };
+    static unsigned char more[MORE][HASH];
+    quire_planner_request request = request_of(add(), N);
+    quire_block_span span = {blocks, N};
+    assert_int_equal(quire_planner_computed(planner, &request, &span, N * TOKENS), QUIRE_RETRY);
+    make_step(0);
+    assert_int_equal(out.num_held, MOST);
+    assert_int_equal(quire_planner_computed(planner, &request, &span, N * TOKENS), QUIRE_OK);
+    make_step(0);
+    assert_int_equal(out.num_held, N - MOST);
+    assert_int_equal(quire_planner_reset(planner), QUIRE_OK);
+    make_step(0);
+    request = request_of(add(), LONG);
+    request.is_last = 1;
+    span.count = LONG;
+    assert_int_equal(quire_planner_computed(planner, &request, &span, LONG * TOKENS), QUIRE_OK);
+    assert_int_equal(quire_planner_finished(planner, request.req), QUIRE_OK);
+    assert_int_equal(stats().no_room, 0);
+    for (uint32_t i = 0; i < MORE; i++) {
+        more[i][HASH - 1] = 1;
+        memcpy(more[i], &i, sizeof i);
+    }
+    request = request_of(add(), MORE);
+    request.is_last = 1;
+    request.hashes = more;
+    span = (quire_block_span){others, MORE};
+    assert_int_equal(quire_planner_computed(planner, &request, &span, MORE * TOKENS), QUIRE_OK);
+    assert_int_equal(stats().no_room, LONG + MORE - MOST_LAST);
+    make_step(0);
+    assert_int_equal(out.num_held, MOST_LAST);
+    assert_int_equal(results.num_released, MOST_LAST);
+    assert_int_equal(stats().stored_blocks, N + MOST_LAST);
+}
+
 int main(void)
 {
 #define IN_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
-    const struct CMUnitTest tests[] = {IN_WORLD(full_host_pool)};
+    const struct CMUnitTest tests[] = {IN_WORLD(full_host_pool), IN_WORLD(last_blocks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

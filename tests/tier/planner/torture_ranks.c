@@ -209,8 +209,10 @@ static void run_request(engine *e, request *r)
 {
     quire_planner_request now = seen(r);
     quire_block_span span = {r->blocks, r->num_blocks};
-    NEED(quire_planner_computed(e->planner, &now, &span, r->num_computed * TOKENS) == QUIRE_OK);
-    if (r->num_computed == r->num_blocks) {
+    now.is_last = r->num_computed == r->num_blocks;
+    int status = quire_planner_computed(e->planner, &now, &span, r->num_computed * TOKENS);
+    NEED(status == QUIRE_OK || (status == QUIRE_RETRY && now.is_last == 0));
+    if (now.is_last != 0) {
         for (uint32_t i = 0; i < r->num_blocks; i++)
             add(&e->checks, r, i);
         end_request(e, r);
