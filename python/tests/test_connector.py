@@ -230,21 +230,48 @@ def test_events_name_positions():
     assert {event[0] for event in engine.planner.take_events()} == {2}
 
 
-def test_windows_store_only_what_the_pool_still_has():
+def window_planner(**more):
     groups = [{"kind": WINDOW, "block_size": BLOCK, "num_kv_heads": 1, "head_size": 2, "dtype": 2,
                "sliding_window": 8}]
-    planner = connector.Planner(numbers(cache=numbers()["cache"] | {"groups": groups}))
-    tokens = list(range(40))
-    hashes = hashes_of(tokens)
-    pool = [SimpleNamespace(block_hash=None) for _ in range(NUM_BLOCKS)]
+    planner = connector.Planner(numbers(cache=numbers()["cache"] | {"groups": groups}, **more))
+    hashes = hashes_of(list(range(40)))
+    pool = [SimpleNamespace(block_hash=None, ref_cnt=1) for _ in range(NUM_BLOCKS)]
     for i in (6, 7, 8):  # the others were given to somebody else
         pool[i + 1].block_hash = hashes[i] + (0).to_bytes(4, "big")
     planner.bind(pool)
     known = planner.add(SimpleNamespace(request_id="a", block_hashes=hashes))
-    planner.new_requests({"a": known}, [SimpleNamespace(
-        req_id="a", block_ids=(list(range(1, 11)),), num_computed_tokens=40)])
-    _, held = planner.plan(1, 1, 1)
-    assert held == [7, 8, 9]
+    new = [SimpleNamespace(req_id="a", block_ids=(list(range(1, 11)),), num_computed_tokens=40)]
+    return planner, pool, known, new
+
+
+def go_on(planner, known, computed):
+    planner.cached_requests({"a": known}, ["a"], [None], [computed], set())
+
+
+def test_windows_store_only_what_the_pool_still_has():
+    planner, _, known, new = window_planner()
+    planner.new_requests({"a": known}, new)
+    assert planner.plan(1, 1, 1)[1] == [7, 8, 9]
+
+
+def test_windows_that_another_request_fills_are_stored_in_the_next_step():
+    """vLLM counts a block as computed that another request fills in the same step."""
+    planner, pool, known, new = window_planner()
+    pool[8].ref_cnt = 2
+    planner.new_requests({"a": known}, new)
+    assert planner.plan(1, 1, 1)[1] == [7]
+    pool[8].ref_cnt = 1
+    go_on(planner, known, 41)
+    assert planner.plan(2, 1, 1)[1] == [8, 9]
+
+
+def test_windows_wait_for_stores_in_flight():
+    planner, _, known, new = window_planner(num_slots=4)  # two in flight
+    planner.new_requests({"a": known}, new)
+    assert planner.plan(1, 1, 1)[1] == [7, 8]
+    go_on(planner, known, 41)
+    assert planner.plan(2, 1, 1)[1] == []  # no worker has reported
+    planner.finished(known, ([],), 0)
 
 
 # -- refusals

@@ -46,6 +46,7 @@ typedef struct planner {
     PyObject_HEAD quire_planner *planner;
     uint32_t num_groups;
     planner_group groups[CONNECTOR_MAX_GROUPS];
+    int has_windows;
     uint32_t hash_block_size;
     uint32_t digest_bytes;
     uint32_t max_requests;

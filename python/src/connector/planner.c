@@ -51,6 +51,7 @@ static void note_groups(planner *p, const quire_cache_config *cache)
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         p->groups[g].block_size = cache->groups[g].spec.block_size * ranks;
         p->groups[g].is_window = is_window(&cache->groups[g].spec);
+        p->has_windows |= p->groups[g].is_window;
     }
     p->hash_block_size = cache->hash_block_size;
     p->digest_bytes = cache->digest_bytes;

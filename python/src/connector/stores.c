@@ -38,6 +38,17 @@ static int has_hash(const planner *p, const known *k, uint32_t group, uint32_t i
     return found;
 }
 
+/* Whether block id has one user: the request that asks. -1 and an exception. */
+static int has_one_user(const planner *p, quire_block id)
+{
+    PyObject *block = PySequence_GetItem(p->pool, (Py_ssize_t)id);
+    PyObject *count = block == NULL ? NULL : PyObject_GetAttrString(block, "ref_cnt");
+    long users = count == NULL ? -1 : PyLong_AsLong(count);
+    Py_XDECREF(count);
+    Py_XDECREF(block);
+    return PyErr_Occurred() ? -1 : users == 1;
+}
+
 /* The group's blocks [first, end): those that the request has no longer become null blocks. */
 static int drop_lost(const planner *p, known *k, uint32_t group, uint32_t first, uint32_t end)
 {
@@ -104,6 +115,43 @@ int planner_tell_computed(planner *p, known *k, uint32_t num_computed)
     return 0;
 }
 
+/* The first blocks of the group that were filled before this step: how many. One that another
+ * request has too may be filled in this step. -1 and an exception. */
+static int count_filled(const planner *p, known *k, uint32_t group, uint32_t end)
+{
+    uint32_t n = 0;
+    int is_filled = 1;
+    while (n < end && is_filled > 0) {
+        quire_block id = k->blocks[group][n];
+        is_filled = id == QUIRE_NULL_BLOCK ? 1 : has_one_user(p, id);
+        n += is_filled > 0;
+    }
+    return is_filled < 0 || drop_lost(p, k, group, 0, n) < 0 ? -1 : (int)n;
+}
+
+/* Blocks of windows that a new request found: the request may lose them before the next step. */
+static int tell_found(planner *p, known *k, uint32_t num_computed)
+{
+    uint32_t all[CONNECTOR_MAX_GROUPS];
+    uint32_t filled[CONNECTOR_MAX_GROUPS];
+    if (known_read_hashes(p, k) < 0)
+        return -1;
+    for (uint32_t g = 0; g < p->num_groups; g++) {
+        uint32_t end = p->groups[g].is_window ? full_blocks(p, k, g, num_computed) : 0;
+        int n = count_filled(p, k, g, end);
+        if (n < 0)
+            return -1;
+        filled[g] = (uint32_t)n;
+    }
+    memcpy(all, k->counts, sizeof all);
+    memcpy(k->counts, filled, sizeof filled);
+    int waits = tell(p, k, num_computed, 0);
+    memcpy(k->counts, all, sizeof all);
+    if (waits == 0)
+        memcpy(k->told, filled, sizeof filled);
+    return waits < 0 ? -1 : 0;
+}
+
 /* ---- the requests of a step ------------------------------------------------ */
 
 static int take_number(PyObject *object, uint32_t *number)
@@ -119,16 +167,19 @@ static known *find_known(PyObject *table, PyObject *name)
     return found != NULL && Py_TYPE(found) == connector_known_type ? (known *)found : NULL;
 }
 
-/* Its blocks are these. None counts as computed yet: vLLM also gives it blocks that another request
- * fills in this very step, and the plan is submitted before the step. The next step tells. */
-static int take_all(planner *p, known *k, PyObject *ids)
+/* Its blocks are these. vLLM also gives it blocks that another request fills in this very step, and
+ * counts them as computed; the plan is submitted before the step. So the next step tells what is
+ * computed, but for what can be lost until then. */
+static int take_all(planner *p, known *k, PyObject *ids, uint32_t num_computed)
 {
     if (k->has_run && known_begin_again(p, k) < 0)
         return -1;
     k->has_run = 1;
     memset(k->told, 0, sizeof k->told);
     k->num_read = 0;
-    return known_set_blocks(k, ids);
+    if (known_set_blocks(k, ids) < 0)
+        return -1;
+    return p->has_windows && num_computed > 0 ? tell_found(p, k, num_computed) : 0;
 }
 
 static int take_new(planner *p, PyObject *table, PyObject *data)
@@ -139,8 +190,12 @@ static int take_new(planner *p, PyObject *table, PyObject *data)
     if (k == NULL)
         return PyErr_Occurred() ? -1 : 0;
     PyObject *ids = PyObject_GetAttrString(data, "block_ids");
-    int failed = ids == NULL || take_all(p, k, ids) < 0;
+    PyObject *computed = PyObject_GetAttrString(data, "num_computed_tokens");
+    uint32_t num_computed = 0;
+    int failed = ids == NULL || take_number(computed, &num_computed) < 0 ||
+                 take_all(p, k, ids, num_computed) < 0;
     Py_XDECREF(ids);
+    Py_XDECREF(computed);
     return failed ? -1 : 0;
 }
 
@@ -177,7 +232,7 @@ static int take_cached(planner *p, PyObject *table, const cached_lists *lists, P
         return -1;
     PyObject *ids = PyList_GET_ITEM(lists->blocks, i);
     if (resumes)
-        return take_all(p, k, ids);
+        return take_all(p, k, ids, num_computed);
     if (known_add_blocks(k, ids) < 0)
         return -1;
     return planner_tell_computed(p, k, num_computed);
