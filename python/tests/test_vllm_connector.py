@@ -139,6 +139,10 @@ class World:
         for each in reports[1:]:
             whole = whole.aggregate(each)
         output = KVConnectorOutput(kv_connector_worker_meta=whole)
+        if hasattr(output, "failed_recving"):  # 0.32
+            output.failed_recving = set(plan.failed)
+        else:
+            output.invalid_block_ids = set(plan.failed_blocks)
         self.found = self.connector._scheduler.planner.stats()["hit_tokens"]
         return self.scheduler.update_from_output(
             step, vllm_kit.computed(step, token, connector_output=output))
@@ -255,6 +259,32 @@ def test_a_failed_load_is_told_by_the_workers(pytestconfig):
     output = SimpleNamespace(kv_connector_worker_meta=report, finished_recving=None)
     half.take(output)
     assert output.finished_recving == {"a", "b"}
+    world.close()
+
+
+@pytest.mark.parametrize("module", SCHEDULERS)
+def test_a_failed_load_is_computed_and_stored(pytestconfig, module):
+    vllm_kit.need_vllm(pytestconfig)
+    world, prompt = World(module), list(range(41))
+    planner, rank = world.connector._scheduler.planner, world.ranks[0].half
+    serve(world, "first", prompt)
+    leave_in_host_memory(world, "other")
+    inner = rank.report
+
+    def report(plan):
+        """While the load is in flight the blocks in host memory are lost."""
+        if planner.stats()["loads_in_flight"] and not planner.stats()["failed_loads"]:
+            planner.reset()
+        return inner(plan)
+
+    rank.report = report
+    serve(world, "failed", prompt)
+    assert planner.stats()["failed_loads"] == 1
+    leave_in_host_memory(world, "another")
+    before = world.found
+    serve(world, "again", prompt)
+    assert world.found == before + 40
+    world.settle()
     world.close()
 
 

@@ -84,7 +84,7 @@ class SchedulerHalf:
         if request.skip_reading_prefix_cache:
             return 0, False
         known = self._known_of(request)
-        if known is None or known.is_loading:
+        if known is None or known.is_loading or known.has_failed:
             return 0, False
         count = self.planner.match(known, request.num_tokens, num_computed)
         return count, bool(count)
@@ -129,9 +129,10 @@ class SchedulerHalf:
             loaded, failed, blocks, released = self.planner.results(report.step)
             self._release(released)
             if failed:
-                self._fail([known.request.request_id for known in failed], blocks)
+                self._fail([self._failed_name(known) for known in failed], blocks)
             received.update(self._received(known) for known in loaded)
             received.update(report.failed)
+            self._told(report.failed)
         output.finished_recving = received or None
 
     def _received(self, known) -> str:
@@ -140,6 +141,20 @@ class SchedulerHalf:
         if self.known.get(name) is not known:  # it has ended meanwhile
             self.planner.forget(known)
         return name
+
+    def _failed_name(self, known) -> str:
+        """It is not loaded again: what failed once may fail each time."""
+        name = known.request.request_id
+        known.has_failed = 1
+        if self.known.get(name) is not known:
+            self.planner.forget(known)
+        return name
+
+    def _told(self, failed: tuple[str, ...]) -> None:
+        """vLLM knows of these: from now on what they compute is stored."""
+        for name in failed:
+            if name in self.known:
+                self.known[name].is_loading = 0
 
     def _fail(self, names: list[str], blocks: list[int]) -> None:
         """vLLM is told by the workers' next results: it reads failures before update_connector_output."""
