@@ -16,6 +16,7 @@
 
 #include <quire/planner.h>
 #include <quire/tier_file.h>
+#include <quire/tier_object.h>
 #include <quire/tier_redis.h>
 #include <quire/worker.h>
 

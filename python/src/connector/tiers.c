@@ -58,6 +58,14 @@ static int open_file(PyObject *given, const quire_tier_config *common, uint64_t 
     Py_END_ALLOW_THREADS return status == QUIRE_OK ? 0 : connector_refuse(status, "file tier");
 }
 
+static int refuse_size(uint64_t block_bytes)
+{
+    if (block_bytes <= UINT32_MAX)
+        return 0;
+    return PY_REFUSE(PyExc_ValueError, "blocks of %llu bytes are too large for a tier",
+                     (unsigned long long)block_bytes);
+}
+
 enum { MAX_SERVERS = 64 };
 
 static int read_servers(PyObject *given, quire_tier_redis_config *config, const char **servers)
@@ -96,13 +104,48 @@ static int open_redis(PyObject *given, const quire_tier_config *common, uint64_t
         connector_read_u64(given, "ttl_ms", &config.ttl_ms) < 0 ||
         read_fingerprint(given, &config.fingerprint) < 0)
         return -1;
-    if (block_bytes > UINT32_MAX)
-        return PY_REFUSE(PyExc_ValueError, "blocks of %llu bytes are too large for a tier",
-                         (unsigned long long)block_bytes);
+    if (refuse_size(block_bytes) < 0)
+        return -1;
     config.max_block_bytes = (uint32_t)block_bytes;
     int status;
     Py_BEGIN_ALLOW_THREADS status = quire_tier_redis_open(&config, common, NULL, tier, NULL);
     Py_END_ALLOW_THREADS return status == QUIRE_OK ? 0 : connector_refuse(status, "redis tier");
+}
+
+static int read_credentials(PyObject *given, quire_tier_object_config *config)
+{
+    if (connector_read_text(given, "access_key", &config->access_key) < 0 ||
+        connector_read_text(given, "secret_key", &config->secret_key) < 0 ||
+        connector_read_text(given, "session_token", &config->session_token) < 0 ||
+        connector_read_text(given, "credentials_file", &config->credentials_file) < 0 ||
+        connector_read_text(given, "profile", &config->profile) < 0 ||
+        connector_read_text(given, "credentials_uri", &config->credentials_uri) < 0)
+        return -1;
+    return connector_read_text(given, "credentials_token_file", &config->credentials_token_file);
+}
+
+static int open_object(PyObject *given, const quire_tier_config *common, uint64_t block_bytes,
+                       quire_tier **tier)
+{
+    quire_tier_object_config config = QUIRE_TIER_OBJECT_CONFIG_INIT;
+    if (connector_read_text(given, "endpoint", &config.endpoint) < 0 ||
+        connector_read_text(given, "bucket", &config.bucket) < 0 ||
+        connector_read_text(given, "region", &config.region) < 0 ||
+        connector_read_text(given, "prefix", &config.prefix) < 0 ||
+        connector_read_text(given, "tls_ca_file", &config.tls_ca_file) < 0 ||
+        connector_read_text(given, "tls_cert_file", &config.tls_cert_file) < 0 ||
+        connector_read_text(given, "tls_key_file", &config.tls_key_file) < 0 ||
+        vllm_read_u32(given, "virtual_host", (uint32_t *)(void *)&config.virtual_host) < 0 ||
+        vllm_read_u32(given, "sign_payload", (uint32_t *)(void *)&config.sign_payload) < 0 ||
+        vllm_read_u32(given, "trust_network", &config.trust_network) < 0 ||
+        vllm_read_u32(given, "connections", &config.connections) < 0 ||
+        read_credentials(given, &config) < 0 ||
+        read_fingerprint(given, &config.fingerprint) < 0 || refuse_size(block_bytes) < 0)
+        return -1;
+    config.max_block_bytes = (uint32_t)block_bytes;
+    int status;
+    Py_BEGIN_ALLOW_THREADS status = quire_tier_object_open(&config, common, NULL, tier, NULL);
+    Py_END_ALLOW_THREADS return status == QUIRE_OK ? 0 : connector_refuse(status, "object tier");
 }
 
 typedef struct tier_kind {
@@ -112,7 +155,8 @@ typedef struct tier_kind {
 } tier_kind;
 
 /* One row for each kind of tier. */
-static const tier_kind tier_kinds[] = {{"file", open_file}, {"redis", open_redis}, {NULL, NULL}};
+static const tier_kind tier_kinds[] = {
+    {"file", open_file}, {"redis", open_redis}, {"object", open_object}, {NULL, NULL}};
 
 int connector_open_tier(PyObject *given, const quire_tier_config *callers, uint64_t block_bytes,
                         quire_tier **tier)

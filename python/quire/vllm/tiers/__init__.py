@@ -1,4 +1,4 @@
-"""QuireConnector: host memory, files and Redis as tiers under vLLM's KV cache.
+"""QuireConnector: host memory, files, Redis and object stores as tiers under vLLM's KV cache.
 
     options.py      what kv_connector_extra_config may have: one table
     sizes.py        bytes of a block, slots of the host pool, the planner's numbers

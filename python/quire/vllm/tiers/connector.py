@@ -26,7 +26,7 @@ logger = init_logger("vllm.quire.tiers")
 
 
 class QuireConnector(KVConnectorBase_V1, SupportsHMA):
-    """Host memory, files and Redis under vLLM's KV cache."""
+    """Host memory, files, Redis and object stores under vLLM's KV cache."""
 
     # What a tier had was in host memory before it was told as a hit.
     _cache_hit_source = CacheHitSource.HOST if CacheHitSource is not None else None

@@ -93,9 +93,39 @@ REDIS = COMMON + (
            meaning="allow servers beyond this machine without TLS"),
 )
 
-# The tiers below host memory, from the fastest to the slowest. None: this build has no such tier.
-TIERS: dict[str, tuple[Option, ...] | None] = {"file": FILE, "redis": REDIS, "object": None}
-NEEDED = {"file": ("path", "bytes"), "redis": ("servers",)}
+OBJECT = COMMON + (
+    Option("bucket", "text", None, meaning="an existing bucket of a store with the S3 protocol"),
+    Option("endpoint", "text", None,
+           meaning='"https://minio.example:9000"; none: AWS S3 in the region'),
+    Option("region", "text", None,
+           meaning="none: the environment's AWS_REGION, AWS_DEFAULT_REGION, or us-east-1"),
+    Option("prefix", "text", "quire", meaning="begin of all names"),
+    Option("virtual_host", "choice", "auto", choices=SWITCHES,
+           meaning="the bucket is part of the host name: for AWS S3, or always, or never"),
+    Option("access_key", "text", None,
+           meaning="none of the credentials: the environment's, as the AWS tools find them"),
+    Option("secret_key", "text", None, meaning="of access_key"),
+    Option("session_token", "text", None, meaning="of access_key, if it is temporary"),
+    Option("credentials_file", "text", None,
+           meaning="instead of access_key: as the AWS tools have it; read again when it changes"),
+    Option("profile", "text", None, meaning='in credentials_file; none: AWS_PROFILE, or "default"'),
+    Option("credentials_uri", "text", None,
+           meaning="instead of access_key: asked for credentials, and again before they expire"),
+    Option("credentials_token_file", "text", None,
+           meaning="file with the Authorization header for credentials_uri"),
+    Option("connections", "count", 32, 1, 256, meaning="requests in flight, of each rank"),
+    Option("sign_payload", "choice", "auto", choices=SWITCHES,
+           meaning="the signature covers the bytes: without TLS, or always, or never"),
+    Option("tls_ca_file", "text", None, meaning="PEM file; none: the system's CAs"),
+    Option("tls_cert_file", "text", None, meaning="PEM file of a client certificate"),
+    Option("tls_key_file", "text", None, meaning="its key"),
+    Option("trust_network", "flag", False,
+           meaning="allow endpoints beyond this machine without TLS"),
+)
+
+# The tiers below host memory, from the fastest to the slowest.
+TIERS: dict[str, tuple[Option, ...]] = {"file": FILE, "redis": REDIS, "object": OBJECT}
+NEEDED = {"file": ("path", "bytes"), "redis": ("servers",), "object": ("bucket",)}
 
 
 def refuse(sentence: str) -> None:
@@ -152,8 +182,6 @@ class Options:
 
 
 def read_tier(kind: str, given: Any) -> dict[str, Any]:
-    if TIERS[kind] is None:
-        refuse(f'the tier "{kind}" is not part of this build')
     values = read_table(kind, TIERS[kind], given)
     for name in NEEDED[kind]:
         if values[name] is None:

@@ -100,6 +100,8 @@ class WorkerHalf:
                      if value is not None and name not in ("timeout_ms", "admit")})
         if kind == "file":
             made.update(self._file(values))
+        if kind == "object":
+            made.update({name: SWITCHES[values[name]] for name in ("virtual_host", "sign_payload")})
         return made
 
     def _file(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -143,6 +145,8 @@ class WorkerHalf:
         if kind == "file":
             return f"{'shared directory' if values['shared'] else 'files in'} {values['path']}, " \
                    f"{text_of(values['bytes'])}"
+        if kind == "object":
+            return f"bucket {values['bucket']} at {values['endpoint'] or 'AWS S3'}"
         return f"{kind} at {', '.join(values['servers'])}"
 
     # -- steps
