@@ -10,6 +10,7 @@ from typing import Any
 
 UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 ADMITS = {"all": 0, "reused": 1}  # quire_offload_admit
+LOADS = {"faster": 1, "always": 2}  # quire_switch of quire_planner_config.learns
 SWITCHES = {"auto": 0, "on": 1, "off": 2}  # quire_switch
 
 
@@ -42,6 +43,9 @@ HOST = (
            meaning="host memory for blocks, all ranks of the engine together"),
     Option("host_blocks", "count", None, 2, (1 << 31) - 1,
            meaning="instead of host_bytes: blocks in the host memory of each rank"),
+    Option("load", "choice", "faster", choices=LOADS,
+           meaning="what is loaded from the tiers below: blocks that load faster than they compute, "
+                   "by what was measured, or all"),
     Option("hugepages", "choice", "auto", choices=SWITCHES,
            meaning="host memory in reserved huge pages: if available, or fail, or never"),
     Option("namespace", "text", "",
