@@ -192,6 +192,35 @@ def test_what_is_loaded_was_computed(pytestconfig, module, world_size, seed):
     world.close()
 
 
+def test_one_tensor_for_all_layers(pytestconfig):
+    """0.20 gives it with a backend that knows the order of its dimensions."""
+    vllm_kit.need_vllm(pytestconfig)
+    import torch
+    from lockstep_parts import is_0_32
+    from quire.vllm.tiers.options import read_options
+    from quire.vllm.tiers.worker import WorkerHalf
+
+    if is_0_32():
+        pytest.skip("a layout of vLLM 0.20")
+
+    class Backend:
+        @staticmethod
+        def get_kv_cache_stride_order(include_num_layers_dimension):
+            assert include_num_layers_dimension
+            return (2, 0, 1, 3, 4, 5)
+
+    num_layers = 3
+    memory = torch.zeros(NUM_BLOCKS, num_layers, 2, vllm_kit.BLOCK_SIZE, 1, 2, dtype=torch.bfloat16)
+    config = kv_cache_config(memory.numel() * memory.element_size() // num_layers)
+    config.kv_cache_tensors = [SimpleNamespace(size=config.kv_cache_tensors[0].size, shared_by=[f"l{i}"])
+                               for i in range(num_layers)]
+    config.kv_cache_groups[0].layer_names = [f"l{i}" for i in range(num_layers)]
+    half = WorkerHalf(read_options({"host_blocks": 8}), vllm_config(0, 1), config)
+    half.register_cross_layers(memory, Backend)
+    assert not memory.any()
+    half.close()
+
+
 @pytest.mark.parametrize("module", SCHEDULERS)
 def test_files(pytestconfig, module, tmp_path):
     vllm_kit.need_vllm(pytestconfig)

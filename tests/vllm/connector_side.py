@@ -196,6 +196,15 @@ def counters(engine):
     return planner.stats()
 
 
+def metrics():
+    """vLLM's Prometheus metrics of the connector: {"name|tier": value}."""
+    from prometheus_client import REGISTRY
+
+    return {f"{sample.name[11:-6]}|{sample.labels['tier']}": sample.value
+            for metric in REGISTRY.collect() for sample in metric.samples
+            if sample.name.startswith("vllm:quire_") and sample.name.endswith("_total")}
+
+
 def free_blocks(engine):
     """vLLM's blocks without users, when all requests have ended."""
     pool = engine.engine_core.engine_core.scheduler.kv_cache_manager.block_pool
@@ -215,7 +224,8 @@ def main():
         report = {"tokens": run.tokens, "logprobs": run.logprobs, "found": run.found,
                   "aborted": run.aborted, "steps": run.steps, "wall_s": wall,
                   "longest_s": run.longest, "free": free_blocks(engine), "blocks": order["blocks"],
-                  "scheduler": f"{type(scheduler).__module__}", "counters": counters(engine)}
+                  "scheduler": f"{type(scheduler).__module__}", "counters": counters(engine),
+                  "metrics": metrics()}
         engine.engine_core.shutdown()
     print("RESULT " + json.dumps(report), flush=True)
 

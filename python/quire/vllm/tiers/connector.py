@@ -56,8 +56,15 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):
 
     # -- the worker half
 
+    @property
+    def prefer_cross_layer_blocks(self) -> bool:
+        return True  # 0.20: a block is one piece in all layers, which the copy engine moves alone
+
     def register_kv_caches(self, kv_caches: dict) -> None:
         self._worker.register(kv_caches)
+
+    def register_cross_layers_kv_cache(self, kv_cache, attn_backend) -> None:
+        self._worker.register_cross_layers(kv_cache, attn_backend)
 
     def start_load_kv(self, forward_context, **_more: Any) -> None:
         self._worker.submit(self._get_connector_metadata())

@@ -6,8 +6,9 @@
     (blocks, 2, ...)        one region
     packed, [block][layer]  regions of one stride, side by side: they become one
 
-A tensor is a view: its dimensions may lie in memory in any order. The dimensions inside of a block must
-be dense, those outside of it make one region each. Groups that share memory have the same regions.
+A tensor is a view: its dimensions may lie in memory in any order. The dimensions of a block that are
+dense are one region; each of the others has that many regions. Groups that share memory have the same
+regions.
 What is not understood is refused: a wrong guess would be another request's tokens.
 """
 from itertools import product
@@ -53,10 +54,13 @@ def regions_of(name: str, view: View, num_blocks: int) -> list[Region]:
     inner = sorted((d for d in others if d[1] < block_stride), key=lambda d: d[1])
     outer = [d for d in others if d[1] >= block_stride]
     dense = 1
-    for size, stride in inner:
-        if stride != dense:
-            refuse(f"layer {name}: the elements of a block are not dense (shape and strides "
+    for i, (size, stride) in enumerate(inner):
+        if stride < dense or (i == 0 and stride != 1):
+            refuse(f"layer {name}: the elements of a block overlap, or are not dense (shape and strides "
                    f"{list(view.dims)})")
+        if stride > dense:  # other layers' elements lie between
+            outer, inner = inner[i:] + outer, inner[:i]
+            break
         dense *= size
     parts = count // num_blocks
     if dense > block_stride:

@@ -72,6 +72,14 @@ class WorkerHalf:
         if self.rank == 0:
             self._say(sum(region.bytes for region in regions), len(regions))
 
+    def register_cross_layers(self, kv_cache, attn_backend) -> None:
+        """0.20: one tensor for all layers. The layers are views of it."""
+        order = attn_backend.get_kv_cache_stride_order(include_num_layers_dimension=True)
+        layers = kv_cache.permute(*(order.index(i) for i in range(len(order))))
+        self.register({name: layers[i]
+                       for i, tensor in enumerate(self.kv_cache_config.kv_cache_tensors)
+                       for name in tensor.shared_by})
+
     def _ranks(self) -> dict[str, int]:
         parallel = self.vllm_config.parallel_config
         made = {"rank": self.rank, "num_ranks": self.world_size, "key_rank": self.rank}
