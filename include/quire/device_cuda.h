@@ -176,6 +176,9 @@ typedef struct quire_device_cuda_config {
     /* Device memory of a stage; there are 6 stages. At least one block, at most max_copies blocks;
      * 0 = 8 MiB. */
     uint64_t stage_bytes;
+    /* The most bytes that the copy engine has at a time, each way; 0 = 512 MiB. With more, submit
+     * may wait for the driver. Poll at least every 10 ms to keep a fast bus busy with 512 MiB. */
+    uint64_t max_bytes;
 } quire_device_cuda_config;
 
 #define QUIRE_DEVICE_CUDA_CONFIG_INIT QUIRE_SIZED_INIT(quire_device_cuda_config)

@@ -316,6 +316,39 @@ static void many_calls_between_blocks(void **state)
     world_close(&w);
 }
 
+/* The copy engine has at most max_bytes each way: stores do not keep loads away. */
+static void bytes_in_flight(void **state)
+{
+    (void)state;
+    world w;
+    world_plan plan = {
+        .num_layers = 1, .bytes = 4096, .method = QUIRE_CUDA_BATCH, .max_bytes = 2 * 4096};
+    kit_step step = {.spin_us = 100000};
+    quire_device_copy copies[4][2] = {
+        {{0, 0, 0}, {1, 1, 0}}, {{2, 2, 0}}, {{3, 3, 0}, {4, 4, 0}}, {{5, 5, 0}}};
+    quire_device_job jobs[4];
+    int expected[4] = {QUIRE_OK, QUIRE_FULL, QUIRE_OK, QUIRE_FULL};
+    uint64_t mark;
+    world_open(&w, &plan);
+    kit_compute(&kit, &step);
+    assert_int_equal(w.device.ops->mark(w.device.self, &mark), QUIRE_OK);
+    for (int i = 0; i < 4; i++) {
+        jobs[i] = (quire_device_job){.id = (uint32_t)i,
+                                     .op = i < 2 ? QUIRE_DEVICE_STORE : QUIRE_DEVICE_LOAD,
+                                     .after = mark,
+                                     .num_copies = i % 2 == 0 ? 2 : 1,
+                                     .copies = copies[i]};
+        assert_int_equal(w.device.ops->submit(w.device.self, &jobs[i]), expected[i]);
+    }
+    (void)kit_wait_for_job(&w.device);
+    (void)kit_wait_for_job(&w.device);
+    for (int i = 1; i < 4; i += 2)
+        assert_int_equal(w.device.ops->submit(w.device.self, &jobs[i]), QUIRE_OK);
+    (void)kit_wait_for_job(&w.device);
+    (void)kit_wait_for_job(&w.device);
+    world_close(&w);
+}
+
 int main(int argc, char **argv)
 {
     random_state = unit_seed(argc, argv, 1);
@@ -324,7 +357,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(all_sizes_by_kernel),       cmocka_unit_test(all_sizes_by_engine),
         cmocka_unit_test(rows_and_what_is_none),     cmocka_unit_test(way_by_size),
         cmocka_unit_test(tensors_of_an_engine),      cmocka_unit_test(copies_between_blocks),
-        cmocka_unit_test(many_calls_between_blocks),
+        cmocka_unit_test(many_calls_between_blocks), cmocka_unit_test(bytes_in_flight),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,6 +45,7 @@ quire_device_cuda_config world_device_config(const world *w)
     config.engine_from = w->plan.engine_from;
     config.staged_from = w->plan.staged_from;
     config.max_pieces = w->plan.max_pieces;
+    config.max_bytes = w->plan.max_bytes;
     config.hooks.log = world_log;
     return config;
 }

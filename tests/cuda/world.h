@@ -21,6 +21,7 @@ typedef struct world_plan {
     uint64_t engine_from;
     uint64_t staged_from;
     uint32_t max_pieces;
+    uint64_t max_bytes;
     bool is_registered; /* slots are ordinary memory, pinned by the device */
 } world_plan;
 

@@ -139,8 +139,8 @@ static int open_object(PyObject *given, const quire_tier_config *common, uint64_
         vllm_read_u32(given, "sign_payload", (uint32_t *)(void *)&config.sign_payload) < 0 ||
         vllm_read_u32(given, "trust_network", &config.trust_network) < 0 ||
         vllm_read_u32(given, "connections", &config.connections) < 0 ||
-        read_credentials(given, &config) < 0 ||
-        read_fingerprint(given, &config.fingerprint) < 0 || refuse_size(block_bytes) < 0)
+        read_credentials(given, &config) < 0 || read_fingerprint(given, &config.fingerprint) < 0 ||
+        refuse_size(block_bytes) < 0)
         return -1;
     config.max_block_bytes = (uint32_t)block_bytes;
     int status;

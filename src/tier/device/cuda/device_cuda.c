@@ -51,6 +51,25 @@ static uint64_t count_pieces(const qr_cuda_device *d, const quire_device_job *jo
     return (uint64_t)job->num_copies * d->map.num_regions;
 }
 
+/* What the driver has no room for, it waits for: so it gets no more than it has room for, and the
+ * rest waits for the next poll. */
+static bool has_room(const qr_cuda_device *d, const quire_device_job *job, uint64_t pieces)
+{
+    uint64_t in_flight = d->bytes_in_flight[job->op == QUIRE_DEVICE_STORE ? 0 : 1];
+    uint64_t bytes = pieces == 0 ? 0 : job->num_copies * d->map.block_bytes;
+    return (d->pieces_in_flight == 0 || d->pieces_in_flight + pieces <= d->max_pieces) &&
+           (in_flight == 0 || in_flight + bytes <= d->max_bytes);
+}
+
+static void count_in_flight(qr_cuda_device *d, const quire_device_job *job, bool begins)
+{
+    uint64_t pieces = count_pieces(d, job);
+    uint64_t bytes = pieces == 0 ? 0 : job->num_copies * d->map.block_bytes;
+    uint64_t *in_flight = &d->bytes_in_flight[job->op == QUIRE_DEVICE_STORE ? 0 : 1];
+    d->pieces_in_flight = begins ? d->pieces_in_flight + pieces : d->pieces_in_flight - pieces;
+    *in_flight = begins ? *in_flight + bytes : *in_flight - bytes;
+}
+
 static qr_cu_result wait_in_stream(qr_cuda_device *d, const quire_device_job *job,
                                    qr_cu_stream stream)
 {
@@ -134,9 +153,7 @@ static int cuda_submit(void *self, quire_device_job *job)
     int status = check_cuda_job(d, job);
     if (status != QUIRE_OK)
         return status;
-    uint64_t pieces = count_pieces(d, job);
-    if (d->num_free == 0 ||
-        (d->pieces_in_flight > 0 && d->pieces_in_flight + pieces > d->max_pieces))
+    if (d->num_free == 0 || !has_room(d, job, count_pieces(d, job)))
         return QUIRE_FULL;
     if (qr_gpu_enter(d->cuda) != QUIRE_OK)
         return QUIRE_E_SYSTEM;
@@ -145,7 +162,7 @@ static int cuda_submit(void *self, quire_device_job *job)
     d->jobs[slot] = job;
     job->state = slot + 1;
     queue->slots[queue->last++ % d->max_jobs] = slot;
-    d->pieces_in_flight += pieces;
+    count_in_flight(d, job, true);
     start_job(d, job, slot);
     qr_gpu_leave(d->cuda);
     return QUIRE_OK;
@@ -184,7 +201,7 @@ static quire_device_job *end_first(qr_cuda_device *d, qr_cuda_queue *queue, int 
     uint64_t bytes = job->num_copies * d->map.block_bytes;
     d->jobs[slot] = NULL;
     d->free_slots[d->num_free++] = slot;
-    d->pieces_in_flight -= count_pieces(d, job);
+    count_in_flight(d, job, false);
     if (status == QUIRE_OK)
         set_crcs(d, job, slot);
     d->stats.jobs++;

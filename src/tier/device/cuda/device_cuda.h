@@ -34,7 +34,9 @@ typedef struct qr_cuda_device {
     uint32_t max_jobs;
     uint32_t max_copies;
     uint32_t max_pieces;
-    uint64_t pieces_in_flight; /* that the copy engine has */
+    uint64_t max_bytes;
+    uint64_t pieces_in_flight;   /* that the copy engine has */
+    uint64_t bytes_in_flight[2]; /* the same, of stores and of loads */
     bool ignores_marks;
     bool has_pinned_slots; /* pinned here: to be given back */
     /* jobs */

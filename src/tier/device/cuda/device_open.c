@@ -10,6 +10,7 @@ enum { FEW_ROWS = 4 }; /* a call costs the processor as much as this many pieces
 #define ENGINE_FROM (UINT64_C(64) << 10)
 #define STAGED_FROM (UINT64_C(128) << 10)
 #define STAGE_BYTES (UINT64_C(8) << 20)
+#define SOME_BYTES  (UINT64_C(512) << 20) /* 10 ms of PCIe 5 */
 
 static const char *what_is_wrong_with(const quire_device_cuda_config *config)
 {
@@ -61,6 +62,7 @@ static qr_cuda_device *create_cuda_device(const quire_device_cuda_config *config
     d->max_jobs = config->max_jobs;
     d->max_copies = config->max_copies;
     d->max_pieces = config->max_pieces;
+    d->max_bytes = config->max_bytes;
     for (uint32_t i = 0; i < config->max_jobs; i++)
         d->free_slots[i] = config->max_jobs - 1 - i;
     d->num_free = config->max_jobs;
@@ -287,6 +289,7 @@ QUIRE_API int quire_device_cuda_open(const quire_device_cuda_config *callers,
     config.max_jobs = config.max_jobs == 0 ? MANY : config.max_jobs;
     config.max_copies = config.max_copies == 0 ? MANY : config.max_copies;
     config.max_pieces = config.max_pieces == 0 ? SOME_PIECES : config.max_pieces;
+    config.max_bytes = config.max_bytes == 0 ? SOME_BYTES : config.max_bytes;
     config.num_ctas = config.num_ctas == 0 ? SOME_CTAS : config.num_ctas;
     config.engine_from = config.engine_from == 0 ? ENGINE_FROM : config.engine_from;
     config.staged_from = config.staged_from == 0 ? STAGED_FROM : config.staged_from;
