@@ -17,7 +17,8 @@ from vllm_sched import NoGrammars, config_of
 
 NONE, OFFLOADING, SIMPLE, QUIRE = ("no connector", "OffloadingConnector", "SimpleCPUOffloadConnector",
                                    "QuireConnector")
-MOST_TURNS = 200_000
+# A model of time, to add up the steps that a request waits: an 8B model on one or two GPUs.
+STEP_MS, TOKEN_MS = 5.0, 0.05
 
 
 # ---- configs -----------------------------------------------------------------------------------
@@ -325,7 +326,8 @@ class Engine:
             self.worker = WorkerSide(name, config, kv_cache_config, delay)
             watch(self.scheduler.connector, self.half, self.hits)
         self.turns = self.computed = 0
-        self.first_turn: dict[str, int] = {}  # by request: when it got its first token
+        self.ms = 0.0
+        self.first: dict[str, tuple[int, float]] = {}  # by request: when it got its first token
 
     def add(self, request) -> None:
         with self.all:
@@ -345,9 +347,10 @@ class Engine:
             told.kv_connector_output = self.worker.step(output)
         self.turns += 1
         self.computed += output.total_num_scheduled_tokens
+        self.ms += STEP_MS + TOKEN_MS * output.total_num_scheduled_tokens
         for name, made in zip(names, tokens):
             if made:
-                self.first_turn.setdefault(name, self.turns)
+                self.first.setdefault(name, (self.turns, self.ms))
         with self.all:
             self.scheduler.update_from_output(output, told)
         return output.total_num_scheduled_tokens
@@ -376,7 +379,8 @@ class Engine:
         self.half.reset()
         self.all.reset()
         self.turns = self.computed = 0
-        self.first_turn.clear()
+        self.ms = 0.0
+        self.first.clear()
         self.hits.__init__()
 
     def close(self) -> None:
