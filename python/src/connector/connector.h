@@ -94,6 +94,9 @@ extern PyObject *planner_stats(PyObject *self, PyObject *unused);
 extern PyObject *planner_has_counted(PyObject *self, PyObject *unused);
 extern PyObject *connector_worker_stats(const quire_worker *worker, quire_tier *const *tiers,
                                         uint32_t num_tiers);
+/* counted: their sum, when it was asked for. */
+extern PyObject *connector_worker_has_counted(const quire_worker *worker, quire_tier *const *tiers,
+                                              uint32_t num_tiers, uint64_t *counted);
 
 /* planner.c */
 extern PyType_Spec connector_planner_spec;

@@ -118,3 +118,21 @@ PyObject *connector_worker_stats(const quire_worker *worker, quire_tier *const *
     Py_XDECREF(list);
     return dict;
 }
+
+/* Of what QuireStats has of a worker. */
+PyObject *connector_worker_has_counted(const quire_worker *worker, quire_tier *const *tiers,
+                                       uint32_t num_tiers, uint64_t *counted)
+{
+    quire_worker_stats stats = QUIRE_WORKER_STATS_INIT;
+    int status = quire_worker_get_stats(worker, &stats);
+    uint64_t before = *counted;
+    *counted = stats.corrupt_keys;
+    for (uint32_t i = 0; i < num_tiers && status == QUIRE_OK; i++) {
+        quire_tier_stats tier = QUIRE_TIER_STATS_INIT;
+        status = quire_tier_get_stats(tiers[i], &tier);
+        *counted += tier.bytes_loaded + tier.bytes_stored + tier.breaker_opened;
+    }
+    if (status != QUIRE_OK)
+        return PyErr_Format(PyExc_RuntimeError, "no stats");
+    return PyBool_FromLong(*counted != before);
+}
