@@ -73,6 +73,9 @@ typedef struct quire_planner_config {
     quire_switch learns;
     /* Default ON: a request whose prefix another request loads into the engine waits for it. */
     quire_switch shares_loads;
+    /* Default ON. OFF: blocks of loads are not listed as held and released; the engine keeps the
+     * blocks of a request until results list its load, also if the request ends. */
+    quire_switch holds_loads;
     /* What the host pool stores and removes; NULL: not reported. */
     void (*on_event)(void *user, const quire_event *event);
     void *event_user;

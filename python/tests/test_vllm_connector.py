@@ -224,7 +224,7 @@ def test_one_tensor_for_all_layers(pytestconfig):
 @pytest.mark.parametrize("module", SCHEDULERS)
 def test_files(pytestconfig, module, tmp_path):
     vllm_kit.need_vllm(pytestconfig)
-    tiers = {"host_blocks": 30, "file": {"path": str(tmp_path), "bytes": 1 << 22}}
+    tiers = {"host_blocks": 30, "load": "always", "file": {"path": str(tmp_path), "bytes": 1 << 22}}
     world = World(module, 2, tiers, max_num_seqs=4)
     drive(world, 5, aborts=0.1)
     assert world.connector._scheduler.planner.stats()["tiers"][0]["hit_tokens"] > 100

@@ -57,6 +57,7 @@ typedef struct planner {
     PyObject *events;    /* a list; NULL: not asked for */
     known *asking;       /* whom the library works for now */
     uint32_t last_found; /* position of the last block that an event told of */
+    uint64_t counted;    /* the sum of all counters, when it was asked for */
 } planner;
 
 /* module.c */
@@ -69,7 +70,8 @@ extern PyType_Spec connector_known_spec;
 extern known *known_new(planner *p, PyObject *request);
 /* Reads the hashes that the request has got since. -1 and an exception. */
 extern int known_read_hashes(planner *p, known *k);
-/* All blocks, or more of them: a tuple of lists, one for each group; None: no more. */
+/* All blocks, or more of them: a tuple of lists, one for each group, of ids or of vLLM's blocks;
+ * None: no more. */
 extern int known_set_blocks(known *k, PyObject *ids);
 extern int known_add_blocks(known *k, PyObject *ids);
 extern void known_spans(const known *k, quire_block_span *spans);
@@ -89,8 +91,12 @@ extern PyObject *planner_take_events(PyObject *self, PyObject *unused);
 
 /* stats.c */
 extern PyObject *planner_stats(PyObject *self, PyObject *unused);
+extern PyObject *planner_has_counted(PyObject *self, PyObject *unused);
 extern PyObject *connector_worker_stats(const quire_worker *worker, quire_tier *const *tiers,
                                         uint32_t num_tiers);
+/* counted: their sum, when it was asked for. */
+extern PyObject *connector_worker_has_counted(const quire_worker *worker, quire_tier *const *tiers,
+                                              uint32_t num_tiers, uint64_t *counted);
 
 /* planner.c */
 extern PyType_Spec connector_planner_spec;

@@ -110,8 +110,43 @@ int known_read_hashes(planner *p, known *k)
 
 /* ---- blocks ---------------------------------------------------------------- */
 
+/* vLLM's blocks are objects with a slot block_id: its place in them, 0 if they have none. */
+static Py_ssize_t place_of_id(PyObject *block)
+{
+    PyObject *found = PyObject_GetAttrString((PyObject *)Py_TYPE(block), "block_id");
+    Py_ssize_t place = 0;
+    if (found == NULL)
+        PyErr_Clear();
+    else if (Py_IS_TYPE(found, &PyMemberDescr_Type) &&
+             ((PyMemberDescrObject *)found)->d_member->type == T_OBJECT_EX)
+        place = ((PyMemberDescrObject *)found)->d_member->offset;
+    Py_XDECREF(found);
+    return place;
+}
+
+typedef struct block_reader {
+    PyTypeObject *type; /* of the last block */
+    Py_ssize_t place;
+} block_reader;
+
+/* Of a number, or of a block. -1 and an exception. */
+static unsigned long id_of(block_reader *reader, PyObject *block)
+{
+    if (PyLong_Check(block))
+        return PyLong_AsUnsignedLong(block);
+    if (Py_TYPE(block) != reader->type)
+        *reader = (block_reader){Py_TYPE(block), place_of_id(block)};
+    PyObject *id = reader->place == 0 ? NULL : *(PyObject **)((char *)block + reader->place);
+    if (id == NULL)
+        return (unsigned long)PY_REFUSE(PyExc_TypeError, "%R has no block_id", block);
+    return PyLong_AsUnsignedLong(id);
+}
+
 static int add_group(known *k, uint32_t group, PyObject *list)
 {
+    block_reader reader = {NULL, 0};
+    if (PyTuple_Check(list) && PyTuple_GET_SIZE(list) == 0)
+        return 0; /* vLLM's way to say that there are none */
     if (!PyList_Check(list))
         return PY_REFUSE(PyExc_TypeError, "block ids must be lists");
     uint32_t count = (uint32_t)PyList_GET_SIZE(list);
@@ -125,8 +160,8 @@ static int add_group(known *k, uint32_t group, PyObject *list)
         k->capacities[group] = capacity;
     }
     for (uint32_t i = 0; i < count; i++) {
-        unsigned long id = PyLong_AsUnsignedLong(PyList_GET_ITEM(list, (Py_ssize_t)i));
-        if (PyErr_Occurred())
+        unsigned long id = id_of(&reader, PyList_GET_ITEM(list, (Py_ssize_t)i));
+        if (id == (unsigned long)-1 && PyErr_Occurred())
             return -1;
         k->blocks[group][k->counts[group]++] = (quire_block)id;
     }

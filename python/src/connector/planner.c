@@ -75,6 +75,7 @@ static int make_planner(planner *p, PyObject *given)
         vllm_read_u32(given, "max_requests", &config.max_requests) < 0 ||
         vllm_read_u32(given, "num_ranks", &config.num_ranks) < 0 ||
         vllm_read_u32(given, "learns", (uint32_t *)(void *)&config.learns) < 0 ||
+        vllm_read_u32(given, "holds_loads", (uint32_t *)(void *)&config.holds_loads) < 0 ||
         connector_read_u64(given, "block_bytes", &config.block_bytes) < 0 ||
         connector_read_u64(given, "recompute_token_ns", &config.recompute_token_ns) < 0 ||
         read_tiers(given, &config, tiers) < 0)
@@ -352,6 +353,7 @@ static PyMethodDef planner_methods[] = {
     {"set_identity", planner_set_identity, METH_VARARGS, "Another meaning of all blocks."},
     {"bind", planner_bind, METH_O, "vLLM's blocks."},
     {"stats", planner_stats, METH_NOARGS, "Counters, as a dict."},
+    {"has_counted", planner_has_counted, METH_NOARGS, "Whether counters have grown since."},
     {"take_events", planner_take_events, METH_NOARGS, "Events since the last call."},
     {"check", planner_check, METH_NOARGS, "Walks everything."},
     {NULL, NULL, 0, NULL}};

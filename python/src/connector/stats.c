@@ -54,6 +54,30 @@ PyObject *planner_stats(PyObject *self, PyObject *Py_UNUSED(unused))
     return dict;
 }
 
+/* Counters only grow: so does their sum. */
+static uint64_t sum_of(const quire_offload_stats *stats)
+{
+    uint64_t sum = stats->stored_blocks + stats->loaded_blocks + stats->failed_loads +
+                   stats->failed_stores + stats->no_room + stats->hit_tokens;
+    for (uint32_t i = 0; i < QUIRE_TRANSFER_MAX_TIERS; i++)
+        sum += stats->tiers[i].hit_tokens + stats->tiers[i].promoted_blocks +
+               stats->tiers[i].stored_blocks + stats->tiers[i].failed_blocks +
+               stats->tiers[i].late_blocks + stats->tiers[i].skipped_tokens +
+               stats->tiers[i].not_admitted + stats->tiers[i].dropped_blocks;
+    return sum;
+}
+
+PyObject *planner_has_counted(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    planner *p = (planner *)self;
+    quire_offload_stats stats = QUIRE_OFFLOAD_STATS_INIT;
+    if (quire_planner_get_stats(p->planner, &stats) != QUIRE_OK)
+        return PyErr_Format(PyExc_RuntimeError, "no stats");
+    uint64_t before = p->counted;
+    p->counted = sum_of(&stats);
+    return PyBool_FromLong(p->counted != before);
+}
+
 static PyObject *one_tier(quire_tier *tier)
 {
     quire_tier_stats stats = QUIRE_TIER_STATS_INIT;
@@ -93,4 +117,22 @@ PyObject *connector_worker_stats(const quire_worker *worker, quire_tier *const *
         Py_CLEAR(dict);
     Py_XDECREF(list);
     return dict;
+}
+
+/* Of what QuireStats has of a worker. */
+PyObject *connector_worker_has_counted(const quire_worker *worker, quire_tier *const *tiers,
+                                       uint32_t num_tiers, uint64_t *counted)
+{
+    quire_worker_stats stats = QUIRE_WORKER_STATS_INIT;
+    int status = quire_worker_get_stats(worker, &stats);
+    uint64_t before = *counted;
+    *counted = stats.corrupt_keys;
+    for (uint32_t i = 0; i < num_tiers && status == QUIRE_OK; i++) {
+        quire_tier_stats tier = QUIRE_TIER_STATS_INIT;
+        status = quire_tier_get_stats(tiers[i], &tier);
+        *counted += tier.bytes_loaded + tier.bytes_stored + tier.breaker_opened;
+    }
+    if (status != QUIRE_OK)
+        return PyErr_Format(PyExc_RuntimeError, "no stats");
+    return PyBool_FromLong(*counted != before);
 }

@@ -23,6 +23,7 @@ typedef struct worker {
     uint32_t num_slots;
     uint32_t num_blocks;
     uint64_t block_bytes;
+    uint64_t counted; /* see connector_worker_has_counted */
 } worker;
 
 /* ---- regions --------------------------------------------------------------- */
@@ -328,6 +329,14 @@ static PyObject *worker_stats(PyObject *self, PyObject *Py_UNUSED(unused))
     return connector_worker_stats(w->worker, w->tiers, w->num_tiers);
 }
 
+static PyObject *worker_has_counted(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    worker *w = (worker *)self;
+    if (is_closed(w))
+        return NULL;
+    return connector_worker_has_counted(w->worker, w->tiers, w->num_tiers, &w->counted);
+}
+
 /* slab(): (bytes, page bytes, whether they are reserved huge pages) */
 static PyObject *worker_slab(PyObject *self, PyObject *Py_UNUSED(unused))
 {
@@ -346,6 +355,7 @@ static PyMethodDef worker_methods[] = {
     {"self_test", worker_self_test, METH_VARARGS, "Moves a pattern along the way of the bytes."},
     {"close", worker_close, METH_VARARGS, "Ends what is in flight, and closes all."},
     {"stats", worker_stats, METH_NOARGS, "Counters, as a dict."},
+    {"has_counted", worker_has_counted, METH_NOARGS, "Whether counters have grown since."},
     {"slab", worker_slab, METH_NOARGS, "The host memory."},
     {NULL, NULL, 0, NULL}};
 

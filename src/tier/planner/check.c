@@ -1,17 +1,12 @@
 /* tier/planner/check.c - the walker: every user of a host block is known. */
 #include "tier/planner/planner.h"
 
-/* A batch whose load has ended has no users any more. */
+/* The batches of a load have users until all of them have ended. */
 static bool has_users(const quire_planner *p, const qr_planner_batch *batch)
 {
     if (!batch->is_used || batch->job.op == QUIRE_DEVICE_STORE)
         return batch->is_used;
-    if (batch->is_out)
-        return true;
-    for (uint32_t at = p->waiting_loads.first; at != QR_NIL; at = p->batches[at].next)
-        if (batch == &p->batches[at])
-            return true;
-    return false;
+    return p->reqs[batch->owner].load == QR_PLANNER_LOADING;
 }
 
 static bool count_batches(const quire_planner *p)

@@ -64,6 +64,8 @@ void qr_planner_hold(quire_planner *p, quire_block block)
 
 void qr_planner_release(quire_planner *p, const qr_planner_batch *batch)
 {
+    if (batch->job.op == QUIRE_DEVICE_LOAD && !p->holds_loads)
+        return;
     for (uint32_t i = 0; i < batch->job.num_copies; i++)
         p->released[p->num_released++] = batch->copies[i].block;
 }

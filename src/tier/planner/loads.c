@@ -13,7 +13,8 @@ static void add_pair(quire_planner *p, qr_planner_req *r, qr_planner_batch **las
         r->num_batches++;
     }
     (*last)->copies[(*last)->job.num_copies++] = (quire_device_copy){.block = block, .slot = slot};
-    qr_planner_hold(p, block);
+    if (p->holds_loads)
+        qr_planner_hold(p, block);
     p->slots[slot].num_loads++;
     p->slots[slot].last_load = p->last_load;
 }
@@ -108,24 +109,35 @@ void qr_planner_begin_load(quire_planner *p, qr_planner_req *r, const quire_bloc
         end_load(p, r);
 }
 
+/* The host blocks of a whole load, from the last to the first: the start of a prefix is evicted
+ * last. */
+static void free_slots(quire_planner *p, const qr_planner_req *r)
+{
+    for (uint32_t at = r->first_batch; at != QR_NIL; at = p->batches[at].next) {
+        const qr_planner_batch *batch = &p->batches[at];
+        uint32_t n = batch->job.num_copies;
+        for (uint32_t i = 0; i < n; i++) {
+            p->scratch[i] = batch->copies[n - 1 - i].slot;
+            p->slots[p->scratch[i]].num_loads--;
+        }
+        quire_pool_free_blocks(p->host.pool, p->scratch, n);
+        qr_count_add(&p->counters.loads_in_flight, UINT64_C(0) - n);
+    }
+}
+
 /* The batch stays with its request until the load is told: its blocks may be invalid. */
 void qr_planner_end_load_batch(quire_planner *p, qr_planner_batch *batch, bool is_good)
 {
     qr_planner_req *r = &p->reqs[batch->owner];
-    uint32_t n = batch->job.num_copies;
-    for (uint32_t i = n; i-- > 0;) {
-        uint32_t slot = batch->copies[i].slot;
-        p->slots[slot].num_loads--;
-        quire_pool_free_blocks(p->host.pool, &slot, 1);
-    }
-    qr_count_add(&p->counters.loads_in_flight, UINT64_C(0) - n);
-    qr_count_add(&p->counters.loaded_blocks, is_good ? n : 0);
+    qr_count_add(&p->counters.loaded_blocks, is_good ? batch->job.num_copies : 0);
     r->has_failed = r->has_failed || !is_good;
     batch->is_out = false;
     batch->next = r->first_batch;
     r->first_batch = (uint32_t)(batch - p->batches);
-    if (--r->num_batches == 0)
-        end_load(p, r);
+    if (--r->num_batches > 0)
+        return;
+    free_slots(p, r);
+    end_load(p, r);
 }
 
 void qr_planner_tell_loads(quire_planner *p)

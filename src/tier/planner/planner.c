@@ -29,7 +29,8 @@ static int check_planner_config(const planner_plan *plan)
                                QR_FIELD(c, num_ranks, 0, QUIRE_TRANSFER_MAX_RANKS),
                                QR_FIELD(c, num_tiers, 0, QUIRE_TRANSFER_MAX_TIERS),
                                QR_FIELD(c, learns, 0, QUIRE_OFF),
-                               QR_FIELD(c, shares_loads, 0, QUIRE_OFF)};
+                               QR_FIELD(c, shares_loads, 0, QUIRE_OFF),
+                               QR_FIELD(c, holds_loads, 0, QUIRE_OFF)};
     int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
     if (err != QUIRE_OK)
         return err;
@@ -192,6 +193,7 @@ static int init_planner(quire_planner *p, planner_plan *plan)
     p->hooks = c->hooks;
     p->learns = c->learns != QUIRE_OFF && c->num_tiers > 0;
     p->shares_loads = c->shares_loads != QUIRE_OFF;
+    p->holds_loads = c->holds_loads != QUIRE_OFF;
     p->times.most_decode = 1;
     p->most_storing = least(p->num_gpu / 4 + 1, p->num_slots / 2);
     p->most_ending = least(p->num_gpu - p->num_gpu / 4, p->num_slots / 2);

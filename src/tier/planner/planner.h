@@ -61,7 +61,8 @@ typedef struct qr_planner_req {
     uint32_t waits_since; /* number of the last load when it began to wait for another's; 0: no */
     uint8_t load;
     bool has_failed;
-    bool has_ended; /* the request, while its load was in flight */
+    bool has_ended;  /* the request, while its load was in flight */
+    bool has_stored; /* blocks that were computed, or found in the engine */
 } qr_planner_req;
 
 typedef struct qr_planner_match {
@@ -104,6 +105,7 @@ struct quire_planner {
     uint32_t row_blocks; /* of a request, all groups */
     bool learns;
     bool shares_loads;
+    bool holds_loads;
     qr_host_pool host;
     qr_promote *promote;    /* NULL: no tiers */
     qr_owner promote_owner; /* its memory NULL: there is none */

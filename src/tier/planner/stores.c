@@ -109,6 +109,34 @@ static uint32_t store_group(quire_planner *p, uint32_t most, uint32_t group,
     return end;
 }
 
+/* The group's blocks [0, end) of the host pool were used: the start of the prefix last, so that it
+ * is evicted last. */
+static void use_group(quire_planner *p, uint32_t group, const unsigned char *hashes, uint32_t end)
+{
+    quire_block found[AT_ONCE];
+    quire_block used[AT_ONCE];
+    while (end > 0) {
+        uint32_t n = end < AT_ONCE ? end : AT_ONCE;
+        uint32_t num_used = 0;
+        end -= n;
+        find_blocks(p, group, hashes, end, n, found);
+        while (n-- > 0)
+            if (found[n] != QUIRE_NULL_BLOCK)
+                used[num_used++] = found[n];
+        (void)quire_pool_touch(p->host.pool, used, num_used);
+        (void)quire_pool_free_blocks(p->host.pool, used, num_used);
+    }
+}
+
+/* A request that ends has used all its blocks. Those of a load were used when it ended; they are
+ * used once more if blocks behind them were stored: a prefix is evicted after what follows. */
+static void use_blocks(quire_planner *p, qr_planner_req *r, const quire_planner_request *request)
+{
+    const uint32_t *num_stored = &p->num_stored[(size_t)(r - p->reqs) * p->host.num_groups];
+    for (uint32_t g = 0; r->has_stored && g < p->host.num_groups; g++)
+        use_group(p, g, request->hashes, num_stored[g]);
+}
+
 bool qr_planner_store(quire_planner *p, qr_planner_req *r, const quire_planner_request *request,
                       const quire_block_span *blocks, uint32_t num_computed)
 {
@@ -124,10 +152,13 @@ bool qr_planner_store(quire_planner *p, qr_planner_req *r, const quire_planner_r
         if (num_stored[g] >= end)
             continue;
         num_stored[g] = store_group(p, most, g, request->hashes, blocks[g].ids, num_stored[g], end);
+        r->has_stored = true;
         num_left += end - num_stored[g];
     }
-    if (request->is_last != 0) /* nobody stores these later */
-        qr_count_add(&p->counters.no_room, num_left);
+    if (request->is_last != 0) {
+        qr_count_add(&p->counters.no_room, num_left); /* nobody stores these later */
+        use_blocks(p, r, request);
+    }
     return num_left == 0 || request->is_last != 0;
 }
 

@@ -236,6 +236,40 @@ static void ended_while_loading(void **state)
     assert_int_equal(results.num_released, 10);
 }
 
+/* An engine that keeps the blocks of a load by itself is not asked to. */
+static void loads_without_holds(void **state)
+{
+    (void)state;
+    enum { N = 600 };
+    uint32_t n;
+    quire_planner_destroy(planner);
+    config.holds_loads = QUIRE_OFF;
+    assert_int_equal(quire_planner_create(&config, &planner), QUIRE_OK);
+    store(add(), N);
+    quire_req req = add();
+    quire_block_span span = {others, N};
+    assert_int_equal(match(req, N, &n), QUIRE_OK);
+    assert_int_equal(quire_planner_allocated(planner, req, &span, N * TOKENS), QUIRE_OK);
+    ranks[0].is_deaf = true;
+    make_step(0);
+    assert_int_equal(out.num_held + results.num_loaded, 0);
+    assert_int_equal(quire_planner_finished(planner, req), QUIRE_OK);
+    assert_int_equal(quire_planner_check(planner), QUIRE_OK);
+    ranks[0].is_deaf = false;
+    make_step(0);
+    assert_int_equal(results.num_loaded, 1);
+    assert_int_equal(results.num_released, 0);
+    assert_true(has(others[N - 1], N - 1));
+    req = add();
+    assert_int_equal(match(req, N, &n), QUIRE_OK);
+    assert_int_equal(quire_planner_allocated(planner, req, &span, N * TOKENS), QUIRE_OK);
+    assert_int_equal(quire_planner_finished(planner, req), QUIRE_OK); /* before it began */
+    make_step(0);
+    assert_int_equal(results.num_failed, 1);
+    assert_int_equal(results.num_failed_blocks, N);
+    assert_int_equal(results.num_released, 0);
+}
+
 /* Preempted: what it computes again is looked at again. */
 static void preempted(void **state)
 {
@@ -350,7 +384,7 @@ int main(void)
         IN_WORLD(stored_and_loaded), IN_WORLD(one_load_for_many), IN_WORLD(loaded_from_tiers),
         IN_WORLD(a_rank_that_fails), IN_WORLD(failed_loads),      IN_WORLD(ended_while_loading),
         IN_WORLD(preempted),         IN_WORLD(lost_worker),       IN_WORLD(identity),
-        IN_WORLD(learned_costs),     IN_WORLD(plan_of_many_hits),
+        IN_WORLD(learned_costs),     IN_WORLD(plan_of_many_hits), IN_WORLD(loads_without_holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,6 +53,7 @@ static void refused_configs(void **state)
     config.recompute_token_ns = 5;
     config.learns = QUIRE_OFF;
     config.shares_loads = QUIRE_OFF;
+    config.holds_loads = QUIRE_OFF;
     disk.bytes_per_s = 1e9;
     disk.latency_ns = 1000;
     disk.unused = 0;
@@ -65,6 +66,7 @@ static void refused_configs(void **state)
     REFUSED(tiers, NULL, "tiers");
     REFUSED(learns, QUIRE_OFF + 1, "learns");
     REFUSED(shares_loads, QUIRE_OFF + 1, "shares_loads");
+    REFUSED(holds_loads, QUIRE_OFF + 1, "holds_loads");
     cache.digest_bytes = 0;
     REFUSED(num_slots, SLOTS, "digest_bytes");
     cache.digest_bytes = HASH;

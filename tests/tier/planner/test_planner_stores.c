@@ -72,9 +72,72 @@ static void last_blocks(void **state)
     assert_int_equal(stats().stored_blocks, N + MOST_LAST);
 }
 
+/* ---- which blocks are evicted ---------------------------------------------- */
+
+enum { WHOLE = 600, NEW = 200 };
+
+/* A host pool that has the blocks of one request, and no more; without tiers. */
+static quire_req fill_host_pool(void)
+{
+    quire_planner_destroy(planner);
+    config.num_slots = WHOLE + 1;
+    config.num_tiers = 0;
+    assert_int_equal(quire_planner_create(&config, &planner), QUIRE_OK);
+    quire_req req = add();
+    store(req, WHOLE);
+    return req;
+}
+
+/* Other blocks take the place of a third; returns how many of the first blocks are left. */
+static uint32_t blocks_left(void)
+{
+    static unsigned char others_hashes[NEW][HASH];
+    uint32_t n;
+    for (uint32_t i = 0; i < NEW; i++) {
+        others_hashes[i][HASH - 1] = 1;
+        memcpy(others_hashes[i], &i, sizeof i);
+    }
+    quire_planner_request request = request_of(add(), NEW);
+    request.hashes = others_hashes;
+    quire_block_span span = {others, NEW};
+    assert_int_equal(quire_planner_computed(planner, &request, &span, NEW * TOKENS), QUIRE_OK);
+    make_step(0);
+    assert_int_equal(match(add(), WHOLE, &n), QUIRE_OK);
+    return n;
+}
+
+/* The blocks were stored in several batches, the start of the prefix first. */
+static void a_prefix_that_ends_is_evicted_last(void **state)
+{
+    (void)state;
+    quire_planner_request request = request_of(fill_host_pool(), WHOLE + 1);
+    quire_block_span span = {blocks, WHOLE};
+    request.is_last = 1;
+    assert_int_equal(quire_planner_computed(planner, &request, &span, WHOLE * TOKENS), QUIRE_OK);
+    assert_int_equal(quire_planner_finished(planner, request.req), QUIRE_OK);
+    assert_int_equal(blocks_left(), WHOLE - NEW);
+}
+
+static void a_prefix_that_is_loaded_is_evicted_last(void **state)
+{
+    (void)state;
+    uint32_t n;
+    (void)fill_host_pool();
+    quire_req req = add();
+    quire_block_span span = {others, WHOLE};
+    assert_int_equal(match(req, WHOLE, &n), QUIRE_OK);
+    assert_int_equal(n, WHOLE);
+    assert_int_equal(quire_planner_allocated(planner, req, &span, WHOLE * TOKENS), QUIRE_OK);
+    make_step(0);
+    assert_int_equal(results.num_loaded, 1);
+    assert_int_equal(blocks_left(), WHOLE - NEW);
+}
+
 int main(void)
 {
 #define IN_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
-    const struct CMUnitTest tests[] = {IN_WORLD(full_host_pool), IN_WORLD(last_blocks)};
+    const struct CMUnitTest tests[] = {IN_WORLD(full_host_pool), IN_WORLD(last_blocks),
+                                       IN_WORLD(a_prefix_that_ends_is_evicted_last),
+                                       IN_WORLD(a_prefix_that_is_loaded_is_evicted_last)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

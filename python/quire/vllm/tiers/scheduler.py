@@ -3,13 +3,15 @@
     get_num_new_matched_tokens ─► match      update_state_after_alloc ─► allocated
     build_connector_meta ─► new_requests, cached_requests, plan ─► workers ─► reports, results
 
-A block that a plan reads or writes has one user more in vLLM's pool until all ranks have reported it,
-whatever becomes of its request: so nothing is delayed when a request ends.
+A block that a store reads has one user more in vLLM's pool until all ranks have reported the store,
+whatever becomes of its request: so nothing is delayed when a request ends. The blocks of a load are the
+request's: vLLM keeps them until the request is in finished_recving, also if it is aborted.
 """
 import os
 from typing import Any
 
 from vllm.logger import init_logger
+from vllm.v1.core.kv_cache_manager import KVCacheBlocks
 
 from quire._connector import Planner, fingerprint
 
@@ -41,7 +43,7 @@ class SchedulerHalf:
         self.known: dict[str, Any] = {}  # request id: Known
         self._pool = None
         self._step = 0
-        self._num_held = 0
+        self._num_held = self._num_left = 0  # left: requests that ended while they load
         self._failed: list[tuple[str, list[int]]] = []
         vllm_020 = not hasattr(kv_cache_config, "prefix_cacheable_group_ids")
         self._cannot_fail = vllm_020 and self.num_groups > 1
@@ -92,13 +94,18 @@ class SchedulerHalf:
     def allocated(self, request, blocks, num_external: int) -> None:
         known = self._known_of(request)
         if known is not None:
-            ids = blocks.get_block_ids() if num_external else None
-            self.planner.allocated(known, ids, num_external)
+            self.planner.allocated(known, self._ids_of(blocks) if num_external else None, num_external)
+
+    @staticmethod
+    def _ids_of(blocks) -> tuple:
+        """Or vLLM's blocks themselves: the planner reads their ids faster."""
+        return blocks.blocks if type(blocks) is KVCacheBlocks else blocks.get_block_ids()
 
     def finished(self, request, block_ids: tuple[list[int], ...]) -> None:
         known = self.known.pop(request.request_id, None)
         if known is None:
             return
+        self._num_left += known.is_loading and not known.has_failed
         computed = max(0, min(request.num_computed_tokens, request.num_tokens - 1))
         self._hold(self.planner.finished(known, block_ids, computed))
 
@@ -137,18 +144,22 @@ class SchedulerHalf:
 
     def _received(self, known) -> str:
         name = known.request.request_id
+        self._forget_left(name, known)
         known.is_loading = 0
-        if self.known.get(name) is not known:  # it has ended meanwhile
-            self.planner.forget(known)
         return name
 
     def _failed_name(self, known) -> str:
         """It is not loaded again: what failed once may fail each time."""
         name = known.request.request_id
         known.has_failed = 1
+        self._forget_left(name, known)
+        return name
+
+    def _forget_left(self, name: str, known) -> None:
+        """If it has ended meanwhile."""
         if self.known.get(name) is not known:
             self.planner.forget(known)
-        return name
+            self._num_left -= 1
 
     def _told(self, failed: tuple[str, ...]) -> None:
         """vLLM knows of these: from now on what they compute is stored."""
@@ -166,8 +177,8 @@ class SchedulerHalf:
         self._failed.extend((name, blocks if i == 0 else []) for i, name in enumerate(names))
 
     def has_pending(self) -> bool:
-        """vLLM's blocks are held: the engine goes on until they are not."""
-        return self._num_held > 0 or bool(self._failed)
+        """vLLM's blocks are held, or are written: the engine goes on until they are not."""
+        return self._num_held > 0 or self._num_left > 0 or bool(self._failed)
 
     # -- looking
 
@@ -177,6 +188,8 @@ class SchedulerHalf:
         return self._events.made_of(self.planner.take_events(), self.known)
 
     def take_stats(self) -> QuireStats | None:
+        if not self.planner.has_counted():
+            return None  # the usual answer, cheaply: vLLM asks in each step
         return self._counted.take(planner_totals(self.planner.stats(), self._tiers))
 
     # -- identity

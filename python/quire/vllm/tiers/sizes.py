@@ -6,7 +6,7 @@ from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
 from ..config import group_of
 from ..layers import CROSS, MAMBA, kind_of
 from ..version import part, profile
-from .options import ADMITS, LOADS, Options, refuse
+from .options import ADMITS, LOADS, SWITCHES, Options, refuse
 
 DIGESTS = {"sha256": 32, "sha256_cbor": 32, "xxhash": 16, "xxhash_cbor": 16}
 # What the planner must know of a tier; a worker that opens another kind says so.
@@ -84,4 +84,5 @@ def planner_numbers(options: Options, vllm_config, kv_cache_config) -> dict[str,
             "num_slots": num_slots(options, kv_cache_config, world_size),
             "block_bytes": block_bytes(kv_cache_config), "num_ranks": world_size,
             "max_requests": options.host["max_requests"],
-            "learns": LOADS[options.host["load"]], "tiers": planner_tiers(options)}
+            "learns": LOADS[options.host["load"]], "tiers": planner_tiers(options),
+            "holds_loads": SWITCHES["off"]}  # vLLM keeps these blocks until finished_recving

@@ -187,8 +187,8 @@ class WorkerHalf:
         return Report(plan.step, [report] if report else [], plan.failed)
 
     def take_stats(self) -> QuireStats | None:
-        if self.worker is None:
-            return None
+        if self.worker is None or not self.worker.has_counted():
+            return None  # the usual answer, cheaply: vLLM asks in each step
         return self._counted.take(worker_totals(self.worker.stats(), self._tiers))
 
     # -- the end

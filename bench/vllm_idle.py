@@ -1,0 +1,94 @@
+"""A CPU engine that has nothing to load, with QuireConnector and without: the time of its steps.
+
+Each engine is a process of its own, which runs a round when it is told, so that rounds alternate. The
+prompts are short and unlike, all requests decode at once, and all blocks fit into the engine's pool: what
+is left to the connector are a plan and a report in each step, and the blocks that fill up.
+"""
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parent.parent / "tests" / "vllm"
+REQUESTS, PROMPT, OUTPUT = 16, 48, 200
+HOST_BYTES = 64 << 20
+
+
+class Side:
+    """An engine in another process."""
+
+    def __init__(self, model: str, has_connector: bool):
+        order = {"model": model, "connector": {"host_bytes": HOST_BYTES} if has_connector else None}
+        self.process = subprocess.Popen([sys.executable, __file__, json.dumps(order)], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def round(self, seed: int) -> list[list[float]]:
+        """(wall, processor) of each step, in seconds."""
+        self.process.stdin.write(f"{seed}\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            if line.startswith("STEPS "):
+                return json.loads(line[6:])
+        raise RuntimeError("an engine has ended")
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait(60)
+
+
+def measure(model: str, rounds: int) -> dict[str, list[list[float]]]:
+    """Medians of each round: {"with": [[wall, processor], ...], "without": ...}, in seconds."""
+    sides = {"without": Side(model, False), "with": Side(model, True)}
+    made: dict[str, list[list[float]]] = {name: [] for name in sides}
+    for number in range(rounds + 1):
+        for name in sorted(sides, reverse=bool(number % 2)):
+            steps = sides[name].round(number)
+            if number > 0:  # the first one warms up
+                made[name].append([statistics.median(column) for column in zip(*steps)])
+    for side in sides.values():
+        side.close()
+    return made
+
+
+# ---- in the other process ----------------------------------------------------------------------
+
+
+def decode(engine, seed: int) -> list[tuple[float, float]]:
+    """A round: the times of the steps in which all requests decode."""
+    import random
+
+    from vllm import SamplingParams
+
+    numbers = random.Random(seed)
+    for i in range(REQUESTS):
+        prompt = [numbers.randrange(2, 500) for _ in range(PROMPT)]
+        engine.add_request(f"{seed}-{i}", {"prompt_token_ids": prompt}, SamplingParams(
+            temperature=0.0, max_tokens=OUTPUT, min_tokens=OUTPUT, ignore_eos=True, detokenize=False))
+    made = []
+    while engine.has_unfinished_requests():
+        began = time.perf_counter(), time.process_time()
+        outputs = engine.step()
+        times = time.perf_counter() - began[0], time.process_time() - began[1]
+        if len(outputs) == REQUESTS and not any(output.finished for output in outputs):
+            made.append(times)
+    return made[4:]
+
+
+def serve() -> None:
+    sys.path.insert(0, str(TOOLS))
+    import connector_side
+
+    order = json.loads(sys.argv[1])
+    order.update(scheduler="vllm", blocks=REQUESTS * 20, max_num_seqs=REQUESTS)
+    with tempfile.TemporaryDirectory() as scratch:
+        engine = connector_side.engine_of(order, scratch)
+        for line in sys.stdin:
+            print("STEPS", json.dumps(decode(engine, int(line))), flush=True)
+        engine.engine_core.shutdown()
+
+
+if __name__ == "__main__":
+    serve()
