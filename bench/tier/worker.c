@@ -2,7 +2,7 @@
  *
  *      quire_bench_tier_worker gpu  [--rounds 15] [--mib 512] [--ranks 2]
  *      quire_bench_tier_worker file --folder DIR [--rounds 3] [--seconds 3] [--requests 8]
- *                                   [--prefix-mib 128]
+ *                                   [--prefix-mib 128] [--depth N] [--kib 256]
  *
  * Ends with 1 if a median is below its target, and with 77 if there is no GPU. */
 #include "worker.h"
@@ -16,7 +16,7 @@ static int usage(int status)
 {
     printf("usage: quire_bench_tier_worker gpu [--rounds N] [--mib N] [--ranks N]\n"
            "       quire_bench_tier_worker file --folder DIR [--rounds N] [--seconds N] "
-           "[--requests N] [--prefix-mib N]\n");
+           "[--requests N] [--prefix-mib N] [--depth N] [--kib N]\n");
     return status;
 }
 
@@ -29,6 +29,8 @@ int main(int argc, char **argv)
                                             {"seconds", required_argument, NULL, 's'},
                                             {"requests", required_argument, NULL, 'q'},
                                             {"prefix-mib", required_argument, NULL, 'p'},
+                                            {"depth", required_argument, NULL, 'd'},
+                                            {"kib", required_argument, NULL, 'b'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     worker_options o = {.mib = 512, .num_ranks = 2, .seconds = 3, .requests = 8, .prefix_mib = 128};
@@ -46,6 +48,8 @@ int main(int argc, char **argv)
         o.seconds = c == 's' ? number : o.seconds;
         o.requests = c == 'q' ? number : o.requests;
         o.prefix_mib = c == 'p' ? number : o.prefix_mib;
+        o.depth = c == 'd' ? number : o.depth;
+        o.kib = c == 'b' ? number : o.kib;
     }
     bool is_gpu = optind + 1 == argc && strcmp(argv[optind], "gpu") == 0;
     bool is_file = optind + 1 == argc && strcmp(argv[optind], "file") == 0 && o.folder != NULL;

@@ -77,6 +77,8 @@ typedef struct worker_options {
     uint32_t seconds;   /* of one measurement */
     uint32_t requests;  /* that wait at a time */
     uint32_t prefix_mib;
+    uint32_t depth; /* of the file tier; 0: its default */
+    uint32_t kib;   /* of a value; 0: both sizes */
 } worker_options;
 
 int worker_bench_gpu(const worker_options *options);

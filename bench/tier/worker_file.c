@@ -1,6 +1,6 @@
 /* worker_file.c - prefixes from the file tier, while an engine makes steps, beside plain reads.
  *
- *      plain    THREADS threads read the tier's own file from its beginning: pread of the next value
+ *      plain    THREADS threads read the tier's file from its beginning: pread of the next value
  *      steps    in each step: match for all requests that wait, plan, submit; the engine computes
  *               (sleeps); poll, report, results. A request waits, loads its prefix from the file
  *               into host slots and from there into the engine, and ends; then another one begins.
@@ -90,6 +90,7 @@ static void open_tier(file_bench *b)
     uint64_t blocks = (uint64_t)b->num_prefixes * b->num_prefix;
     config.path = b->path;
     config.block_bytes = (uint32_t)kit->block_bytes;
+    config.depth = b->options->depth;
     config.capacity_bytes = (blocks + blocks / 16 + 16) * (kit->block_bytes + 4096) + (1 << 20);
     common.memory = kit->ranks[0].slots;
     common.memory_bytes = kit->num_slots * kit->block_bytes;
@@ -176,20 +177,21 @@ typedef struct reader {
     uint64_t num_read;
 } reader;
 
+/* Into the engine's memory, one block after the other, as a loader would: not into a few buffers
+ * that stay in the processor's caches. */
 static void *run_reader(void *user)
 {
     reader *r = user;
-    size_t bytes = r->bench->kit.block_bytes;
-    void *memory = NULL;
-    if (posix_memalign(&memory, 4096, bytes) != 0)
-        fail("not enough memory");
+    const worker_kit *kit = &r->bench->kit;
+    unsigned char *blocks = quire_host_memory_get_info(r->bench->memory[0])->data;
     while (bench_now_ns() < r->until_ns) {
-        off_t at = (off_t)(atomic_fetch_add(r->next, 1) % r->num_values * bytes);
-        if (pread(r->fd, memory, bytes, at) != (ssize_t)bytes)
+        uint64_t number = atomic_fetch_add(r->next, 1);
+        void *block = blocks + number % kit->num_blocks * kit->block_bytes;
+        off_t at = (off_t)(number % r->num_values * kit->block_bytes);
+        if (pread(r->fd, block, kit->block_bytes, at) != (ssize_t)kit->block_bytes)
             fail("a plain read");
         r->num_read++;
     }
-    free(memory);
     return NULL;
 }
 
@@ -361,6 +363,7 @@ int worker_bench_file(const worker_options *options)
         "that read the same file (at least %g)\n",
         options->requests, options->prefix_mib, options->seconds, options->rounds, THREADS, GOAL);
     for (uint32_t i = 0; i < NUM_VALUES; i++)
-        are_met = run_values(options, VALUES[i]) && are_met;
+        if (options->kib == 0 || (uint64_t)options->kib << 10 == VALUES[i])
+            are_met = run_values(options, VALUES[i]) && are_met;
     return are_met ? 0 : 1;
 }

@@ -106,9 +106,10 @@ void worker_kit_poll(worker_kit *kit)
 quire_planner_request worker_kit_request(worker_kit *kit, quire_req req, uint64_t first, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        uint64_t mixed = first + i;
-        uint64_t number = first + i;
-        uint64_t words[2] = {bench_random(&mixed), number};
+        uint64_t state = first + i;
+        uint64_t words[WORKER_HASH / 8];
+        for (uint32_t k = 0; k < WORKER_HASH / 8; k++)
+            words[k] = bench_random(&state);
         memcpy(kit->hashes + (size_t)i * WORKER_HASH, words, sizeof words);
     }
     return (quire_planner_request){
