@@ -66,8 +66,9 @@ typedef struct quire_transfer_config {
  * why. */
 QUIRE_API int quire_transfer_open(const quire_transfer_config *config,
                                   const quire_allocator *allocator, quire_transfer **transfer);
-/* Closes the transfer, its device and its tiers, after the offload that uses them is destroyed.
- * Jobs in flight do not end. NULL: does nothing. */
+/* Closes the transfer, its device and its tiers, after the offload that uses them is destroyed. If
+ * jobs are in flight, first quire_offload_abandon, then close the transfer, then destroy the
+ * offload: these jobs do not end. NULL: does nothing. */
 QUIRE_API void quire_transfer_close(quire_transfer *transfer);
 
 /* The device and the tiers; valid as long as the transfer. NULL if there is none. */

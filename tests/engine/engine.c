@@ -182,6 +182,11 @@ static int open_offload(engine *e)
     c.backlog = 16;
     c.tiers = tiers;
     c.peer_server = e->tiers->server;
+    if (s->has_worker) {
+        int err = engine_worker_open(&e->worker, &c);
+        if (err != QUIRE_OK)
+            return engine_fail(e, "worker", err);
+    }
     int status = quire_offload_create(&c, NULL, &e->offload);
     if (status != QUIRE_OK)
         return engine_fail(e, "offload", status);
@@ -296,15 +301,19 @@ static void count_hits(engine *e)
 void engine_close(engine *e, bool is_crash)
 {
     count_hits(e);
+    engine_worker_stop(&e->worker);
     if (e->offload != NULL && engine_tiers_close(e->tiers) != 0)
         e->counts->confused++;
     engine_forks_destroy(e);
     e->ops->destroy(e->backend);
-    if (e->offload != NULL && is_crash)
+    if (e->offload != NULL && is_crash) {
         (void)quire_offload_abandon(e->offload);
+        e->counts->confused += engine_worker_close(&e->worker) != 0;
+    }
     quire_sched_destroy(e->sched);
     if (e->offload != NULL && quire_offload_destroy(e->offload) != QUIRE_OK)
         e->counts->confused++;
+    e->counts->confused += engine_worker_close(&e->worker) != 0;
     if (e->offload != NULL)
         engine_tiers_stop_serving(e->tiers);
     quire_host_memory_close(e->host);

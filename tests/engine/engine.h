@@ -2,6 +2,7 @@
  *
  *      requests ─► quire_sched ─► step ─► tables, slots ─► backend: forward ─► logits ─► update
  *                    │  quire_offload ─► backend's device ─► host memory ─► peer, file, Redis
+ *                    └ with a worker: quire_offload ─ plan ─► quire_worker ─► device, tiers
  *      forks ─► quire_sched_fork: samples, beams, branches
  *
  *      sync      schedule n ─ submit n ─ wait n ─ update n
@@ -15,6 +16,7 @@
 #include "engine/counts.h"
 #include "engine/request.h"
 #include "engine/tiers.h"
+#include "engine/worker.h"
 
 #include <quire/offload.h>
 
@@ -78,6 +80,7 @@ typedef struct engine_setup {
     uint32_t lookahead;
     bool has_peer;   /* another engine's host memory is a tier */
     bool is_serving; /* this is that other engine */
+    bool has_worker; /* which has device and tiers */
     bool is_moving;  /* requests are preempted, offloaded and resumed from outside */
     bool use_pressure;
     double admit_below;
@@ -155,6 +158,7 @@ typedef struct engine {
     quire_group_config groups[ENGINE_MAX_GROUPS];
     quire_sched *sched;
     quire_offload *offload;
+    engine_worker worker;
     quire_host_memory *host;
     quire_table *tables[ENGINE_MAX_GROUPS];
     uint32_t max_rows;

@@ -11,6 +11,7 @@ static void print_usage(void)
     printf("engine_proof [--requests N] [--seed S] [--backend cpu|cuda] [--jobs N] [--verbose]\n"
            "             [--per-engine N] [--without NAME,NAME] [--with NAME,NAME: no others]\n"
            "             [--quirks NAME,NAME: of vLLM 0.20.0, as docs/quirks.md names them]\n"
+           "             [--worker: plans and reports between offload and device, tiers]\n"
            "             [--part: what was never at work is told, and no failure]\n"
            "             [--one SEED] [--break N: 1 marks 2 slot 3 table 4 copy 5 swap 6 zero 7 "
            "position 8 peer]\n"
@@ -114,6 +115,10 @@ static int read_options(options *o, int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--verbose") == 0) {
             o->proof.is_verbose = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--worker") == 0) {
+            o->proof.has_worker = true;
             continue;
         }
         if (strcmp(argv[i], "--part") == 0) {

@@ -6,6 +6,7 @@ static void make_setup(engine_peer *p, const engine_setup *setup)
     p->setup = *setup;
     p->setup.has_peer = false;
     p->setup.is_serving = true;
+    p->setup.has_worker = false; /* it serves its own host memory */
     p->setup.has_file = false;
     p->setup.has_redis = false;
     p->setup.is_restarting = false;

@@ -204,6 +204,7 @@ static int prove_one(engine_proof *proof, uint64_t seed, uint32_t most, engine_t
     engine_setup_draw(&p->setup, &on, seed);
     p->setup.broken = proof->broken;
     p->setup.quirks = proof->quirks;
+    p->setup.has_worker = proof->has_worker;
     if (proof->is_verbose)
         engine_setup_print(&p->setup);
     uint32_t per_engine =

@@ -17,6 +17,7 @@ typedef struct engine_proof {
     engine_switches switches;
     engine_break broken;
     uint64_t quirks; /* bugs of vLLM 0.20.0 to reproduce */
+    bool has_worker; /* --worker */
     uint64_t enough; /* more differing tokens than this are not looked for, where it is broken */
     bool is_verbose;
     bool is_part;      /* too few requests for all that is on to be at work */

@@ -252,6 +252,7 @@ void engine_setup_print(const engine_setup *s)
                  {s->has_redis, "redis"},
                  {s->has_peer, "peer"},
                  {s->is_serving, "serving"},
+                 {s->has_worker, "worker"},
                  {s->use_pressure, "pressure"},
                  {s->is_moving, "moving"},
                  {s->prefix_window > 0, "prefix-window"},

@@ -292,6 +292,8 @@ static int update_flight(engine *e, engine_flight *flight)
     }
     int status = QUIRE_OK;
     if (e->offload != NULL)
+        status = engine_worker_poll(&e->worker);
+    if (e->offload != NULL && status == QUIRE_OK)
         status = quire_offload_poll(e->offload, flight->step, &output);
     if (status == QUIRE_OK)
         status = quire_sched_update(e->sched, flight->step, &output, &outputs);
@@ -393,6 +395,8 @@ int engine_step(engine *e)
     if (e->forks != NULL && engine_forks_turn(e) != 0)
         return 1;
     int status = quire_sched_schedule(e->sched, &step);
+    if (status == QUIRE_OK)
+        status = engine_worker_submit(&e->worker);
     if (status != QUIRE_OK)
         return engine_fail(e, "schedule", status);
     if (last->is_there && finish_flight(e, last) != 0)

@@ -128,6 +128,9 @@ static void take_ended(quire_tier_object *object)
             qr_renew_take(object, result);
         else
             qr_answer_take((qr_lane *)(void *)user, result);
+        act_on_timer(
+            object); /* a PUT begins with the hash of its block: others are sent meanwhile */
+        act_on_sockets(object);
     }
 }
 

@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 256 * 1024, WRITE_BYTES = 1024 * 1024, NS_PER_MS = 1000000 };
+enum { READ_BYTES = 256 * 1024, WRITE_BYTES = 256 * 1024, NS_PER_MS = 1000000 };
 enum { KEEP_IDLE_S = 30 };
 
 /* ---- what comes -------------------------------------------------------------- */

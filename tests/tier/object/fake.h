@@ -98,6 +98,8 @@ object_fake *object_fake_start(const char *cert_file, const char *key_file);
 void object_fake_stop(object_fake *f);
 int object_fake_port(const object_fake *f);
 void object_fake_set(object_fake *f, fake_mode mode);
+/* Each reply waits this long, while others are served: the latency of a store. */
+void object_fake_set_delay(object_fake *f, uint32_t delay_ms);
 /* The access key that is right in the modes KEY_EXPIRED and KEY_DENIED. */
 void object_fake_set_key(object_fake *f, const char *access_key);
 /* What GET /credentials answers, to who has the Authorization "secret"; NULL: 404. */

@@ -14,7 +14,7 @@ enum {
     HEAD = 64 * 1024,
     OBJECTS = 4096,
     PATH = 512,
-    TICK_MS = 5,
+    TICK_NS = 5000000,
     PIECE = 256 * 1024,
     FLOOD = 32 * 1024
 };
@@ -50,6 +50,7 @@ typedef struct client {
     bool closes; /* when its output is gone */
     bool resets;
     bool is_deaf;
+    uint64_t reply_ns; /* not before; 0: no whole request is there */
 } client;
 
 struct object_fake {
@@ -60,6 +61,8 @@ struct object_fake {
     int port;
     qr_tls *tls;
     _Atomic int mode;
+    _Atomic uint32_t delay_ms;
+    uint64_t next_ns; /* of the next reply that waits; UINT64_MAX: none */
     _Atomic bool is_stopped;
     _Atomic uint64_t num_requests;
     _Atomic uint64_t num_objects;
@@ -73,5 +76,13 @@ struct object_fake {
     client *clients;
     object objects[OBJECTS];
 };
+
+/* ---- fake_reply.c: objects, and what is said of them ------------------------------ */
+
+void fake_drop_bytes(bytes *b); /* a reference; NULL: nothing */
+void fake_say(client *c, const void *data, size_t n);
+void fake_say_text(client *c, const char *text);
+/* The client's request is whole. */
+void fake_reply(object_fake *f, client *c);
 
 #endif
