@@ -43,8 +43,9 @@ typedef struct gpu_rank {
 
 typedef struct gpu_bench {
     uint32_t num_ranks;
-    uint64_t bytes;    /* of a rank, moved in a round */
-    uint64_t kv_bytes; /* of a rank */
+    uint64_t bytes;      /* of a rank, moved in a round */
+    uint64_t kv_bytes;   /* of a rank: half as much again, and gaps */
+    uint64_t slot_bytes; /* twice as much, and slot 0 */
     gpu_rank ranks[WORKER_RANKS];
     qr_cu_stream stream;
     unsigned char *expected; /* kv_bytes, pinned; and what was read back */
@@ -79,9 +80,8 @@ static void open_rank(gpu_bench *b, uint32_t i)
     quire_cuda_config config = QUIRE_CUDA_CONFIG_INIT;
     bench_must(quire_cuda_open(&config, NULL, &rank->cuda), "quire_cuda_open");
     must(b, qr_gpu_alloc(rank->cuda, b->kv_bytes, &rank->kv), "KV memory");
-    bench_must(quire_cuda_host_alloc(rank->cuda, 2 * b->bytes + b->bytes / 4, &rank->slots),
-               "host memory");
-    memset(rank->slots, 0, 2 * b->bytes + b->bytes / 4);
+    bench_must(quire_cuda_host_alloc(rank->cuda, b->slot_bytes, &rank->slots), "host memory");
+    memset(rank->slots, 0, b->slot_bytes);
 }
 
 /* False: there is no GPU. */
@@ -96,6 +96,7 @@ static bool open_bench(gpu_bench *b, const worker_options *options)
     b->num_ranks = options->num_ranks;
     b->bytes = options->mib << 20;
     b->kv_bytes = b->bytes / 2 * 3 + (64 << 20);
+    b->slot_bytes = 2 * b->bytes + (16 << 20);
     for (uint32_t i = 0; i < b->num_ranks; i++)
         open_rank(b, i);
     b->calls = &b->ranks[0].cuda->driver.calls;
