@@ -79,7 +79,9 @@ static void open_rank(gpu_bench *b, uint32_t i)
     gpu_rank *rank = &b->ranks[i];
     quire_cuda_config config = QUIRE_CUDA_CONFIG_INIT;
     bench_must(quire_cuda_open(&config, NULL, &rank->cuda), "quire_cuda_open");
+    bench_must(qr_gpu_enter(rank->cuda), "the GPU's context");
     must(b, qr_gpu_alloc(rank->cuda, b->kv_bytes, &rank->kv), "KV memory");
+    qr_gpu_leave(rank->cuda);
     bench_must(quire_cuda_host_alloc(rank->cuda, b->slot_bytes, &rank->slots), "host memory");
     memset(rank->slots, 0, b->slot_bytes);
 }
@@ -123,7 +125,9 @@ static void close_bench(gpu_bench *b)
     quire_cuda_host_free(b->ranks[0].cuda, b->found);
     for (uint32_t i = 0; i < b->num_ranks; i++) {
         quire_cuda_host_free(b->ranks[i].cuda, b->ranks[i].slots);
+        bench_must(qr_gpu_enter(b->ranks[i].cuda), "the GPU's context");
         qr_gpu_free(b->ranks[i].cuda, b->ranks[i].kv);
+        qr_gpu_leave(b->ranks[i].cuda);
         quire_cuda_close(b->ranks[i].cuda);
     }
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum { MOST_MEMORIES = 4096, FAKE_VERSION = 13000, NAME_BYTES = 96 };
-enum { CAPTURE_UNSUPPORTED = 900 };
+enum { CAPTURE_UNSUPPORTED = 900, INVALID_CONTEXT = 201 };
 
 typedef struct memory {
     uint64_t address;
@@ -77,7 +77,10 @@ int fake_begin(const char *call)
     int result = 0;
     pthread_mutex_lock(&state);
     calls_so_far++;
-    misuses += get_depth() == 0 && !is_one_of(call, NEED_NO_CONTEXT) ? 1 : 0;
+    if (get_depth() == 0 && !is_one_of(call, NEED_NO_CONTEXT)) {
+        misuses++;
+        result = INVALID_CONTEXT;
+    }
     if (is_captured && is_one_of(call, DISTURB_CAPTURES))
         result = CAPTURE_UNSUPPORTED;
     if (failing_after > 0 && (failing_call[0] == '\0' || strcmp(failing_call, call) == 0) &&
