@@ -2,10 +2,14 @@
 """The board and the documentation name metrics that exist, and the documentation names all. What
 vLLM has too, the board asks for by vLLM's name, which both kinds of engines serve.
 
-    check_board.py PROGRAM BOARD DOC      PROGRAM is test_exposition, which writes a text with --write
+    check_board.py PROGRAM BOARD DOC CONNECTOR
+
+PROGRAM is test_exposition, which writes a text with --write; CONNECTOR is python/quire/vllm/tiers/metrics.py,
+whose table COUNTERS names what QuireConnector counts.
 
 Where promtool is, it also reads every query of the board, and asks some of a fleet with both.
 """
+import ast
 import json
 import re
 import shutil
@@ -22,6 +26,14 @@ def sample_names(program):
     samples = {re.match(r"[^{ ]+", line)[0] for line in text.splitlines() if line[0] != "#"}
     families = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     return samples, families
+
+
+def connector_names(path):
+    with open(path, encoding="utf-8") as f:
+        tree = ast.parse(f.read())
+    tables = [node.value for node in tree.body
+              if isinstance(node, ast.Assign) and node.targets[0].id == "COUNTERS"]
+    return {f"vllm:quire_{name}_total" for name in ast.literal_eval(tables[0])}
 
 
 def queries(board):
@@ -131,11 +143,15 @@ def check_fleet(board):
 
 
 def main():
-    program, board_path, doc = sys.argv[1:]
+    program, board_path, doc, connector = sys.argv[1:]
     with open(board_path, encoding="utf-8") as f:
         board = json.load(f)
     samples, families = sample_names(program)
-    check_names(board, samples)
+    counted = connector_names(connector)
+    check_names(board, samples | counted)
+    for name in counted:
+        if not any(name in query for _, query in queries(board)):
+            sys.exit(f"board: no panel has {name}")
     check_twins(board, doc)
     check_layout(board)
     check_doc(doc, families)
