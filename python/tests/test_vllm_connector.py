@@ -61,6 +61,23 @@ class Rank:
         self.half.register({"full": self.tensor})
         assert not self.tensor.any(), "the self test leaves something behind"
 
+    def output(self, step, plan):
+        """What vLLM's worker takes from the connector behind a step."""
+        from quire.vllm.tiers.connector import QuireConnector
+        from vllm.v1.outputs import KVConnectorOutput
+
+        worker = object.__new__(QuireConnector)
+        worker._worker, worker._scheduler, worker._connector_metadata = self.half, None, plan
+        made = KVConnectorOutput(invalid_block_ids=worker.get_block_ids_with_load_errors())
+        if hasattr(made, "failed_recving"):  # 0.32
+            results = worker.get_transfer_results(step.finished_req_ids)
+            made.finished_sending = results.finished_sending
+            made.finished_recving, made.failed_recving = results.finished_recving, results.failed_recving
+        else:
+            made.finished_sending, made.finished_recving = worker.get_finished(step.finished_req_ids)
+        made.kv_connector_worker_meta = worker.build_connector_worker_meta()
+        return made
+
     def place(self, blocks, position: int):
         return self.tensor[:, blocks[position // vllm_kit.BLOCK_SIZE], position % vllm_kit.BLOCK_SIZE]
 
@@ -103,6 +120,7 @@ class World:
 
     def __init__(self, module: str, world_size: int = 1, tiers=None, events: bool = False, **more):
         from quire.vllm.tiers.options import read_options
+        from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
 
         options = read_options({"host_blocks": NUM_SLOTS, "max_requests": 64, **(tiers or {})})
         self.ranks = [Rank(options, rank, world_size) for rank in range(world_size)]
@@ -111,6 +129,7 @@ class World:
                                        module=module, events=events, **more)
         if self.connector._scheduler._pool is None:  # vllm_kit's factory binds no pool in 0.20
             self.connector.bind_gpu_block_pool(self.scheduler.kv_cache_manager.block_pool)
+        self.aggregator = KVOutputAggregator.from_connector(self.connector, world_size)
         self.found = 0
 
     def work(self, step) -> None:
@@ -124,8 +143,6 @@ class World:
                 rank.compute(blocks, request.all_token_ids, first, first + count)
 
     def turn(self, token: int):
-        from vllm.v1.outputs import KVConnectorOutput
-
         step = self.scheduler.schedule()
         self.computed = {new.req_id: new.num_computed_tokens for new in step.scheduled_new_reqs}
         cached = step.scheduled_cached_reqs
@@ -134,18 +151,16 @@ class World:
         for rank in self.ranks:
             rank.half.submit(plan)
         self.work(step)
-        reports = [rank.half.report(plan) for rank in self.ranks]
-        whole = reports[0]
-        for each in reports[1:]:
-            whole = whole.aggregate(each)
-        output = KVConnectorOutput(kv_connector_worker_meta=whole)
-        if hasattr(output, "failed_recving"):  # 0.32
-            output.failed_recving = set(plan.failed)
-        else:
-            output.invalid_block_ids = set(plan.failed_blocks)
+        made = vllm_kit.computed(step, token, connector_output=self.told(step, plan))
         self.found = self.connector._scheduler.planner.stats()["hit_tokens"]
-        return self.scheduler.update_from_output(
-            step, vllm_kit.computed(step, token, connector_output=output))
+        return self.scheduler.update_from_output(step, made)
+
+    def told(self, step, plan):
+        """What the workers of a step tell, as vLLM asks them and adds it up."""
+        outputs = [SimpleNamespace(kv_connector_output=rank.output(step, plan)) for rank in self.ranks]
+        if len(outputs) > 1:
+            self.aggregator.aggregate(outputs)
+        return outputs[0].kv_connector_output
 
     def settle(self) -> None:
         for _ in range(3000):
@@ -292,18 +307,24 @@ def test_a_failed_load_is_told_by_the_workers(pytestconfig):
 
 
 @pytest.mark.parametrize("module", SCHEDULERS)
-def test_a_failed_load_is_computed_and_stored(pytestconfig, module):
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_failed_load_is_computed_and_stored(pytestconfig, module, world_size):
     vllm_kit.need_vllm(pytestconfig)
-    world, prompt = World(module), list(range(41))
+    world, prompt = World(module, world_size), list(range(41))
     planner, rank = world.connector._scheduler.planner, world.ranks[0].half
     serve(world, "first", prompt)
     leave_in_host_memory(world, "other")
-    inner = rank.report
+    inner, lost = rank.report, []
 
     def report(plan):
-        """While the load is in flight the blocks in host memory are lost."""
-        if planner.stats()["loads_in_flight"] and not planner.stats()["failed_loads"]:
-            planner.reset()
+        """While the load is in flight the blocks in host memory are lost: what comes is nonsense."""
+        if planner.stats()["loads_in_flight"] and not lost:
+            lost.append(planner.reset())
+            (blocks,) = world.scheduler.kv_cache_manager.get_block_ids("failed0")
+            made = inner(plan)
+            for each in world.ranks:
+                each.tensor[:, list(blocks)] = -99
+            return made
         return inner(plan)
 
     rank.report = report

@@ -79,9 +79,10 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):
         pass
 
     def get_transfer_results(self, finished_req_ids: set[str]):
-        """0.32. Requests that are loaded are told by the scheduler half."""
-        return base.KVConnectorTransferResults(
-            failed_recving=set(self._get_connector_metadata().failed))
+        """0.32. Requests that are loaded are told by the scheduler half. Of several ranks vLLM believes a
+        failure that has finished on all of them."""
+        failed = self._get_connector_metadata().failed
+        return base.KVConnectorTransferResults(finished_recving=set(failed), failed_recving=set(failed))
 
     def get_block_ids_with_load_errors(self) -> set[int]:
         if hasattr(base, "KVConnectorTransferResults"):
