@@ -338,6 +338,70 @@ def test_a_failed_load_is_computed_and_stored(pytestconfig, module, world_size):
     world.close()
 
 
+@pytest.mark.parametrize("module", SCHEDULERS)
+def test_a_load_fails_whose_request_has_ended(pytestconfig, module):
+    """Nobody reads what it should have brought: it fails nobody, also where vLLM cannot compute again."""
+    vllm_kit.need_vllm(pytestconfig)
+    from quire.vllm.tiers.metadata import Report
+    from vllm.v1.request import RequestStatus
+
+    world, prompt = World(module), list(range(41))
+    half, hasher = world.connector._scheduler, vllm_kit.hasher()
+    half._cannot_fail = True  # as with several groups of layers on 0.20
+    serve(world, "first", prompt)
+    leave_in_host_memory(world, "other")
+    world.scheduler.add_request(vllm_kit.request("left", prompt, hasher, 3))
+    worker = world.ranks[0].half
+    poll, worker.report = worker.report, lambda plan: Report(plan.step)  # it takes long
+    world.turn(7)
+    assert half.planner.stats()["loads_in_flight"]
+    assert not half.reset(), "a load would fail"
+    world.scheduler.finish_requests("left", RequestStatus.FINISHED_ABORTED)
+    half.planner.reset()
+    worker.report = poll
+    world.settle()
+    assert half.planner.stats()["failed_loads"] == 1
+    assert half.reset()
+    world.close()
+
+
+def test_an_engine_without_requests_stores_its_last_blocks(pytestconfig, tmp_path):
+    """0.32 goes on until they are in the files; with 0.20 no block of its own stays held."""
+    vllm_kit.need_vllm(pytestconfig)
+    from lockstep_parts import is_0_32
+
+    world = World(SCHEDULERS[0], tiers={"file": {"path": str(tmp_path), "bytes": 1 << 22}})
+    planner, hasher = world.connector._scheduler.planner, vllm_kit.hasher()
+    world.scheduler.add_request(vllm_kit.request("only", list(range(41)), hasher, 3))
+    for _ in range(1000):
+        if not world.scheduler.has_requests():
+            break
+        world.turn(7)
+    assert not world.scheduler.has_requests()
+    pool = world.scheduler.kv_cache_manager.block_pool
+    assert pool.get_num_free_blocks() == NUM_BLOCKS - 1 and world.scheduler.reset_prefix_cache()
+    stats = planner.stats()
+    assert stats["stored_blocks"] == 10
+    assert not is_0_32() or stats["tiers"][0]["stored_blocks"] == 10
+    world.settle()
+    world.close()
+
+
+def test_the_wait_for_the_last_stores_ends(pytestconfig, monkeypatch):
+    vllm_kit.need_vllm(pytestconfig)
+    from quire.vllm.tiers import scheduler
+
+    half = World(SCHEDULERS[0]).connector._scheduler
+    now = [100.0]
+    monkeypatch.setattr(scheduler.time, "monotonic", lambda: now[0])
+    half.planner = SimpleNamespace(has_pending=lambda: True)
+    assert half.has_pending()
+    now[0] += scheduler.LAST_STORES_S - 0.1
+    assert half.has_pending()
+    now[0] += 0.2
+    assert not half.has_pending()
+
+
 def test_events_describe_themselves(pytestconfig):
     vllm_kit.need_vllm(pytestconfig)
     from vllm.distributed.kv_events import BlockRemoved, BlockStored

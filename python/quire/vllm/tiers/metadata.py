@@ -15,6 +15,7 @@ class Plan(KVConnectorMetadata):
     plan: bytes = b""  # may be empty
     num_slots: int = 0
     is_idle: bool = False  # the step computes nothing: a worker may wait for a transfer
+    is_last: bool = False  # and no request is left
     # Loads that failed: vLLM is told by the workers, with a step's results.
     failed: tuple[str, ...] = ()
     failed_blocks: tuple[int, ...] = ()

@@ -8,6 +8,7 @@ whatever becomes of its request: so nothing is delayed when a request ends. The 
 request's: vLLM keeps them until the request is in finished_recving, also if it is aborted.
 """
 import os
+import time
 from typing import Any
 
 from vllm.logger import init_logger
@@ -22,6 +23,8 @@ from .options import Options, refuse
 from .sizes import planner_numbers, refuse_kinds
 
 logger = init_logger("vllm.quire.tiers")
+
+LAST_STORES_S = 5.0  # so long an engine without requests goes on for stores to the tiers below
 
 
 class SchedulerHalf:
@@ -44,6 +47,7 @@ class SchedulerHalf:
         self._pool = None
         self._step = 0
         self._num_held = self._num_left = 0  # left: requests that ended while they load
+        self._idle_since: float | None = None
         self._failed: list[tuple[str, list[int]]] = []
         vllm_020 = not hasattr(kv_cache_config, "prefix_cacheable_group_ids")
         self._cannot_fail = vllm_020 and self.num_groups > 1
@@ -121,7 +125,8 @@ class SchedulerHalf:
                                        len(output.num_scheduled_tokens))
         self._hold(held)
         failed, self._failed = self._failed, []
-        return Plan(self._step, plan, self.num_slots, output.total_num_scheduled_tokens == 0,
+        is_idle = output.total_num_scheduled_tokens == 0
+        return Plan(self._step, plan, self.num_slots, is_idle, is_idle and not self.known,
                     tuple(name for name, _ in failed),
                     tuple(block for _, blocks in failed for block in blocks))
 
@@ -135,31 +140,31 @@ class SchedulerHalf:
                     logger.warning("a worker has restarted: the blocks in host memory are lost")
             loaded, failed, blocks, released = self.planner.results(report.step)
             self._release(released)
+            ended = [known for known in failed if not self._is_there(known)]
+            failed = [known for known in failed if self._is_there(known)]
             if failed:
                 self._fail([self._failed_name(known) for known in failed], blocks)
-            received.update(self._received(known) for known in loaded)
+            received.update(self._received(known) for known in (*loaded, *ended))
             received.update(report.failed)
             self._told(report.failed)
         output.finished_recving = received or None
 
     def _received(self, known) -> str:
-        name = known.request.request_id
-        self._forget_left(name, known)
-        known.is_loading = 0
-        return name
-
-    def _failed_name(self, known) -> str:
-        """It is not loaded again: what failed once may fail each time."""
-        name = known.request.request_id
-        known.has_failed = 1
-        self._forget_left(name, known)
-        return name
-
-    def _forget_left(self, name: str, known) -> None:
-        """If it has ended meanwhile."""
-        if self.known.get(name) is not known:
+        if not self._is_there(known):
             self.planner.forget(known)
             self._num_left -= 1
+        known.is_loading = 0
+        return known.request.request_id
+
+    @staticmethod
+    def _failed_name(known) -> str:
+        """It is not loaded again: what failed once may fail each time."""
+        known.has_failed = 1
+        return known.request.request_id
+
+    def _is_there(self, known) -> bool:
+        """False: the request has ended while it was loading, so nobody reads what came."""
+        return self.known.get(known.request.request_id) is known
 
     def _told(self, failed: tuple[str, ...]) -> None:
         """vLLM knows of these: from now on what they compute is stored."""
@@ -177,8 +182,16 @@ class SchedulerHalf:
         self._failed.extend((name, blocks if i == 0 else []) for i, name in enumerate(names))
 
     def has_pending(self) -> bool:
-        """vLLM's blocks are held, or are written: the engine goes on until they are not."""
-        return self._num_held > 0 or self._num_left > 0 or bool(self._failed)
+        """The engine goes on: vLLM's blocks are held, or are written, or the last blocks are on their way
+        to the tiers below. 0.32 asks when no request is left."""
+        if self._num_held > 0 or self._num_left > 0 or self._failed:
+            return True
+        if self.known or not self.planner.has_pending():
+            self._idle_since = None
+            return False
+        now = time.monotonic()
+        self._idle_since = now if self._idle_since is None else self._idle_since
+        return now - self._idle_since < LAST_STORES_S
 
     # -- looking
 
@@ -196,6 +209,10 @@ class SchedulerHalf:
 
     def reset(self) -> bool:
         """Blocks stored before are not found any longer: those of other weights, for example."""
+        if self._cannot_fail and self.planner.stats()["loads_in_flight"]:
+            logger.warning("QuireConnector is not reset while requests load: vLLM 0.20 cannot compute "
+                           "their tokens again in a model with several KV cache groups")
+            return False
         if self.planner.reset():
             return True
         return self.planner.set_identity(fingerprint({"tenant": os.urandom(32)}))

@@ -6,10 +6,12 @@
 Nothing is done in the hooks of layers: full CUDA graphs stay.
 """
 import os
+import time
 from typing import Any
 
 import torch
 
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 from vllm.logger import init_logger
 
 from quire._connector import Worker
@@ -24,6 +26,9 @@ from .sizes import num_slots, refuse_kinds
 logger = init_logger("vllm.quire.tiers")
 
 IDLE_WAIT_NS = 1_000_000  # a step that computes nothing waits so long for a transfer
+LAST_WAIT_S = 0.05  # and the last step of vLLM 0.20 so long for all of them
+# 0.32 makes steps as long as transfers are in flight, 0.20 makes one behind the last request.
+HAS_MORE_STEPS = hasattr(KVConnectorBase_V1, "has_pending_push_work")
 
 
 def is_mla(vllm_config, kv_cache_config) -> bool:
@@ -183,8 +188,12 @@ class WorkerHalf:
 
     def report(self, plan: Plan) -> Report:
         self.submit(plan)  # if vLLM did not start loads in this step
-        report = self.worker.poll(IDLE_WAIT_NS if plan.is_idle else 0)
-        return Report(plan.step, [report] if report else [], plan.failed)
+        reports = [self.worker.poll(IDLE_WAIT_NS if plan.is_idle else 0)]
+        until = time.monotonic() + LAST_WAIT_S
+        while (plan.is_last and not HAS_MORE_STEPS and self.worker.has_pending()
+               and time.monotonic() < until):
+            reports.append(self.worker.poll(IDLE_WAIT_NS))
+        return Report(plan.step, [report for report in reports if report], plan.failed)
 
     def take_stats(self) -> QuireStats | None:
         if self.worker is None or not self.worker.has_counted():
