@@ -6,6 +6,7 @@ what was found in the cache, what was computed before. A wrong byte anywhere end
 """
 import random
 import zlib
+from collections import deque
 from types import SimpleNamespace
 
 import pytest
@@ -99,9 +100,10 @@ def rank_bytes() -> int:
 
 
 class World:
-    """A scheduler, a connector, and ranks that compute."""
+    """A scheduler, a connector, and ranks that compute. late: steps until ranks begin with a plan."""
 
-    def __init__(self, module: str, world_size: int = 1, tiers=None, events: bool = False, **more):
+    def __init__(self, module: str, world_size: int = 1, tiers=None, events: bool = False,
+                 late: int = 0, **more):
         from quire.vllm.tiers.options import read_options
 
         options = read_options({"host_blocks": NUM_SLOTS, "max_requests": 64, **(tiers or {})})
@@ -112,6 +114,7 @@ class World:
         if self.connector._scheduler._pool is None:  # vllm_kit's factory binds no pool in 0.20
             self.connector.bind_gpu_block_pool(self.scheduler.kv_cache_manager.block_pool)
         self.found = 0
+        self.late, self.plans = late, deque()
 
     def work(self, step) -> None:
         """The forward pass of all ranks."""
@@ -130,29 +133,36 @@ class World:
         self.computed = {new.req_id: new.num_computed_tokens for new in step.scheduled_new_reqs}
         cached = step.scheduled_cached_reqs
         self.computed.update(zip(cached.req_ids, cached.num_computed_tokens))
-        plan = step.kv_connector_metadata
-        for rank in self.ranks:
+        self.plans.append(step.kv_connector_metadata)
+        plan = self.plans.popleft() if len(self.plans) > self.late else None
+        for rank in self.ranks if plan is not None else ():
             rank.half.submit(plan)
         self.work(step)
+        output = KVConnectorOutput()
+        if plan is not None:
+            self.report(plan, output)
+        self.found = self.connector._scheduler.planner.stats()["hit_tokens"]
+        return self.scheduler.update_from_output(
+            step, vllm_kit.computed(step, token, connector_output=output))
+
+    def report(self, plan, output) -> None:
         reports = [rank.half.report(plan) for rank in self.ranks]
         whole = reports[0]
         for each in reports[1:]:
             whole = whole.aggregate(each)
-        output = KVConnectorOutput(kv_connector_worker_meta=whole)
+        output.kv_connector_worker_meta = whole
         if hasattr(output, "failed_recving"):  # 0.32
             output.failed_recving = set(plan.failed)
         else:
             output.invalid_block_ids = set(plan.failed_blocks)
-        self.found = self.connector._scheduler.planner.stats()["hit_tokens"]
-        return self.scheduler.update_from_output(
-            step, vllm_kit.computed(step, token, connector_output=output))
 
     def settle(self) -> None:
         for _ in range(3000):
             if not self.scheduler.requests and not self.connector._scheduler.planner.has_pending():
                 break
             self.turn(3)
-        self.turn(3)
+        for _ in range(1 + 2 * self.late):
+            self.turn(3)
         assert not self.scheduler.requests
         pool = self.scheduler.kv_cache_manager.block_pool
         assert pool.get_num_free_blocks() == NUM_BLOCKS - 1, "blocks are still held"
@@ -189,6 +199,17 @@ def test_what_is_loaded_was_computed(pytestconfig, module, world_size, seed):
     world = World(module, world_size, max_num_seqs=6)
     drive(world, seed)
     assert world.found > 200
+    world.close()
+
+
+@pytest.mark.parametrize("module", SCHEDULERS)
+@pytest.mark.parametrize("late", [1, 3])
+def test_late_copies_of_aborted_requests(pytestconfig, module, late):
+    """No block is given away while it is read or written."""
+    vllm_kit.need_vllm(pytestconfig)
+    world = World(module, late=late, max_num_seqs=6)
+    drive(world, 7 + late, count=250, aborts=0.4)
+    assert world.found > 50
     world.close()
 
 
