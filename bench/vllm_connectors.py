@@ -1,7 +1,7 @@
 """QuireConnector beside vLLM's OffloadingConnector and SimpleCPUOffloadConnector: their scheduler halves.
 
     PYTHONPATH=build/python/site PYTHON bench/vllm_connectors.py [--platform FILE] [--rounds 5] [--json FILE]
-    PYTHONPATH=build/python/site CPU_PYTHON bench/vllm_connectors.py --model FOLDER     # only the row "idle"
+    PYTHONPATH=build/python/site CPU_PYTHON bench/vllm_connectors.py --model FOLDER     # only "idle"
 
 PYTHON has vLLM 0.20.0 or 0.32.0; each release is a run of its own. Every connector runs under vLLM's own
 Scheduler, in this process, on the same requests, in alternating rounds; copies take --delay steps
@@ -11,7 +11,9 @@ starts. Time is that inside of the connector's scheduler-side calls: processor t
     hits      requests with shared prefixes, more of them than host memory holds
     waiting   prompts that wait, all in host memory, and a pool that has room for some of them
     shared    requests on one prefix that is only in host memory (vLLM issue 44294)
-    idle      steps of a CPU engine that has nothing to load: with QuireConnector and without
+    idle      steps of a CPU engine that has nothing to load: with QuireConnector, with a connector that
+              does nothing (what vLLM itself does for any connector), and without. CPU_PYTHON has a CPU
+              build of vLLM, FOLDER a small model (its config.json is enough).
 
 The exit status is 1 if a target is missed, on a quiet machine.
 """
@@ -29,7 +31,7 @@ from vllm_cache import BLOCK_SIZE  # noqa: E402
 from vllm_halves import NONE, OFFLOADING, QUIRE, SIMPLE, STEP_MS, TOKEN_MS, Engine  # noqa: E402
 
 TIMES_LESS = 20.0  # waiting: time in the connector, of each other one by Quire's
-IDLE_OVERHEAD = 0.01
+IDLE_OVERHEAD = 0.01  # of a step, beside a connector that does nothing
 CONNECTORS = (OFFLOADING, SIMPLE, QUIRE)
 VOCABULARY = 128_000
 
@@ -182,7 +184,7 @@ def waiting(maker: Maker, options, misses: Misses) -> dict:
         for name, side in sides.items():
             rounds[name].append(side.round(number))
     print(f"waiting: {options.prompts} prompts of {options.prompt_tokens:,} tokens, all in host memory, "
-          f"pool for {options.fit}; {options.output} tokens each")
+          f"pool for {options.fit}; {options.output} tokens each, a copy takes {options.delay} steps")
     rows = [["", "in the connector, ms", "wall, ms", "us a step", "steps", "schedule + update, ms",
              "external", "times Quire's", ""]]
     ours = statistics.median(each["cpu"] for each in rounds[QUIRE])
@@ -247,6 +249,27 @@ def shared(maker: Maker, options, misses: Misses) -> dict:
     return made
 
 
+# ---- idle --------------------------------------------------------------------------------------
+
+
+def idle(options, misses: Misses) -> dict:
+    """Without a Maker: vLLM runs in other processes."""
+    import vllm_idle
+
+    made = vllm_idle.measure(options.model, options.rounds)
+    print(f"idle: steps of a CPU engine, {vllm_idle.REQUESTS} requests decode; medians of "
+          f"{options.rounds} rounds")
+    rows = [["", "a step, us", "processor, us", "times null", ""]]
+    base = statistics.median(wall for wall, _ in made["null"])
+    for name, rounds in made.items():
+        wall, cpu = ([1e6 * each[i] for each in rounds] for i in range(2))
+        ratio = statistics.median(wall) / 1e6 / base
+        verdict = misses.check("idle", ratio <= 1 + IDLE_OVERHEAD) if name == "quire" else ""
+        rows.append([vllm_idle.SIDES[name], spread(wall, 0), spread(cpu, 0), f"{ratio:.3f}", verdict])
+    table(rows)
+    return made
+
+
 # ---- the program -------------------------------------------------------------------------------
 
 SCENARIOS = {"hits": hits, "waiting": waiting, "shared": shared}
@@ -265,6 +288,7 @@ def read_options():
     parser.add_argument("--output", type=int, default=16, help="tokens of each waiting request")
     parser.add_argument("--sharers", type=int, default=50)
     parser.add_argument("--shared-tokens", type=int, default=10_000)
+    parser.add_argument("--model", help='a model folder: measure "idle" instead')
     parser.add_argument("--json", help="write the figures into this file")
     return parser.parse_args()
 
@@ -276,11 +300,14 @@ def main() -> int:
         runpy.run_path(options.platform)
     from vllm import __version__
 
-    print(f"vLLM {__version__}, {options.rounds} rounds, copies take {options.delay} steps; "
-          "median (least .. most)\n")
-    maker, misses, figures = Maker(), Misses(), {"vllm": __version__}
-    for name in options.only:
-        figures[name] = SCENARIOS[name](maker, options, misses)
+    print(f"vLLM {__version__}, {options.rounds} rounds: median (least .. most)\n")
+    misses, figures = Misses(), {"vllm": __version__}
+    if options.model:
+        figures["idle"] = idle(options, misses)
+    else:
+        maker = Maker()
+        for name in options.only:
+            figures[name] = SCENARIOS[name](maker, options, misses)
     if options.json:
         with open(options.json, "w", encoding="ascii") as file:
             json.dump(figures, file, indent=1)

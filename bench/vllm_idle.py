@@ -1,5 +1,9 @@
 """A CPU engine that has nothing to load, with QuireConnector and without: the time of its steps.
 
+    none     no connector
+    null     one that does nothing: what vLLM itself does for any connector
+    quire    QuireConnector
+
 Each engine is a process of its own, which runs a round when it is told, so that rounds alternate. The
 prompts are short and unlike, all requests decode at once, and all blocks fit into the engine's pool: what
 is left to the connector are a plan and a report in each step, and the blocks that fill up.
@@ -12,18 +16,24 @@ import tempfile
 import time
 from pathlib import Path
 
-TOOLS = Path(__file__).resolve().parent.parent / "tests" / "vllm"
+HERE = Path(__file__).resolve().parent
+TOOLS = HERE.parent / "tests" / "vllm"
 REQUESTS, PROMPT, OUTPUT = 16, 48, 200
 HOST_BYTES = 64 << 20
+
+
+SIDES = {"none": "no connector", "null": "one that does nothing", "quire": "QuireConnector"}
 
 
 class Side:
     """An engine in another process."""
 
-    def __init__(self, model: str, has_connector: bool):
-        order = {"model": model, "connector": {"host_bytes": HOST_BYTES} if has_connector else None}
+    def __init__(self, model: str, name: str):
+        order = {"model": model, "name": name,
+                 "connector": {"host_bytes": HOST_BYTES} if name == "quire" else None}
         self.process = subprocess.Popen([sys.executable, __file__, json.dumps(order)], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL)
 
     def round(self, seed: int) -> list[list[float]]:
         """(wall, processor) of each step, in seconds."""
@@ -40,11 +50,12 @@ class Side:
 
 
 def measure(model: str, rounds: int) -> dict[str, list[list[float]]]:
-    """Medians of each round: {"with": [[wall, processor], ...], "without": ...}, in seconds."""
-    sides = {"without": Side(model, False), "with": Side(model, True)}
+    """Medians of each round: {"none": [[wall, processor], ...], ...}, in seconds."""
+    sides = {name: Side(model, name) for name in SIDES}
     made: dict[str, list[list[float]]] = {name: [] for name in sides}
     for number in range(rounds + 1):
-        for name in sorted(sides, reverse=bool(number % 2)):
+        for i in range(len(SIDES)):  # in turns, each of them first, second and third
+            name = list(SIDES)[(i + number) % len(SIDES)]
             steps = sides[name].round(number)
             if number > 0:  # the first one warms up
                 made[name].append([statistics.median(column) for column in zip(*steps)])
@@ -77,11 +88,27 @@ def decode(engine, seed: int) -> list[tuple[float, float]]:
     return made[4:]
 
 
+def use_null() -> None:
+    """The engine's connector is the one of vllm_null.py."""
+    from vllm.config import KVTransferConfig
+    from vllm.engine import arg_utils
+
+    class Args(arg_utils.EngineArgs):
+        def __init__(self, **given):
+            super().__init__(**given, kv_transfer_config=KVTransferConfig(
+                kv_connector="NullConnector", kv_connector_module_path="vllm_null",
+                kv_role="kv_both"))
+
+    arg_utils.EngineArgs = Args
+
+
 def serve() -> None:
-    sys.path.insert(0, str(TOOLS))
+    sys.path[:0] = [str(TOOLS), str(HERE)]
     import connector_side
 
     order = json.loads(sys.argv[1])
+    if order["name"] == "null":
+        use_null()
     order.update(scheduler="vllm", blocks=REQUESTS * 20, max_num_seqs=REQUESTS)
     with tempfile.TemporaryDirectory() as scratch:
         engine = connector_side.engine_of(order, scratch)

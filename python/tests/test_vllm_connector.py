@@ -6,6 +6,7 @@ what was found in the cache, what was computed before. A wrong byte anywhere end
 """
 import random
 import zlib
+from collections import deque
 from types import SimpleNamespace
 
 import pytest
@@ -116,9 +117,10 @@ def rank_bytes() -> int:
 
 
 class World:
-    """A scheduler, a connector, and ranks that compute."""
+    """A scheduler, a connector, and ranks that compute. late: steps until ranks begin with a plan."""
 
-    def __init__(self, module: str, world_size: int = 1, tiers=None, events: bool = False, **more):
+    def __init__(self, module: str, world_size: int = 1, tiers=None, events: bool = False,
+                 late: int = 0, **more):
         from quire.vllm.tiers.options import read_options
         from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
 
@@ -131,6 +133,7 @@ class World:
             self.connector.bind_gpu_block_pool(self.scheduler.kv_cache_manager.block_pool)
         self.aggregator = KVOutputAggregator.from_connector(self.connector, world_size)
         self.found = 0
+        self.late, self.plans = late, deque()
 
     def work(self, step) -> None:
         """The forward pass of all ranks."""
@@ -147,11 +150,15 @@ class World:
         self.computed = {new.req_id: new.num_computed_tokens for new in step.scheduled_new_reqs}
         cached = step.scheduled_cached_reqs
         self.computed.update(zip(cached.req_ids, cached.num_computed_tokens))
-        plan = step.kv_connector_metadata
-        for rank in self.ranks:
+        self.plans.append(step.kv_connector_metadata)
+        plan = self.plans.popleft() if len(self.plans) > self.late else None
+        for rank in self.ranks if plan is not None else ():
             rank.half.submit(plan)
         self.work(step)
-        made = vllm_kit.computed(step, token, connector_output=self.told(step, plan))
+        from vllm.v1.outputs import KVConnectorOutput
+
+        output = self.told(step, plan) if plan is not None else KVConnectorOutput()
+        made = vllm_kit.computed(step, token, connector_output=output)
         self.found = self.connector._scheduler.planner.stats()["hit_tokens"]
         return self.scheduler.update_from_output(step, made)
 
@@ -167,7 +174,8 @@ class World:
             if not self.scheduler.requests and not self.connector._scheduler.planner.has_pending():
                 break
             self.turn(3)
-        self.turn(3)
+        for _ in range(1 + 2 * self.late):
+            self.turn(3)
         assert not self.scheduler.requests
         pool = self.scheduler.kv_cache_manager.block_pool
         assert pool.get_num_free_blocks() == NUM_BLOCKS - 1, "blocks are still held"
@@ -234,6 +242,17 @@ def test_one_tensor_for_all_layers(pytestconfig):
     half.register_cross_layers(memory, Backend)
     assert not memory.any()
     half.close()
+
+
+@pytest.mark.parametrize("module", SCHEDULERS)
+@pytest.mark.parametrize("late", [1, 3])
+def test_late_copies_of_aborted_requests(pytestconfig, module, late):
+    """No block is given away while it is read or written."""
+    vllm_kit.need_vllm(pytestconfig)
+    world = World(module, late=late, max_num_seqs=6)
+    drive(world, 7 + late, count=250, aborts=0.4)
+    assert world.found > 50
+    world.close()
 
 
 @pytest.mark.parametrize("module", SCHEDULERS)
