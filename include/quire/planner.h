@@ -178,7 +178,9 @@ typedef struct quire_planner_results { /* lent */
     uint32_t num_loaded;
     const quire_req *failed; /* requests whose loads failed: compute their tokens */
     uint32_t num_failed;
-    const quire_block *failed_blocks; /* blocks of these loads: their content is invalid */
+    /* Blocks of these loads: their content is invalid. Blocks of requests that have ended are not
+     * listed. */
+    const quire_block *failed_blocks;
     uint32_t num_failed_blocks;
     /* Blocks that no transfer reads or writes any longer, once for each time in held. */
     const quire_block *released;

@@ -148,7 +148,8 @@ void qr_planner_tell_loads(quire_planner *p)
         for (uint32_t at = r->first_batch, next; at != QR_NIL; at = next) {
             qr_planner_batch *batch = &p->batches[at];
             next = batch->next;
-            for (uint32_t k = 0; r->has_failed && k < batch->job.num_copies; k++)
+            bool is_told = r->has_failed && !r->has_ended; /* else they may be another's by now */
+            for (uint32_t k = 0; is_told && k < batch->job.num_copies; k++)
                 p->failed_blocks[p->num_failed_blocks++] = batch->copies[k].block;
             qr_planner_free_batch(p, batch);
         }
