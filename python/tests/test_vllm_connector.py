@@ -384,6 +384,22 @@ def test_a_load_fails_whose_request_has_ended(pytestconfig, module):
     world.close()
 
 
+def test_a_block_that_two_stores_hold(pytestconfig):
+    """vLLM 0.20 puts a block that is twice in a list twice into its free queue."""
+    vllm_kit.need_vllm(pytestconfig)
+    world = World(SCHEDULERS[0])
+    half, pool = world.connector._scheduler, world.scheduler.kv_cache_manager.block_pool
+    half._hold([3, 4, 3, 5])
+    assert pool.get_num_free_blocks() == NUM_BLOCKS - 1 - 3
+    half._release([3, 5])
+    assert [pool.blocks[i].ref_cnt for i in (3, 4, 5)] == [1, 1, 0]
+    half._hold([4, 4])
+    half._release([4, 3, 4, 4])
+    free = [block.block_id for block in pool.free_block_queue.get_all_free_blocks()]
+    assert sorted(free) == list(range(1, NUM_BLOCKS)) and not half.has_pending()
+    world.close()
+
+
 def test_an_engine_without_requests_stores_its_last_blocks(pytestconfig, tmp_path):
     """0.32 goes on until they are in the files; with 0.20 no block of its own stays held."""
     vllm_kit.need_vllm(pytestconfig)

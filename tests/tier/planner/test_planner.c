@@ -266,7 +266,7 @@ static void loads_without_holds(void **state)
     assert_int_equal(quire_planner_finished(planner, req), QUIRE_OK); /* before it began */
     make_step(0);
     assert_int_equal(results.num_failed, 1);
-    assert_int_equal(results.num_failed_blocks, N);
+    assert_int_equal(results.num_failed_blocks, 0); /* they may be another's by now */
     assert_int_equal(results.num_released, 0);
 }
 

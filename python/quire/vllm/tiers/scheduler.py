@@ -9,6 +9,7 @@ request's: vLLM keeps them until the request is in finished_recving, also if it 
 """
 import os
 import time
+from collections import Counter
 from typing import Any
 
 from vllm.logger import init_logger
@@ -65,10 +66,13 @@ class SchedulerHalf:
             self._num_held += len(ids)
 
     def _release(self, ids: list[int]) -> None:
-        if ids:
-            blocks = self._pool.blocks
-            self._pool.free_blocks([blocks[i] for i in ids])
-            self._num_held -= len(ids)
+        """Two stores of a block hold it twice: vLLM takes a block once in a call."""
+        blocks = self._pool.blocks
+        self._num_held -= len(ids)
+        while ids:
+            once = list(dict.fromkeys(ids))
+            self._pool.free_blocks([blocks[i] for i in once])
+            ids = list((Counter(ids) - Counter(once)).elements()) if len(once) < len(ids) else []
 
     # -- requests
 
