@@ -62,9 +62,10 @@ class Rank:
         self.half.register({"full": self.tensor})
         assert not self.tensor.any(), "the self test leaves something behind"
 
-    def output(self, step, plan):
+    def output(self, step, plan, is_silent: bool = False):
         """What vLLM's worker takes from the connector behind a step."""
         from quire.vllm.tiers.connector import QuireConnector
+        from quire.vllm.tiers.metadata import Report
         from vllm.v1.outputs import KVConnectorOutput
 
         worker = object.__new__(QuireConnector)
@@ -76,7 +77,8 @@ class Rank:
             made.finished_recving, made.failed_recving = results.finished_recving, results.failed_recving
         else:
             made.finished_sending, made.finished_recving = worker.get_finished(step.finished_req_ids)
-        made.kv_connector_worker_meta = worker.build_connector_worker_meta()
+        made.kv_connector_worker_meta = (Report(plan.step, [], plan.failed) if is_silent
+                                         else worker.build_connector_worker_meta())
         return made
 
     def place(self, blocks, position: int):
@@ -117,10 +119,11 @@ def rank_bytes() -> int:
 
 
 class World:
-    """A scheduler, a connector, and ranks that compute. late: steps until ranks begin with a plan."""
+    """A scheduler, a connector, and ranks that compute. late: steps until ranks begin with a plan; silent:
+    how often a rank reports nothing in a step."""
 
     def __init__(self, module: str, world_size: int = 1, tiers=None, events: bool = False,
-                 late: int = 0, **more):
+                 late: int = 0, silent: float = 0.0, **more):
         from quire.vllm.tiers.options import read_options
         from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
 
@@ -134,6 +137,7 @@ class World:
         self.aggregator = KVOutputAggregator.from_connector(self.connector, world_size)
         self.found = 0
         self.late, self.plans = late, deque()
+        self.silent, self.chance = silent, random.Random(1)
 
     def work(self, step) -> None:
         """The forward pass of all ranks."""
@@ -164,12 +168,22 @@ class World:
 
     def told(self, step, plan):
         """What the workers of a step tell, as vLLM asks them and adds it up."""
-        outputs = [SimpleNamespace(kv_connector_output=rank.output(step, plan)) for rank in self.ranks]
+        outputs = [SimpleNamespace(kv_connector_output=rank.output(
+            step, plan, self.chance.random() < self.silent)) for rank in self.ranks]
         if len(outputs) > 1:
             self.aggregator.aggregate(outputs)
         return outputs[0].kv_connector_output
 
+    def check_pool(self) -> None:
+        """vLLM's free queue has each block without users once."""
+        pool = self.scheduler.kv_cache_manager.block_pool
+        if hasattr(pool, "free_block_queue"):  # vLLM's own
+            free = [block.block_id for block in pool.free_block_queue.get_all_free_blocks()]
+            assert len(free) == len(set(free)) == pool.get_num_free_blocks()
+            assert set(free) == {block.block_id for block in pool.blocks[1:] if not block.ref_cnt}
+
     def settle(self) -> None:
+        self.silent = 0.0
         for _ in range(3000):
             if not self.scheduler.requests and not self.connector._scheduler.planner.has_pending():
                 break
@@ -186,7 +200,7 @@ class World:
             rank.half.close()
 
 
-def drive(world: World, seed: int, count: int = 150, aborts: float = 0.05) -> None:
+def drive(world: World, seed: int, count: int = 150, aborts: float = 0.05, resets: float = 0.0) -> None:
     from vllm.v1.request import RequestStatus
 
     rng = random.Random(seed)
@@ -201,6 +215,9 @@ def drive(world: World, seed: int, count: int = 150, aborts: float = 0.05) -> No
         if world.scheduler.requests and rng.random() < aborts:
             name = rng.choice(list(world.scheduler.requests))
             world.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
+        if rng.random() < resets:
+            world.connector.reset_cache()
+        world.check_pool()
     world.settle()
 
 
@@ -251,6 +268,17 @@ def test_late_copies_of_aborted_requests(pytestconfig, module, late):
     vllm_kit.need_vllm(pytestconfig)
     world = World(module, late=late, max_num_seqs=6)
     drive(world, 7 + late, count=250, aborts=0.4)
+    assert world.found > 50
+    world.close()
+
+
+@pytest.mark.parametrize("module", SCHEDULERS)
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_late_reports_and_resets(pytestconfig, module, world_size):
+    """A reset drops stores that are in flight; their requests store the same blocks again."""
+    vllm_kit.need_vllm(pytestconfig)
+    world = World(module, world_size, silent=0.6, max_num_seqs=6)
+    drive(world, 3, count=250, aborts=0.1, resets=0.1)
     assert world.found > 50
     world.close()
 
