@@ -128,7 +128,7 @@ static void broken_records(void **state)
         {"{\"quire_snapshots\":1,\"tiers\":[[\"a\",5]]}\n" STEP("1") "\"num_waiting\":0," REST,
          ":2: \"tiers\": does not have"},
         {"{\"quire_snapshots\":1,\"tiers\":[[5,5]]}\n", ":1: \"tiers\": has an entry"},
-        {"{\"quire_snapshots\":1,\"tiers\":[1,2,3,4,5,6]}\n", ":1: \"tiers\": has more"},
+        {"{\"quire_snapshots\":1,\"tiers\":[1,2,3,4,5,6,7]}\n", ":1: \"tiers\": has more"},
     };
     for (size_t i = 0; i < COUNT(CASES); i++) {
         fail_with("%s", "");
