@@ -412,6 +412,16 @@ def test_a_load_fails_whose_request_has_ended(pytestconfig, module):
     world.close()
 
 
+def test_the_self_test_is_not_counted(pytestconfig, tmp_path):
+    vllm_kit.need_vllm(pytestconfig)
+    world = World(SCHEDULERS[0], tiers={"file": {"path": str(tmp_path), "bytes": 1 << 22}})
+    (rank,) = world.ranks
+    assert rank.half.worker.stats()["tiers"][0]["bytes_stored"] > 0
+    counted = rank.half.take_stats()
+    assert counted is None or not any(counted.data.values())
+    world.close()
+
+
 def test_a_block_that_two_stores_hold(pytestconfig):
     """vLLM 0.20 puts a block that is twice in a list twice into its free queue."""
     vllm_kit.need_vllm(pytestconfig)

@@ -74,6 +74,7 @@ class WorkerHalf:
         self.worker = Worker(numbers)
         if self.options.host["self_test"]:
             self._self_test(kv_caches)
+            self._counted.take(worker_totals(self.worker.stats(), self._tiers))  # not of requests
         if self.rank == 0:
             self._say(sum(region.bytes for region in regions), len(regions))
 
