@@ -478,7 +478,7 @@ static void run(engine *e, uint64_t num_moves)
 int main(int argc, char **argv)
 {
     static engine e = {.seed = 1, .num_ranks = 8, .must_be_good = true};
-    uint64_t num_moves = 10000;
+    uint64_t num_moves = 300000; /* enough for kills, and for loads from the tier */
     char shared[] = "/dev/shm/quire-ranks-XXXXXX"; /* memory: a busy disk may take minutes */
     const char *directory = NULL;
     for (int i = 1; i < argc; i++) {
