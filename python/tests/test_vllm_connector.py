@@ -5,6 +5,7 @@ request goes on, every position that the scheduler calls computed must have its 
 what was found in the cache, what was computed before. A wrong byte anywhere ends the test.
 """
 import random
+import sys
 import zlib
 from collections import deque
 from types import SimpleNamespace
@@ -409,6 +410,29 @@ def test_a_load_fails_whose_request_has_ended(pytestconfig, module):
     world.settle()
     assert half.planner.stats()["failed_loads"] == 1
     assert half.reset()
+    world.close()
+
+
+def test_a_request_that_ends_before_its_failure_is_told(pytestconfig):
+    """The connector does not keep it."""
+    vllm_kit.need_vllm(pytestconfig)
+    from vllm.v1.request import RequestStatus
+
+    world, prompt = World(SCHEDULERS[0]), list(range(41))
+    half, hasher = world.connector._scheduler, vllm_kit.hasher()
+    serve(world, "first", prompt)
+    leave_in_host_memory(world, "other")
+    world.scheduler.add_request(vllm_kit.request("left", prompt, hasher, 3))
+    worker = world.ranks[0].half
+    inner = worker.report
+    worker.report = lambda plan: (half.planner.reset(), inner(plan))[1]
+    world.turn(7)
+    known = half.known["left"]
+    assert known.has_failed and known.is_loading and half._failed
+    worker.report = inner
+    world.scheduler.finish_requests("left", RequestStatus.FINISHED_ABORTED)
+    world.settle()
+    assert sys.getrefcount(known) == 2  # here, and as an argument
     world.close()
 
 

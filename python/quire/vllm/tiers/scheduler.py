@@ -116,6 +116,8 @@ class SchedulerHalf:
         self._num_left += known.is_loading and not known.has_failed
         computed = max(0, min(request.num_computed_tokens, request.num_tokens - 1))
         self._hold(self.planner.finished(known, block_ids, computed))
+        if known.has_failed:  # its load was told: nobody asks for it again
+            self.planner.forget(known)
 
     # -- steps
 
