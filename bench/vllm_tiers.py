@@ -69,7 +69,7 @@ class Side:
         with contextlib.suppress(queue.Empty):
             if made := self.answers.get(timeout=seconds):
                 return made
-        log = self.log.read_text(errors="replace").splitlines()[-25:]
+        log = self.log.read_text(errors="replace").splitlines()[-60:]
         raise Failure("\n".join([f"engine {self.name}: ended, or timeout after {seconds} s; the end of its log:", *log]))
 
     def run(self, round_: dict) -> dict:
@@ -77,10 +77,13 @@ class Side:
             print(json.dumps(round_), file=self.process.stdin, flush=True)
         return self.answer(ROUND_S)
 
-    def close(self, seconds: int) -> None:
-        """Waits so many seconds for the engine's end, then kills its processes."""
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+    def stop(self) -> None:
+        with contextlib.suppress(OSError):
             self.process.stdin.close()
+
+    def wait(self, seconds: int) -> None:
+        """Waits so many seconds for the engine's end, then kills its processes."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -105,7 +108,9 @@ class Engines:
 
     def __exit__(self, failed, *_):
         for side in self.sides.values():
-            side.close(0 if failed else 60)
+            side.stop()
+        for side in self.sides.values():
+            side.wait(0 if failed else 20)
 
     def measure(self, round_: dict, names: list[str], rounds: int, label: str) -> dict[str, list[dict]]:
         made: dict[str, list[dict]] = {name: [] for name in names}
@@ -175,7 +180,7 @@ def check_sizes(options, cache: int) -> None:
 def measure_speed(options, folder: str) -> dict[str, dict[str, list[dict]]]:
     short = {"workload": "short", "prefix_seed": "short", "passes": 2, "prefixes": options.prefixes, "tail": options.tail,
              "prefix_tokens": options.prefix_tokens, "output": options.output, "concurrency": options.concurrency}
-    fits = {**FITS, "prefix_seed": "fits", "requests": options.fits_requests}
+    fits = {**FITS, "requests": options.fits_requests}
     longest = max(sum(each[key] for key in ("prefix_tokens", "tail", "output")) for each in (short, fits))
     made = {}
     with Engines(options, folder, max_model_len=-(-longest // 256) * 256) as engines:
@@ -255,19 +260,16 @@ def read_options():
 def main() -> int:
     options = read_options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the engines end too
-    made = {}
+    made, rows = {}, {}
     try:
         with tempfile.TemporaryDirectory() as folder:
-            if options.rounds or options.fits_pairs:
-                made.update(measure_speed(options, folder))
-            if options.tokens:
-                made.update(measure_tokens(options, folder))
+            for measure, is_wanted in ((measure_speed, options.rounds or options.fits_pairs), (measure_tokens, options.tokens)):
+                for title, each in measure(options, folder).items() if is_wanted else ():
+                    made[title], rows[title] = each, summarize(each)
+                    show(title, rows[title])
     except Failure as failure:
         print(failure, file=sys.stderr)
         return 2
-    rows = {title: summarize(each) for title, each in made.items()}
-    for title, each in rows.items():
-        show(title, each)
     misses = missed(options, made, rows)
     for name in misses:
         print(f"target missed: {name}")

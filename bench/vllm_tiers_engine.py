@@ -48,8 +48,6 @@ def engine_arguments(order: dict):
             transfer.update(kv_connector_module_path="quire.vllm", kv_load_failure_policy="recompute")
         more["kv_transfer_config"] = KVTransferConfig(**transfer)
     more.update(block_size=32 if order["cpu"] else 16, max_num_batched_tokens=2048 if order["cpu"] else 8192)
-    if order["cpu"]:
-        more["distributed_executor_backend"] = "uni"
     if order["is_context"] or order["cpu"]:
         more.update(dtype="float32", enforce_eager=True)
     else:
@@ -128,8 +126,8 @@ class Engine:
         raise RuntimeError("the prefix cache cannot be reset: its blocks are in use")
 
     def prompts(self, round_: dict, order: list[int]) -> list[list[int]]:
-        prefixes = [self.tokens(f"{round_['prefix_seed']}/{i}", round_["prefix_tokens"])
-                    for i in range(round_["prefixes"])]
+        seed = round_.get("prefix_seed", round_["seed"])  # without one, the prefixes are new in each round
+        prefixes = [self.tokens(f"{seed}/prefix-{i}", round_["prefix_tokens"]) for i in range(round_["prefixes"])]
         return [prefixes[at] + self.tokens(f"{round_['seed']}/{i}", round_["tail"]) for i, at in enumerate(order)]
 
     async def short(self, round_: dict) -> dict:
@@ -183,7 +181,8 @@ async def serve(order: dict, answers) -> None:
 
     side = Engine(order)
     if order["is_context"]:
-        await side.engine.collective_rpc("apply_model", args=(make_weights,))
+        from vllm_tiers_engine import make_weights as function  # the worker finds it in the module, not in __main__
+        await side.engine.collective_rpc("apply_model", args=(function,))
     cache = side.engine.vllm_config.cache_config
     print(json.dumps({"vllm": vllm.__version__, "cache_tokens": cache.num_gpu_blocks * cache.block_size}), file=answers)
     lines = iter(sys.stdin.readline, "")
