@@ -41,7 +41,8 @@ def made(name="r", prompt=(1, 2, 3, 4, 5), params=None, **given):
 
 
 def outputs_of(scheduler, limit=100) -> list[tuple]:
-    """All outputs until no request is left: who, tokens, why it ended."""
+    """All outputs until no request is left: who, tokens, why it ended. A request that vLLM 0.20 never
+    ends, because min_tokens lies beyond max_model_len, must not end here either."""
     found = []
     for _ in range(limit):
         if not scheduler.has_requests():
@@ -49,7 +50,7 @@ def outputs_of(scheduler, limit=100) -> list[tuple]:
         _step, answer = vllm_kit.step_once(scheduler, LATER)
         found += [(client, out.request_id, out.new_token_ids, out.finish_reason)
                   for client, outs in answer.items() for out in outs.outputs]
-    raise AssertionError("requests do not end")
+    return [*found, "and they go on"]
 
 
 @pytest.mark.parametrize("what", SERVED)
