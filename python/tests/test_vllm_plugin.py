@@ -170,6 +170,7 @@ def test_what_quire_refuses_is_vllms_on_trial(platform, monkeypatch):
 
 def test_a_limit_of_quires_on_trial(platform, monkeypatch, caplog):
     """The connector that Quire's scheduler had is shut down before vLLM's gets one."""
+    import logging
     import types
 
     import vllm_kit
@@ -186,6 +187,8 @@ def test_a_limit_of_quires_on_trial(platform, monkeypatch, caplog):
     trial.Scheduler = plugin.trial_of(Scheduler, scheduler.Scheduler)
     trial.AsyncScheduler = plugin.trial_of(AsyncScheduler, async_scheduler.AsyncScheduler)
     monkeypatch.setitem(sys.modules, "trial", trial)
+    monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)  # to caplog
+    caplog.set_level(logging.WARNING, logger="vllm.quire")
     for num_seqs, kind, num_shutdowns in ((16, Scheduler, 0), (70_000, scheduler.Scheduler, 1)):
         connector = Connector()
         made = vllm_kit.make(connector=connector, max_num_seqs=num_seqs, module="trial")
