@@ -58,7 +58,7 @@ struct quire_cache {
     bool enable_caching;
     bool log_stats;
     bool is_admitting; /* of quire_pressure */
-    bool is_plain;     /* all groups are full or of windows, no copies: what most models have */
+    bool is_plain;     /* full groups and windows, keys for all tokens, no copies: most models */
     double admit_below;
     double preempt_above;
 

@@ -353,9 +353,9 @@ static inline uint32_t count_missing(const qr_group *group, uint32_t row, uint64
 /* The second path through allocation, for a decoding request of a model whose groups are full or of
  * windows: takes a block where the last one is full, gives the one before it its key, and gives
  * back what a window has left. False when the request needs the general path; then nothing has
- * changed. Without this path cache/decode/full takes 1.21 times as long (12.4 to 15.0 ns,
- * quire_bench on a Neoverse V1), a step of the scheduler 1.04, and cache/decode/window 1.19 to 1.23
- * (on x86_64). */
+ * changed. Without this path, for 256 and for 1,024 requests, cache/decode/full takes 1.26 and 1.20
+ * times as long, and cache/decode/window 1.25 and 1.17 times (quire_bench --filter cache/decode, on
+ * x86_64). */
 static inline QR_INLINE bool allocate_shortly(quire_cache *cache,
                                               const quire_cache_request *request,
                                               const quire_allocate_params *p,
