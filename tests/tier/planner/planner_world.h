@@ -3,13 +3,21 @@
 #ifndef TEST_TIER_PLANNER_WORLD_H
 #define TEST_TIER_PLANNER_WORLD_H
 
+#include "base/bits.h"
 #include "base/unit.h"
 #include "tier/core/faulty.h"
 
 #include <quire/planner.h>
 #include <quire/worker.h>
 
-enum { RANKS = 2, TOKENS = 16, BLOCKS = 6000, SLOTS = 9000, BYTES = 32, HASH = 32, LONG = 4096 };
+enum { RANKS = 2, TOKENS = 16, BYTES = 32, HASH = 32 };
+/* The hostile build walks over the world in every call, and has batches of four copies. */
+enum {
+    BLOCKS = QR_AT_A_TIME(6000, 900),
+    SLOTS = QR_AT_A_TIME(9000, 1300),
+    LONG = QR_AT_A_TIME(4096, 600),
+    WIDE = QR_AT_A_TIME(600, 200) /* more than two batches, fewer than a plan has */
+};
 
 typedef struct world_rank {
     unsigned char blocks[BLOCKS][BYTES];
@@ -50,6 +58,13 @@ int match(quire_req req, uint32_t n, uint32_t *num_blocks);
 /* Both return what the reports returned. */
 int report_all(void);
 int make_step(uint32_t num_tokens);
+/* Steps until nothing is pending; how many blocks were held and released, requests loaded. */
+typedef struct world_sums {
+    uint32_t num_held;
+    uint32_t num_released;
+    uint32_t num_loaded;
+} world_sums;
+world_sums settle(void);
 /* A request computes the first n blocks, and they are stored. */
 void store(quire_req req, uint32_t n);
 quire_offload_stats stats(void);

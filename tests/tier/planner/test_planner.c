@@ -46,7 +46,7 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
 static void stored_and_loaded(void **state)
 {
     (void)state;
-    enum { N = 600 };
+    enum { N = WIDE };
     uint32_t n;
     quire_req first = add();
     num_events = 0;
@@ -74,6 +74,7 @@ static void stored_and_loaded(void **state)
     assert_int_equal(quire_planner_finished(planner, first), QUIRE_OK);
     assert_int_equal(quire_planner_finished(planner, first), QUIRE_E_UNKNOWN_REQ);
     assert_int_equal(quire_planner_finished(planner, second), QUIRE_OK);
+    (void)settle();
     quire_transfer_stats moved = QUIRE_TRANSFER_STATS_INIT;
     assert_int_equal(quire_planner_get_transfer_stats(planner, &moved), QUIRE_OK);
     assert_true(moved.plans > 1 && moved.jobs_in_flight == 0);
@@ -110,37 +111,37 @@ static void one_load_for_many(void **state)
 static void loaded_from_tiers(void **state)
 {
     (void)state;
+    enum { N = WIDE / 2 };
     uint32_t n;
     quire_tier_key key = {.rank = 1};
-    store(add(), 200);
-    for (uint32_t i = 0; i < 20 && stats().tiers[0].stored_blocks < 200; i++)
-        make_step(0);
-    assert_int_equal(stats().tiers[0].stored_blocks, 200);
+    store(add(), N);
+    (void)settle();
+    assert_int_equal(stats().tiers[0].stored_blocks, N);
     memcpy(key.hash, hashes[3], HASH);
     assert_true(faulty_has(ranks[1].flawed, &key));
     quire_planner_destroy(planner); /* and a new one, which knows nothing */
     disk.tier.is_persistent = 1;
     assert_int_equal(quire_planner_create(&config, &planner), QUIRE_OK);
     quire_req req = add();
-    quire_planner_request request = request_of(req, 200);
+    quire_planner_request request = request_of(req, N);
     assert_int_equal(quire_planner_prefetch(planner, &request, 0), QUIRE_OK);
     int status = QUIRE_RETRY;
     uint32_t num_steps = 0;
-    for (; status == QUIRE_RETRY && num_steps < 20; num_steps++) {
+    for (; status == QUIRE_RETRY && num_steps < N; num_steps++) {
         make_step(0);
-        status = match(req, 200, &n);
+        status = match(req, N, &n);
     }
     assert_int_equal(status, QUIRE_OK);
-    assert_int_equal(n, 200);
-    assert_true(num_steps <= 2); /* finding and loading is one job */
-    quire_block_span span = {others, 200};
-    assert_int_equal(quire_planner_allocated(planner, req, &span, 200 * TOKENS), QUIRE_OK);
+    assert_int_equal(n, N);
+    assert_true(num_steps <= QR_AT_A_TIME(2, N)); /* finding and loading is one job */
+    quire_block_span span = {others, N};
+    assert_int_equal(quire_planner_allocated(planner, req, &span, N * TOKENS), QUIRE_OK);
     make_step(0);
     assert_int_equal(results.num_loaded, 1);
-    for (uint32_t i = 0; i < 200; i++)
+    for (uint32_t i = 0; i < N; i++)
         assert_true(has(others[i], i));
-    assert_int_equal(stats().tiers[0].promoted_blocks, 200);
-    assert_int_equal(stats().tiers[0].hit_tokens, 200 * TOKENS);
+    assert_int_equal(stats().tiers[0].promoted_blocks, N);
+    assert_int_equal(stats().tiers[0].hit_tokens, N * TOKENS);
 }
 
 /* One rank has lost a block: nobody has it. */
@@ -161,8 +162,6 @@ static void a_rank_that_fails(void **state)
     store(req, 100);
     for (uint32_t i = 0; i < 20; i++)
         make_step(0);
-    unsigned char none[QUIRE_FINGERPRINT_BYTES] = "same";
-    (void)none;
     faulty_set(ranks[1].flawed, FAULTY_FLIP, 1000);
     quire_planner_destroy(planner);
     assert_int_equal(quire_planner_create(&config, &planner), QUIRE_OK);
@@ -240,7 +239,7 @@ static void ended_while_loading(void **state)
 static void loads_without_holds(void **state)
 {
     (void)state;
-    enum { N = 600 };
+    enum { N = WIDE };
     uint32_t n;
     quire_planner_destroy(planner);
     config.holds_loads = QUIRE_OFF;
@@ -344,25 +343,26 @@ static void learned_costs(void **state)
 static void plan_of_many_hits(void **state)
 {
     (void)state;
+    enum { N = QR_AT_A_TIME(LONG, WIDE) };
     uint64_t best_ns = UINT64_MAX;
-    store(add(), LONG);
+    store(add(), N);
     for (uint32_t round = 0; round < 20; round++) {
         struct timespec from;
         struct timespec to;
         uint32_t n;
         quire_req req = add();
-        quire_block_span span = {round % 2 == 0 ? blocks : blocks, LONG};
-        for (uint32_t i = 0; i < 50 && match(req, LONG, &n) == QUIRE_RETRY; i++)
+        quire_block_span span = {blocks, N};
+        for (uint32_t i = 0; i < 50 && match(req, N, &n) == QUIRE_RETRY; i++)
             make_step(0);
-        assert_int_equal(n, LONG);
-        assert_int_equal(quire_planner_allocated(planner, req, &span, LONG * TOKENS), QUIRE_OK);
+        assert_int_equal(n, N);
+        assert_int_equal(quire_planner_allocated(planner, req, &span, N * TOKENS), QUIRE_OK);
         num_allocations = 0;
         (void)clock_gettime(CLOCK_MONOTONIC, &from);
         assert_int_equal(quire_planner_plan(planner, ++step, 0, 0, &out), QUIRE_OK);
         (void)clock_gettime(CLOCK_MONOTONIC, &to);
         assert_int_equal(num_allocations, 0);
-        assert_true(out.plan.len > LONG * 8);
-        assert_int_equal(out.num_held, LONG);
+        assert_true(out.plan.len > N * 8);
+        assert_int_equal(out.num_held, N);
         uint64_t ns = (uint64_t)(to.tv_sec - from.tv_sec) * 1000000000 +
                       (uint64_t)(to.tv_nsec - from.tv_nsec);
         best_ns = ns < best_ns ? ns : best_ns;
@@ -373,7 +373,7 @@ static void plan_of_many_hits(void **state)
         assert_int_equal(results.num_loaded, 1);
         assert_int_equal(quire_planner_finished(planner, req), QUIRE_OK);
     }
-    printf("plan of %d blocks, %zu bytes: %.1f us\n", (int)LONG, out.plan.len,
+    printf("plan of %d blocks, %zu bytes: %.1f us\n", (int)N, out.plan.len,
            (double)best_ns / 1000);
 }
 

@@ -38,16 +38,14 @@ static void full_host_pool(void **state)
 static void last_blocks(void **state)
 {
     (void)state;
-    enum { MOST = BLOCKS / 4 + 1, MOST_LAST = SLOTS / 2, N = 2000, MORE = 1000 };
+    enum { MOST = BLOCKS / 4 + 1, MOST_LAST = SLOTS / 2, N = BLOCKS / 3, MORE = BLOCKS / 6 };
     static unsigned char more[MORE][HASH];
     quire_planner_request request = request_of(add(), N);
     quire_block_span span = {blocks, N};
     assert_int_equal(quire_planner_computed(planner, &request, &span, N * TOKENS), QUIRE_RETRY);
-    make_step(0);
-    assert_int_equal(out.num_held, MOST);
+    assert_int_equal(settle().num_held, MOST);
     assert_int_equal(quire_planner_computed(planner, &request, &span, N * TOKENS), QUIRE_OK);
-    make_step(0);
-    assert_int_equal(out.num_held, N - MOST);
+    assert_int_equal(settle().num_held, N - MOST);
     assert_int_equal(quire_planner_reset(planner), QUIRE_OK);
     make_step(0);
     request = request_of(add(), LONG);
@@ -66,15 +64,15 @@ static void last_blocks(void **state)
     span = (quire_block_span){others, MORE};
     assert_int_equal(quire_planner_computed(planner, &request, &span, MORE * TOKENS), QUIRE_OK);
     assert_int_equal(stats().no_room, LONG + MORE - MOST_LAST);
-    make_step(0);
-    assert_int_equal(out.num_held, MOST_LAST);
-    assert_int_equal(results.num_released, MOST_LAST);
+    world_sums sums = settle();
+    assert_int_equal(sums.num_held, MOST_LAST);
+    assert_int_equal(sums.num_released, MOST_LAST);
     assert_int_equal(stats().stored_blocks, N + MOST_LAST);
 }
 
 /* ---- which blocks are evicted ---------------------------------------------- */
 
-enum { WHOLE = 600, NEW = 200 };
+enum { WHOLE = WIDE, NEW = WIDE / 3 };
 
 /* A host pool that has the blocks of one request, and no more; without tiers. */
 static quire_req fill_host_pool(void)
@@ -101,7 +99,7 @@ static uint32_t blocks_left(void)
     request.hashes = others_hashes;
     quire_block_span span = {others, NEW};
     assert_int_equal(quire_planner_computed(planner, &request, &span, NEW * TOKENS), QUIRE_OK);
-    make_step(0);
+    (void)settle();
     assert_int_equal(match(add(), WHOLE, &n), QUIRE_OK);
     return n;
 }
@@ -128,8 +126,7 @@ static void a_prefix_that_is_loaded_is_evicted_last(void **state)
     assert_int_equal(match(req, WHOLE, &n), QUIRE_OK);
     assert_int_equal(n, WHOLE);
     assert_int_equal(quire_planner_allocated(planner, req, &span, WHOLE * TOKENS), QUIRE_OK);
-    make_step(0);
-    assert_int_equal(results.num_loaded, 1);
+    assert_int_equal(settle().num_loaded, 1);
     assert_int_equal(blocks_left(), WHOLE - NEW);
 }
 
