@@ -61,6 +61,9 @@ typedef struct quire_worker_config {
     uint32_t num_tiers;
     const quire_worker_tier *tiers; /* copied; the order of the planner's tiers */
 
+    /* Default OFF. ON: reports also name keys that the tiers have evicted, or found to be missing:
+     * for a planner that tells events of tiers. */
+    quire_switch tells_gone;
     /* Default OFF. ON: no thread; submit and poll move the tiers' jobs. For simulations. */
     quire_switch run_inline;
     quire_hooks hooks;

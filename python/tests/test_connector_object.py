@@ -61,7 +61,7 @@ def object_tier(port, **more):
 
 def engine(store, num_ranks):
     tiers = [[object_tier(store.server_address[1])] for _ in range(num_ranks)]
-    return Engine(num_ranks, tiers, tiers=tier(label="object", medium="OBJECT", is_shared=1))
+    return Engine(num_ranks, tiers, tiers=tier(label="object", medium="OBJ", is_shared=1))
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2])

@@ -51,7 +51,7 @@ def number_of(tokens, rank: int) -> float:
 class Rank:
     """A worker half with its tensor: K and V apart."""
 
-    def __init__(self, options, rank: int, world_size: int):
+    def __init__(self, options, rank: int, world_size: int, events: bool = False):
         import torch
 
         from quire.vllm.tiers.worker import WorkerHalf
@@ -59,7 +59,7 @@ class Rank:
         self.rank = rank
         self.tensor = torch.zeros(2, NUM_BLOCKS, vllm_kit.BLOCK_SIZE, 1, 2, dtype=torch.bfloat16)
         config = kv_cache_config(self.tensor.numel() * self.tensor.element_size())
-        self.half = WorkerHalf(options, vllm_config(rank, world_size), config)
+        self.half = WorkerHalf(options, vllm_config(rank, world_size, events), config)
         self.half.register({"full": self.tensor})
         assert not self.tensor.any(), "the self test leaves something behind"
 
@@ -129,7 +129,7 @@ class World:
         from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
 
         options = read_options({"host_blocks": NUM_SLOTS, "max_requests": 64, **(tiers or {})})
-        self.ranks = [Rank(options, rank, world_size) for rank in range(world_size)]
+        self.ranks = [Rank(options, rank, world_size, events) for rank in range(world_size)]
         self.connector = pair_class()(options, world_size, events)
         self.scheduler = vllm_kit.make(connector=self.connector, num_blocks=NUM_BLOCKS,
                                        module=module, events=events, **more)
@@ -281,6 +281,38 @@ def test_late_reports_and_resets(pytestconfig, module, world_size):
     world = World(module, world_size, silent=0.6, max_num_seqs=6)
     drive(world, 3, count=250, aborts=0.1, resets=0.1)
     assert world.found > 50
+    world.close()
+
+
+@pytest.mark.parametrize("module", SCHEDULERS)
+@pytest.mark.parametrize("late", [0, 2])
+def test_resets_while_stores_read(pytestconfig, module, late):
+    """vLLM resets its prefix cache if nobody has a block: stores that read some give way. Loads do not:
+    then vLLM refuses."""
+    vllm_kit.need_vllm(pytestconfig)
+    world = World(module, late=late, max_num_seqs=6)
+    half, rng = world.connector._scheduler, random.Random(late)
+    hasher, done, refused = vllm_kit.hasher(), 0, 0
+    prefixes = [[rng.randrange(200) for _ in range(40)] for _ in range(4)]
+    for number in range(400):
+        if len(world.scheduler.requests) < 6:
+            prompt = rng.choice(prefixes) + [rng.randrange(200) for _ in range(rng.randrange(1, 12))]
+            world.scheduler.add_request(vllm_kit.request(f"r{number}", prompt, hasher, rng.randint(1, 10)))
+        world.turn(rng.randrange(200))
+        if half._num_held == 0 or rng.random() < 0.7:
+            continue
+        try:
+            assert world.scheduler.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
+            done += 1
+            assert half._num_held == 0
+        except RuntimeError:
+            cache = world.scheduler.kv_cache_manager
+            assert any(any(cache.get_block_ids(name)) for name in world.scheduler.requests), (
+                "only a request that waits with blocks of its load may hold up a reset")
+            refused += 1
+        world.check_pool()
+    assert done > 10 and world.found > 50
+    world.settle()
     world.close()
 
 
@@ -520,6 +552,40 @@ def test_events_describe_themselves(pytestconfig):
         else:
             assert set(event.block_hashes) <= there
             there -= set(event.block_hashes)
+    world.close()
+
+
+@pytest.mark.parametrize("module", SCHEDULERS)
+@pytest.mark.parametrize("shared", [False, True])
+def test_events_of_files(pytestconfig, module, shared, tmp_path):
+    """A small file evicts; a directory loses what others delete. What is told of each medium adds up."""
+    vllm_kit.need_vllm(pytestconfig)
+    from vllm.distributed.kv_events import BlockStored
+
+    tiers = {"host_blocks": 30, "load": "always",
+             "file": {"path": str(tmp_path), "bytes": 1 << 22 if shared else 2 * 60 * 4096,
+                      "shared": shared}}
+    world = World(module, 2, tiers, events=True, max_num_seqs=4)
+    taken = []
+    inner = world.connector.take_events
+    world.connector.take_events = lambda: taken.extend(inner()) or ()
+    drive(world, 5, 150, aborts=0.1)
+    if shared:
+        for path in tmp_path.rglob("*"):
+            if path.is_file() and path.stat().st_size > 256:
+                path.unlink()
+        drive(world, 5, 40)
+    there, removed, told = {"CPU": set(), "DISK": set()}, 0, 0
+    for event in taken:
+        if isinstance(event, BlockStored):
+            told += len(event.token_ids) == event.block_size * len(event.block_hashes)
+            there[event.medium] |= set(event.block_hashes)
+        else:
+            assert set(event.block_hashes) <= there[event.medium]
+            there[event.medium] -= set(event.block_hashes)
+            removed += event.medium == "DISK"
+    stored = sum(isinstance(event, BlockStored) for event in taken)
+    assert removed and told > 0.9 * stored, (removed, told, stored)
     world.close()
 
 

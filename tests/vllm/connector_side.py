@@ -118,6 +118,12 @@ class Run:
                 corrupt(act["path"])
             elif act["do"] == "reset":
                 self.engine.reset_prefix_cache(reset_connector=True)
+            elif act["do"] == "reset_running":
+                try:
+                    self.engine.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
+                except RuntimeError:  # a request waits for its load: again in the next step
+                    self.acts.insert(0, act)
+                    return
             elif act["do"] == "sleep":
                 time.sleep(act["seconds"])
 

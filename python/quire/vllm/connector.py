@@ -32,8 +32,11 @@ def calls_of(scheduler) -> dict:
         scheduler.connector.update_connector_output(report)
         return [scheduler.requests[name]._quire[1] for name in report.finished_recving or ()]
 
+    def reset():
+        return False if scheduler._is_reset_refused() else scheduler.connector.reset_cache()
+
     return {"told": told, "match": match, "alloc": alloc, "meta": meta, "finished": finished,
-            "reset": lambda: scheduler.connector.reset_cache()}
+            "reset": reset}
 
 
 def image_calls_of(scheduler) -> dict:

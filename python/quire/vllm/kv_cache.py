@@ -128,6 +128,10 @@ class BlockPool:
     def free_blocks(self, ordered_blocks: Iterable[Block]) -> None:
         self._core.free_blocks(self._numbers(ordered_blocks))
 
+    def reset_prefix_cache(self) -> None:
+        """Before the core resets its prefix cache: a connector that keeps blocks replaces this method, as
+        it would vLLM's, to give them back."""
+
     def _numbers(self, blocks: Iterable[Block]) -> list[int]:
         blocks = list(blocks)
         for block in blocks:

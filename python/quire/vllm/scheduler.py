@@ -378,6 +378,21 @@ class BaseScheduler(SchedulerInterface):
         self._core.set_pause(PAUSES[pause_state])
         self._pause_state = pause_state
 
+    def _reset_blocks(self, resets_running: bool, with_connector: bool) -> bool:
+        """As vLLM's reset_prefix_cache: it raises if blocks are in use although the requests that ran
+        were preempted, and does not come to the connector then."""
+        self._resets_running = resets_running
+        self.kv_cache_manager.block_pool.reset_prefix_cache()
+        done = self._core.reset_prefix_cache(int(resets_running), int(with_connector))
+        if self._is_reset_refused():
+            raise RuntimeError("the KV cache cannot be reset: although all running requests were "
+                               "preempted, blocks are in use, probably by a transfer")
+        return done
+
+    def _is_reset_refused(self) -> bool:
+        pool = self.kv_cache_manager.block_pool
+        return self._resets_running and pool.num_free_blocks < pool.num_gpu_blocks - 1
+
     def reset_encoder_cache(self) -> None:
         self._core.reset_encoder_cache()
 

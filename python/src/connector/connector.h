@@ -87,6 +87,7 @@ extern PyObject *planner_finished(PyObject *self, PyObject *args);
 
 /* events.c */
 extern void planner_on_event(void *user, const quire_event *event);
+extern void planner_on_tier_event(void *user, uint32_t tier, const quire_event *event);
 extern PyObject *planner_take_events(PyObject *self, PyObject *unused);
 
 /* stats.c */

@@ -73,6 +73,7 @@ static int make_planner(planner *p, PyObject *given)
         vllm_read_u32(numbers, "profile", (uint32_t *)(void *)&cache.profile) < 0 ||
         vllm_read_u32(given, "num_slots", &config.num_slots) < 0 ||
         vllm_read_u32(given, "max_requests", &config.max_requests) < 0 ||
+        vllm_read_u32(given, "event_keys", &config.event_keys) < 0 ||
         vllm_read_u32(given, "num_ranks", &config.num_ranks) < 0 ||
         vllm_read_u32(given, "learns", (uint32_t *)(void *)&config.learns) < 0 ||
         vllm_read_u32(given, "holds_loads", (uint32_t *)(void *)&config.holds_loads) < 0 ||
@@ -85,6 +86,7 @@ static int make_planner(planner *p, PyObject *given)
     config.cache = &cache;
     if (wants_events != NULL && PyObject_IsTrue(wants_events)) {
         config.on_event = planner_on_event;
+        config.on_tier_event = planner_on_tier_event;
         config.event_user = p;
         p->events = PyList_New(0);
     }
@@ -283,6 +285,17 @@ static PyObject *planner_has_pending(PyObject *self, PyObject *Py_UNUSED(unused)
     return PyBool_FromLong(quire_planner_has_pending(((planner *)self)->planner));
 }
 
+/* drop_stores(): blocks that may be reused; all of them, now */
+static PyObject *planner_drop_stores(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    const quire_block *released;
+    uint32_t num_released;
+    int status = quire_planner_drop_stores(((planner *)self)->planner, &released, &num_released);
+    if (status != QUIRE_OK)
+        return connector_raise(status, "drop_stores");
+    return py_list_u32(released, num_released);
+}
+
 /* ---- identity -------------------------------------------------------------- */
 
 /* reset(): False: a tier is shared; it needs another identity */
@@ -349,6 +362,7 @@ static PyMethodDef planner_methods[] = {
     {"report", planner_report, METH_O, "What a worker reports."},
     {"results", planner_results, METH_VARARGS, "What has ended."},
     {"has_pending", planner_has_pending, METH_NOARGS, "Whether transfers are in flight."},
+    {"drop_stores", planner_drop_stores, METH_NOARGS, "No store counts: blocks to reuse."},
     {"reset", planner_reset, METH_NOARGS, "Empties the host pool and private tiers."},
     {"set_identity", planner_set_identity, METH_VARARGS, "Another meaning of all blocks."},
     {"bind", planner_bind, METH_O, "vLLM's blocks."},

@@ -146,7 +146,8 @@ static int create(worker *w, PyObject *given)
     if (vllm_read_u32(given, "rank", &config.rank) < 0 ||
         vllm_read_u32(given, "num_ranks", &config.num_ranks) < 0 ||
         vllm_read_u32(given, "key_rank", &config.key_rank) < 0 ||
-        vllm_read_u32(given, "stores", (uint32_t *)(void *)&config.stores) < 0)
+        vllm_read_u32(given, "stores", (uint32_t *)(void *)&config.stores) < 0 ||
+        vllm_read_u32(given, "tells_gone", (uint32_t *)(void *)&config.tells_gone) < 0)
         return -1;
     for (uint32_t i = 0; i < w->num_tiers; i++)
         tiers[i].tier = w->tiers[i];

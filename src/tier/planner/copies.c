@@ -25,7 +25,7 @@ qr_planner_batch *qr_planner_new_batch(quire_planner *p, quire_device_op op)
     batch->job = (quire_device_job){.id = at, .op = op, .copies = batch->copies};
     batch->next = QR_NIL;
     batch->is_used = true;
-    batch->is_out = batch->is_dropped = false;
+    batch->is_out = batch->is_dropped = batch->is_released = false;
     return batch;
 }
 
@@ -62,10 +62,11 @@ void qr_planner_hold(quire_planner *p, quire_block block)
     p->held[p->num_held++] = block;
 }
 
-void qr_planner_release(quire_planner *p, const qr_planner_batch *batch)
+void qr_planner_release(quire_planner *p, qr_planner_batch *batch)
 {
-    if (batch->job.op == QUIRE_DEVICE_LOAD && !p->holds_loads)
+    if (batch->is_released || (batch->job.op == QUIRE_DEVICE_LOAD && !p->holds_loads))
         return;
+    batch->is_released = true;
     for (uint32_t i = 0; i < batch->job.num_copies; i++)
         p->released[p->num_released++] = batch->copies[i].block;
 }

@@ -4,7 +4,7 @@
 #include "base/hooks.h"
 #include "base/refuse.h"
 
-enum { DEFAULT_REQUESTS = 4096, SPARE_BATCHES = 512, DEFAULT_TOKENS = 2048 };
+enum { DEFAULT_REQUESTS = 4096, SPARE_BATCHES = 512, DEFAULT_TOKENS = 2048, LEAST_EVENT_KEYS = 1 << 16 };
 
 /* ---- config ---------------------------------------------------------------- */
 
@@ -28,6 +28,7 @@ static int check_planner_config(const planner_plan *plan)
                                QR_FIELD(c, max_requests, 0, UINT32_C(1) << 24),
                                QR_FIELD(c, num_ranks, 0, QUIRE_TRANSFER_MAX_RANKS),
                                QR_FIELD(c, num_tiers, 0, QUIRE_TRANSFER_MAX_TIERS),
+                               QR_FIELD(c, event_keys, 0, QUIRE_SLOTS_MAX),
                                QR_FIELD(c, learns, 0, QUIRE_OFF),
                                QR_FIELD(c, shares_loads, 0, QUIRE_OFF),
                                QR_FIELD(c, holds_loads, 0, QUIRE_OFF)};
@@ -167,8 +168,13 @@ static int open_transfer(quire_planner *p, const quire_planner_config *c)
     config.num_tiers = c->num_tiers;
     config.tiers = tiers;
     config.hooks = c->hooks;
+    if (c->on_tier_event != NULL)
+        config.event_keys = (uint32_t)qr_or_default(
+            c->event_keys, c->num_slots > LEAST_EVENT_KEYS ? c->num_slots : LEAST_EVENT_KEYS);
     int err = quire_transfer_open(&config, NULL, &p->transfer);
     p->device = quire_transfer_device(p->transfer);
+    if (err == QUIRE_OK)
+        qr_planner_watch_tiers(p, c);
     return err;
 }
 
@@ -484,6 +490,22 @@ QUIRE_API int quire_planner_has_pending(const quire_planner *planner)
         return 0;
     return planner->num_free_batches < planner->num_batches || planner->num_ended > 0 ||
            (planner->promote != NULL && qr_promote_has_pending(planner->promote));
+}
+
+QUIRE_API int quire_planner_drop_stores(quire_planner *planner, const quire_block **released,
+                                        uint32_t *num_released)
+{
+    if (!is_planner(planner) || released == NULL || num_released == NULL)
+        return QUIRE_E_ARGUMENT;
+    forget_told(planner);
+    qr_planner_drop_stores(planner);
+    for (uint32_t i = 0; i < planner->num_batches; i++)
+        if (planner->batches[i].is_used && planner->batches[i].is_dropped)
+            qr_planner_release(planner, &planner->batches[i]);
+    planner->num_told_released = planner->num_released;
+    *released = planner->released;
+    *num_released = planner->num_released;
+    return QUIRE_OK;
 }
 
 /* ---- identity -------------------------------------------------------------- */

@@ -5,6 +5,7 @@
  *      copies.c     batches of copies: to the device of the transfer, and what becomes of them
  *      loads.c      a request's load
  *      stores.c     full blocks that the host pool has not
+ *      events.c     what lies in the tiers
  *      check.c      the walker
  *
  * batch     at most 256 copies, in one direction: waiting for room in a plan, or in flight.
@@ -28,6 +29,7 @@
 #include "tier/transfer/plan.h"
 
 #include <quire/planner.h>
+#include <quire/slots.h>
 
 #include <stdatomic.h>
 
@@ -42,7 +44,8 @@ typedef struct qr_planner_batch {
     uint32_t owner; /* a load: the request's index */
     bool is_used;
     bool is_out;     /* the transfer has it */
-    bool is_dropped; /* a store: what comes does not count */
+    bool is_dropped;  /* a store: what comes does not count */
+    bool is_released; /* the engine's blocks were */
 } qr_planner_batch;
 
 typedef enum qr_planner_load {
@@ -85,6 +88,15 @@ typedef struct qr_planner_queue {
     uint32_t first;
     uint32_t last;
 } qr_planner_queue;
+
+/* A tier whose events are told. */
+typedef struct qr_planner_watch {
+    const struct quire_planner *planner;
+    struct quire_slots *slots; /* the keys that are known to be there */
+    void (*on_event)(void *user, uint32_t tier, const quire_event *event);
+    void *user;
+    uint32_t tier;
+} qr_planner_watch;
 
 typedef struct qr_planner_counters {
     _Atomic uint64_t stored_blocks;
@@ -150,6 +162,7 @@ struct quire_planner {
     quire_block *scratch; /* row_blocks, or a batch */
     quire_block *scratch2;
     uint32_t *refs; /* the walker's */
+    qr_planner_watch watches[QUIRE_TRANSFER_MAX_TIERS];
     qr_planner_counters counters;
     quire_hooks hooks;
     qr_owner owner;
@@ -186,7 +199,7 @@ void qr_planner_free_batch(quire_planner *p, qr_planner_batch *batch);
 void qr_planner_unqueue_load(quire_planner *p, uint32_t index);
 /* The engine holds this block; and it need not any more. */
 void qr_planner_hold(quire_planner *p, quire_block block);
-void qr_planner_release(quire_planner *p, const qr_planner_batch *batch);
+void qr_planner_release(quire_planner *p, qr_planner_batch *batch);
 /* Into the plan, loads first. */
 void qr_planner_send(quire_planner *p);
 /* What the ranks have ended. */
@@ -208,6 +221,11 @@ bool qr_planner_store(quire_planner *p, qr_planner_req *r, const quire_planner_r
 void qr_planner_end_store(quire_planner *p, qr_planner_batch *batch, bool is_good);
 /* Nothing that is in flight or waits counts any more. */
 void qr_planner_drop_stores(quire_planner *p);
+
+/* ---- events.c -------------------------------------------------------------- */
+
+/* Until the transfer is closed. */
+void qr_planner_watch_tiers(quire_planner *p, const quire_planner_config *config);
 
 /* ---- check.c --------------------------------------------------------------- */
 

@@ -4,11 +4,12 @@
 #include "tier/transfer/transfer.h"
 
 #include "base/hooks.h"
+#include "tier/slots/known.h"
 
 enum { MOST_TOUCHES = 16 }; /* in a plan: they only help the policies of tiers */
 
-void qr_remote_tier_init(qr_remote_tier *remote, quire_transfer *transfer, uint32_t index,
-                         const quire_transfer_tier *config)
+int qr_remote_tier_init(qr_remote_tier *remote, quire_transfer *transfer, uint32_t index,
+                        const quire_transfer_tier *config, uint32_t num_known)
 {
     *remote = (qr_remote_tier){.transfer = transfer, .index = index};
     remote->caps = (quire_tier_caps){.alignment = 1,
@@ -18,6 +19,15 @@ void qr_remote_tier_init(qr_remote_tier *remote, quire_transfer *transfer, uint3
                                      .is_read_only = config->is_read_only != 0,
                                      .is_simulated = 1,
                                      .loads_unknown = 1};
+    return num_known == 0 ? QUIRE_OK
+                          : qr_known_open(num_known, &transfer->hooks, &remote->known);
+}
+
+static void close_tier(void *self)
+{
+    qr_remote_tier *remote = self;
+    quire_slots_destroy(remote->known);
+    remote->known = NULL;
 }
 
 static void get_caps(void *self, quire_tier_caps *caps)
@@ -91,6 +101,8 @@ static void cancel_job(void *self, quire_tier_ends *ends, quire_tier_job *job)
 static void touch_keys(void *self, const quire_tier_key *keys, uint32_t n)
 {
     qr_remote_tier *remote = self;
+    if (remote->known != NULL)
+        quire_slots_touch(remote->known, keys, n);
     while (n > 0 && remote->num_touches < MOST_TOUCHES) {
         uint32_t count = n < QR_PLAN_MOST_KEYS ? n : QR_PLAN_MOST_KEYS;
         qr_plan_job planned = {
@@ -106,10 +118,17 @@ static void touch_keys(void *self, const quire_tier_key *keys, uint32_t n)
     }
 }
 
+static void forget_known(qr_remote_tier *remote)
+{
+    if (remote->known != NULL)
+        (void)quire_slots_reset(remote->known);
+}
+
 static int reset_tier(void *self)
 {
     qr_remote_tier *remote = self;
     qr_plan_job planned = {.kind = QR_PLAN_RESET, .tier = (uint8_t)remote->index};
+    forget_known(remote);
     return qr_transfer_command(remote->transfer, &planned) != NULL ? QUIRE_OK : QUIRE_E_SYSTEM;
 }
 
@@ -121,6 +140,7 @@ static int set_identity(void *self, const unsigned char *fingerprint)
     if (items == NULL)
         return QUIRE_E_SYSTEM;
     memcpy(items, fingerprint, QUIRE_FINGERPRINT_BYTES);
+    forget_known(remote);
     return QUIRE_OK;
 }
 
@@ -128,6 +148,9 @@ const quire_tier_ops qr_remote_tier_ops = {.abi = 1,
                                            .size = sizeof(quire_tier_ops),
                                            .name = "tier",
                                            .caps = get_caps,
+                                           .close = close_tier,
+                                           .finish = qr_known_finish_job,
+                                           .slots = qr_known_get_slots,
                                            .touch = touch_keys,
                                            .reset = reset_tier,
                                            .begin = begin_job,

@@ -3,6 +3,8 @@
 #include "base/assert.h"
 #include "base/refuse.h"
 
+#include <quire/transfer.h>
+
 static size_t result_bytes(uint32_t count)
 {
     return QR_REPORT_RESULT + ((size_t)count + 7) / 8 * 8;
@@ -13,7 +15,7 @@ static size_t result_bytes(uint32_t count)
 void qr_report_begin(qr_report_writer *writer)
 {
     writer->used = QR_REPORT_HEAD;
-    writer->num_results = 0;
+    writer->num_results = writer->num_gone = 0;
 }
 
 bool qr_report_add(qr_report_writer *writer, const qr_report_result *result)
@@ -34,6 +36,21 @@ bool qr_report_add(qr_report_writer *writer, const qr_report_result *result)
     return true;
 }
 
+bool qr_report_add_gone(qr_report_writer *writer, uint32_t tier, const quire_tier_key *key)
+{
+    if (QR_REPORT_GONE > writer->capacity - writer->used)
+        return false;
+    unsigned char *at = writer->bytes + writer->used;
+    memset(at, 0, QR_REPORT_GONE);
+    qr_store_u32(at, tier);
+    qr_store_u32(at + 4, key == NULL ? QR_REPORT_ALL_GONE : key->group);
+    if (key != NULL)
+        memcpy(at + 8, key->hash, QUIRE_TIER_HASH_BYTES);
+    writer->used += QR_REPORT_GONE;
+    writer->num_gone++;
+    return true;
+}
+
 quire_bytes qr_report_finish(qr_report_writer *writer, const qr_report_head *head)
 {
     unsigned char *at = writer->bytes + QR_MESSAGE_HEAD;
@@ -44,7 +61,7 @@ quire_bytes qr_report_finish(qr_report_writer *writer, const qr_report_head *hea
     qr_store_u32(at + 32, head->rank);
     qr_store_u32(at + 36, head->num_ranks);
     qr_store_u32(at + 40, writer->num_results);
-    qr_store_u32(at + 44, 0);
+    qr_store_u32(at + 44, writer->num_gone);
     qr_message_seal(writer->bytes, QR_REPORT_MAGIC, (uint32_t)writer->used);
     return (quire_bytes){writer->bytes, writer->used};
 }
@@ -79,6 +96,14 @@ static bool is_result_valid(const qr_report_result *result, size_t left)
     return has_zeros(result->statuses - QR_REPORT_RESULT, result->count);
 }
 
+/* What stands for all keys has no hash. */
+static bool is_gone_valid(const unsigned char *at)
+{
+    static const unsigned char none[QUIRE_TIER_HASH_BYTES];
+    return qr_load_u32(at) < QUIRE_TRANSFER_MAX_TIERS &&
+           (qr_load_u32(at + 4) != QR_REPORT_ALL_GONE || memcmp(at + 8, none, sizeof none) == 0);
+}
+
 int qr_report_read(quire_bytes bytes, qr_report *report)
 {
     int err = qr_message_check(bytes, QR_REPORT_MAGIC, QR_REPORT_HEAD, "report");
@@ -92,10 +117,9 @@ int qr_report_read(quire_bytes bytes, qr_report *report)
                                    .rank = qr_load_u32(at + 32),
                                    .num_ranks = qr_load_u32(at + 36)},
                           .num_results = qr_load_u32(at + 40),
+                          .num_gone = qr_load_u32(at + 44),
                           .next = at + 48};
     report->num_left = report->num_results;
-    if (qr_load_u32(at + 44) != 0)
-        return qr_fail(QUIRE_E_CORRUPT, "a report with a field that is not known");
     size_t left = bytes.len - QR_REPORT_HEAD;
     at = report->next;
     for (uint32_t i = 0; i < report->num_results; i++) {
@@ -109,8 +133,15 @@ int qr_report_read(quire_bytes bytes, qr_report *report)
         at += result_bytes(result.count);
         left -= result_bytes(result.count);
     }
-    if (left > 0)
-        return qr_fail(QUIRE_E_CORRUPT, "%zu bytes behind the last result of a report", left);
+    if (left != (size_t)report->num_gone * QR_REPORT_GONE)
+        return qr_fail(QUIRE_E_CORRUPT, "%zu bytes behind the last result of a report (expected %u "
+                                        "keys of %d)",
+                       left, report->num_gone, QR_REPORT_GONE);
+    for (uint32_t i = 0; i < report->num_gone; i++, at += QR_REPORT_GONE)
+        if (!is_gone_valid(at))
+            return qr_fail(QUIRE_E_CORRUPT, "gone key %u of a report: invalid tier %u, or a hash of "
+                                            "all keys",
+                           i, qr_load_u32(at));
     return QUIRE_OK;
 }
 
@@ -121,5 +152,17 @@ bool qr_report_next(qr_report *report, qr_report_result *result)
     report->num_left--;
     read_result(report->next, result);
     report->next += result_bytes(result->count);
+    return true;
+}
+
+bool qr_report_next_gone(qr_report *report, uint32_t *tier, quire_tier_key *key)
+{
+    if (report->num_left > 0 || report->num_gone == 0)
+        return false;
+    report->num_gone--;
+    *tier = qr_load_u32(report->next);
+    *key = (quire_tier_key){.group = qr_load_u32(report->next + 4)};
+    memcpy(key->hash, report->next + 8, QUIRE_TIER_HASH_BYTES);
+    report->next += QR_REPORT_GONE;
     return true;
 }

@@ -2,8 +2,10 @@
  * the planner.
  *
  *      | message head 16 | session 8 | sequence 8 | worker 8 | first_plan 8 | rank 4 | ranks 4 |
- *      | results 4 | 0 4 |  then each result:
+ *      | results 4 | gone 4 |  then each result:
  *      | id 8 | count 4 | 0 4 | ns 8 |  count statuses of a byte each, filled up to 8
+ *                              then each key that its tiers evicted, or found to be missing:
+ *      | tier 4 | group 4 | hash 32 |  group QR_REPORT_ALL_GONE: all of the tier may be gone
  *
  * session   of the plans; worker: random, chosen when the worker was made; first_plan: the first
  *           plan of the session that this worker took: it knows nothing of those before.
@@ -22,8 +24,11 @@ enum {
     QR_REPORT_HEAD = QR_MESSAGE_HEAD + 48,
     QR_REPORT_RESULT = 24,
     QR_REPORT_MOST_STATUSES = 64,
+    QR_REPORT_GONE = 40,
     QR_REPORT_LATE = QUIRE_TIER_REFUSED + 1
 };
+
+#define QR_REPORT_ALL_GONE UINT32_MAX
 
 typedef struct qr_report_result {
     uint64_t id;
@@ -48,11 +53,14 @@ typedef struct qr_report_writer {
     size_t capacity;
     size_t used;
     uint32_t num_results;
+    uint32_t num_gone;
 } qr_report_writer;
 
 void qr_report_begin(qr_report_writer *writer);
 /* One result more. False: no room. */
 bool qr_report_add(qr_report_writer *writer, const qr_report_result *result);
+/* A key that is gone, behind all results; key NULL: all of the tier. False: no room. */
+bool qr_report_add_gone(qr_report_writer *writer, uint32_t tier, const quire_tier_key *key);
 quire_bytes qr_report_finish(qr_report_writer *writer, const qr_report_head *head);
 
 /* ---- reading --------------------------------------------------------------- */
@@ -61,6 +69,7 @@ typedef struct qr_report {
     qr_report_head head;
     uint32_t num_results;
     uint32_t num_left;
+    uint32_t num_gone; /* left, too */
     const unsigned char *next;
 } qr_report;
 
@@ -68,5 +77,8 @@ typedef struct qr_report {
 int qr_report_read(quire_bytes bytes, qr_report *report);
 /* The next result of a report that was read; false: there is none. */
 bool qr_report_next(qr_report *report, qr_report_result *result);
+/* The next key that is gone, after all results; its rank is 0, its group may be QR_REPORT_ALL_GONE.
+ * False: there is none. */
+bool qr_report_next_gone(qr_report *report, uint32_t *tier, quire_tier_key *key);
 
 #endif

@@ -7,7 +7,8 @@
 
 enum {
     COMMAND_BYTES = 64 << 10, /* of a plan: TOUCH, CANCEL, RESET, IDENTITY */
-    RESERVE_BYTES = 4 << 10   /* of these for RESET and IDENTITY alone */
+    RESERVE_BYTES = 4 << 10,  /* of these for RESET and IDENTITY alone */
+    MOST_GONE = QR_AT_A_TIME(16384, 4)
 };
 #define MOST_NS (UINT64_C(1) << 56)
 
@@ -170,6 +171,32 @@ static int check_report(const quire_transfer *t, const qr_report_head *head)
     return QUIRE_OK;
 }
 
+static void take_gone(quire_transfer *t, qr_report *report)
+{
+    uint32_t tier;
+    quire_tier_key key;
+    while (qr_report_next_gone(report, &tier, &key)) {
+        if (tier >= t->num_tiers || t->most_gone == 0)
+            continue;
+        if (key.group == QR_REPORT_ALL_GONE || t->num_gone == t->most_gone)
+            t->all_gone |= 1u << tier;
+        else
+            t->gone[t->num_gone++] = (qr_transfer_gone){.key = key, .tier = tier};
+    }
+}
+
+/* Behind the ends of the jobs that the same reports have told: a key that was evicted and then
+ * stored again is told once more when it is used. */
+static void forget_gone(quire_transfer *t)
+{
+    for (uint32_t i = 0; i < t->num_gone; i++)
+        (void)quire_slots_remove(t->remotes[t->gone[i].tier].known, &t->gone[i].key);
+    for (uint32_t i = 0; t->all_gone != 0 && i < t->num_tiers; i++)
+        if ((t->all_gone >> i & 1) != 0)
+            (void)quire_slots_reset(t->remotes[i].known);
+    t->num_gone = t->all_gone = 0;
+}
+
 QUIRE_API int quire_transfer_give_report(quire_transfer *transfer, quire_bytes bytes)
 {
     qr_report report;
@@ -197,6 +224,7 @@ QUIRE_API int quire_transfer_give_report(quire_transfer *transfer, quire_bytes b
         else
             qr_count_add(&transfer->counters.unknown_results, 1);
     }
+    take_gone(transfer, &report);
     qr_count_add(&transfer->counters.reports, 1);
     qr_count_add(&transfer->counters.lost_workers, is_lost);
     return is_lost ? QUIRE_LOST : QUIRE_OK;
@@ -227,6 +255,7 @@ QUIRE_API int quire_transfer_take_plan(quire_transfer *transfer, quire_bytes *pl
     if (transfer == NULL || plan == NULL)
         return QUIRE_E_ARGUMENT;
     qr_plan_writer *writer = &transfer->writers[transfer->writer];
+    forget_gone(transfer);
     *plan = (quire_bytes){0};
     if (writer->num_jobs == 0)
         return QUIRE_OK;
@@ -247,7 +276,8 @@ static int read_transfer_config(quire_transfer_config *config, const quire_trans
     if (err != QUIRE_OK)
         return err;
     const qr_field fields[] = {QR_FIELD(config, num_ranks, 0, QUIRE_TRANSFER_MAX_RANKS),
-                               QR_FIELD(config, num_tiers, 0, QUIRE_TRANSFER_MAX_TIERS)};
+                               QR_FIELD(config, num_tiers, 0, QUIRE_TRANSFER_MAX_TIERS),
+                               QR_FIELD(config, event_keys, 0, QUIRE_SLOTS_MAX)};
     err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
     if (err != QUIRE_OK)
         return err;
@@ -283,6 +313,8 @@ static quire_transfer *carve_transfer(qr_arena *arena, const quire_transfer_conf
     t->num_places = QR_PLAN_COPY_JOBS + config->num_tiers * QR_PLAN_TIER_JOBS;
     t->carried = qr_arena_take(arena, t->num_places, sizeof *t->carried);
     t->ranks = qr_arena_take(arena, t->num_ranks, sizeof *t->ranks);
+    t->most_gone = config->event_keys > 0 ? MOST_GONE : 0;
+    t->gone = qr_arena_take(arena, t->most_gone, sizeof *t->gone);
     for (uint32_t i = 0; i < 2; i++) {
         t->writers[i].capacity = plan_capacity(config->num_tiers);
         t->writers[i].bytes = qr_arena_take(arena, t->writers[i].capacity, 1);
@@ -305,13 +337,16 @@ static void init_places(quire_transfer *t)
     }
 }
 
-static int open_remote(quire_transfer *t, uint32_t i, const quire_transfer_tier *tier)
+static int open_remote(quire_transfer *t, uint32_t i, const quire_transfer_tier *tier,
+                       uint32_t event_keys)
 {
     quire_tier_ops ops = qr_remote_tier_ops;
     quire_tier_config config = QUIRE_TIER_CONFIG_INIT;
     ops.medium = tier->medium;
     ops.name = tier->label == NULL ? ops.name : tier->label;
-    qr_remote_tier_init(&t->remotes[i], t, i, tier);
+    int err = qr_remote_tier_init(&t->remotes[i], t, i, tier, event_keys);
+    if (err != QUIRE_OK)
+        return err;
     config.ops = &ops;
     config.self = &t->remotes[i];
     config.label = tier->label;
@@ -352,7 +387,7 @@ QUIRE_API int quire_transfer_open(const quire_transfer_config *callers,
         err = qr_fail(QUIRE_E_RANDOM, "%s", quire_strerror(QUIRE_E_RANDOM));
     made->session |= 1; /* 0: none */
     for (uint32_t i = 0; err == QUIRE_OK && i < config.num_tiers; i++)
-        err = open_remote(made, i, &config.tiers[i]);
+        err = open_remote(made, i, &config.tiers[i], config.event_keys);
     if (err != QUIRE_OK) {
         quire_transfer_close(made);
         return err;
@@ -365,8 +400,10 @@ QUIRE_API void quire_transfer_close(quire_transfer *transfer)
 {
     if (transfer == NULL)
         return;
-    for (uint32_t i = 0; i < transfer->num_tiers; i++)
+    for (uint32_t i = 0; i < transfer->num_tiers; i++) {
         (void)quire_tier_close(transfer->tiers[i]);
+        quire_slots_destroy(transfer->remotes[i].known); /* of a tier that was not opened */
+    }
     qr_owner_release(&transfer->owner);
 }
 

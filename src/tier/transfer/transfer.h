@@ -20,6 +20,7 @@
 #include "tier/transfer/plan.h"
 #include "tier/transfer/report.h"
 
+#include <quire/slots.h>
 #include <quire/transfer.h>
 
 #include <stdatomic.h>
@@ -56,7 +57,14 @@ typedef struct qr_transfer_rank {
     uint64_t sequence;
 } qr_transfer_rank;
 
+/* A key that a rank's tier has not got any longer. */
+typedef struct qr_transfer_gone {
+    quire_tier_key key;
+    uint32_t tier;
+} qr_transfer_gone;
+
 typedef struct qr_remote_tier {
+    quire_slots *known; /* first: see slots/known.h; NULL: no events are told */
     quire_transfer *transfer;
     uint32_t index;
     quire_tier_caps caps;
@@ -87,6 +95,10 @@ struct quire_transfer {
     uint32_t num_places;
     qr_carried_class classes[QUIRE_TRANSFER_MAX_TIERS + 1];
     qr_transfer_rank *ranks;
+    qr_transfer_gone *gone; /* of reports since the last plan: what they have stored comes first */
+    uint32_t num_gone;
+    uint32_t most_gone;
+    uint32_t all_gone; /* bits: tiers of which any key may be gone */
     quire_device device;
     quire_tier *tiers[QUIRE_TRANSFER_MAX_TIERS];
     qr_remote_tier remotes[QUIRE_TRANSFER_MAX_TIERS];
@@ -116,7 +128,8 @@ uint32_t qr_transfer_find(const quire_transfer *t, uint32_t class, const void *j
 
 extern const quire_device_ops qr_remote_device_ops;
 extern const quire_tier_ops qr_remote_tier_ops;
-void qr_remote_tier_init(qr_remote_tier *remote, quire_transfer *transfer, uint32_t index,
-                         const quire_transfer_tier *config);
+/* num_known: keys whose events are told. QUIRE_OK, QUIRE_E_NOMEM, QUIRE_E_RANDOM. */
+int qr_remote_tier_init(qr_remote_tier *remote, quire_transfer *transfer, uint32_t index,
+                        const quire_transfer_tier *config, uint32_t num_known);
 
 #endif

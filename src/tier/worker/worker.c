@@ -38,6 +38,7 @@ static int read_worker_config(quire_worker_config *c, const quire_worker_config 
                                QR_FIELD(c, block_bytes, 1, UINT32_MAX),
                                QR_FIELD(c, num_slots, 2, QUIRE_MAX_BLOCKS),
                                QR_FIELD(c, num_tiers, 0, QUIRE_TRANSFER_MAX_TIERS),
+                               QR_FIELD(c, tells_gone, 0, QUIRE_OFF),
                                QR_FIELD(c, run_inline, 0, QUIRE_OFF)};
     err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
     if (err != QUIRE_OK)
@@ -53,9 +54,9 @@ static int read_worker_config(quire_worker_config *c, const quire_worker_config 
 
 /* ---- making ---------------------------------------------------------------- */
 
-static size_t report_capacity(uint32_t num_jobs)
+static size_t report_capacity(uint32_t num_jobs, uint32_t num_gone)
 {
-    return QR_REPORT_HEAD + (size_t)QR_PLAN_COPY_JOBS * (QR_REPORT_RESULT + 8) +
+    return QR_REPORT_HEAD + (size_t)num_gone * QR_REPORT_GONE + (size_t)QR_PLAN_COPY_JOBS * (QR_REPORT_RESULT + 8) +
            (size_t)num_jobs * (QR_REPORT_RESULT + QR_REPORT_MOST_STATUSES);
 }
 
@@ -76,7 +77,11 @@ static quire_worker *carve_worker(qr_arena *arena, const quire_worker_config *c,
     qr_spsc_carve(&w->inbox, arena, w->num_jobs + QR_WORKER_COMMANDS);
     qr_spsc_carve(&w->outbox, arena, w->num_jobs + 1);
     qr_spsc_carve(&w->freed, arena, QR_WORKER_COMMANDS);
-    w->writer.capacity = report_capacity(w->num_jobs);
+    uint32_t num_gone = c->tells_gone == QUIRE_ON ? QR_WORKER_GONE : 1;
+    w->gone = qr_arena_take(arena, num_gone, sizeof *w->gone);
+    qr_spsc_carve(&w->gone_out, arena, num_gone);
+    qr_spsc_carve(&w->gone_free, arena, num_gone);
+    w->writer.capacity = report_capacity(w->num_jobs, num_gone + QUIRE_TRANSFER_MAX_TIERS);
     w->writer.bytes = qr_arena_take(arena, w->writer.capacity, 1);
     return made;
 }
@@ -105,6 +110,7 @@ static int init_worker(quire_worker *w, const quire_worker_config *c)
     w->key_rank = c->key_rank;
     w->stores = c->stores != QUIRE_OFF;
     w->is_inline = c->run_inline == QUIRE_ON;
+    w->tells_gone = c->tells_gone == QUIRE_ON;
     w->device = c->device;
     w->memory = c->memory;
     w->block_bytes = c->block_bytes;
@@ -119,6 +125,7 @@ static int init_worker(quire_worker *w, const quire_worker_config *c)
     if (qr_random_bytes(&c->hooks, &w->id, sizeof w->id) != 0)
         return qr_fail(QUIRE_E_RANDOM, "%s", quire_strerror(QUIRE_E_RANDOM));
     w->id |= 1; /* 0: none */
+    qr_worker_watch_tiers(w);
     if (!w->is_inline && qr_worker_start(w) != QUIRE_OK)
         return qr_fail(QUIRE_E_SYSTEM,
                        "a worker cannot create a thread or a descriptor; raise the limits of "
@@ -150,6 +157,7 @@ QUIRE_API int quire_worker_create(const quire_worker_config *callers,
     err = init_worker(made, &config);
     if (err != QUIRE_OK) {
         qr_worker_stop(made);
+        qr_worker_unwatch_tiers(made);
         qr_owner_release(&owner);
         return err;
     }
@@ -177,6 +185,7 @@ QUIRE_API int quire_worker_destroy(quire_worker *worker)
         return QUIRE_BUSY;
     if (err == QUIRE_OK)
         qr_worker_stop(worker);
+    qr_worker_unwatch_tiers(worker);
     worker->magic = 0;
     qr_owner_release(&worker->owner);
     return QUIRE_OK;
@@ -289,9 +298,11 @@ QUIRE_API int quire_worker_poll(quire_worker *worker, quire_bytes *report)
     qr_report_begin(&worker->writer);
     report_copies(worker, now_ns);
     report_jobs(worker, now_ns);
+    if (worker->session != 0)
+        qr_worker_report_gone(worker);
     uint32_t n = worker->writer.num_results;
     qr_count_add(&worker->counters.jobs_in_flight, UINT64_C(0) - n);
-    if (n == 0 && !worker->is_new)
+    if (n == 0 && worker->writer.num_gone == 0 && !worker->is_new)
         return QUIRE_OK;
     qr_report_head head = {.session = worker->session,
                            .sequence = ++worker->num_reports,

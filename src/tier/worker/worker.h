@@ -29,7 +29,7 @@
 
 #define QR_WORKER_MAGIC UINT32_C(0x514b5257) /* "WRKQ" */
 
-enum { QR_WORKER_COMMANDS = 64 };
+enum { QR_WORKER_COMMANDS = 64, QR_WORKER_GONE = QR_AT_A_TIME(4096, 2) };
 
 /* Copies of a plan; the caller's. */
 typedef struct qr_worker_copies {
@@ -71,9 +71,17 @@ typedef struct qr_worker_command {
     unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
 } qr_worker_command;
 
+/* A key that a tier has not got any longer. */
+typedef struct qr_worker_gone {
+    quire_tier_key key;
+    uint32_t tier;
+} qr_worker_gone;
+
 /* The thread's. */
 typedef struct qr_worker_tier {
     quire_tier *tier;
+    struct quire_worker *worker;
+    struct quire_slots *slots; /* watched; NULL: not */
     uint64_t most_store_bytes;
     uint32_t most_waiting_stores;
     qr_chain loads;
@@ -110,6 +118,7 @@ struct quire_worker {
     bool stores;
     bool is_inline;
     bool is_abandoned;
+    bool tells_gone;
     quire_device device;
     unsigned char *memory;
     uint64_t block_bytes;
@@ -148,6 +157,10 @@ struct quire_worker {
     qr_spsc inbox; /* places of tier jobs; from num_jobs on, commands */
     qr_spsc outbox;
     qr_spsc freed; /* commands */
+    qr_worker_gone *gone;
+    qr_spsc gone_out; /* their places */
+    qr_spsc gone_free;
+    _Atomic uint32_t all_gone; /* bits: tiers whose keys found no place */
     _Atomic bool is_asleep;
     _Atomic bool is_stopping;
     int wake_fd;
@@ -157,6 +170,7 @@ struct quire_worker {
     /* the thread's */
     qr_worker_tier tiers[QUIRE_TRANSFER_MAX_TIERS];
     uint32_t num_active; /* jobs that are queued or out */
+    uint32_t num_gone_used; /* places that were used once */
 
     qr_owner owner;
 };
@@ -179,6 +193,14 @@ int qr_worker_start(quire_worker *w);
 void qr_worker_stop(quire_worker *w);
 /* Something is in the inbox. */
 void qr_worker_wake(quire_worker *w);
+
+/* ---- gone.c ---------------------------------------------------------------- */
+
+/* Before the thread starts. */
+void qr_worker_watch_tiers(quire_worker *w);
+void qr_worker_unwatch_tiers(quire_worker *w);
+/* Into the report, behind all results. */
+void qr_worker_report_gone(quire_worker *w);
 
 /* ---- submit.c -------------------------------------------------------------- */
 

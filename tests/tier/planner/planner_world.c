@@ -28,6 +28,18 @@ quire_planner_config config;
 quire_planner_tier disk;
 uint64_t num_events;
 
+uint64_t num_tier_events[2];
+
+static void count_tier_event(void *user, uint32_t tier, const quire_event *event)
+{
+    (void)user;
+    assert_int_equal(tier, 0);
+    assert_int_equal(event->num_blocks, 1);
+    assert_int_equal(event->block_size, TOKENS);
+    assert_int_equal(event->hash_bytes, HASH);
+    num_tier_events[event->kind == QUIRE_EVENT_STORED ? 0 : 1]++;
+}
+
 static void count_event(void *user, const quire_event *event)
 {
     (void)user;
@@ -53,6 +65,8 @@ static void make_config(void)
     config.tiers = &disk;
     config.num_tiers = 1;
     config.on_event = count_event;
+    config.on_tier_event = count_tier_event;
+    config.event_keys = LONG;
     config.hooks.now_ns = now;
 }
 

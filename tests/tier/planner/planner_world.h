@@ -41,6 +41,7 @@ extern quire_planner_results results;
 extern uint64_t step;
 extern uint64_t clock_ns;
 extern uint64_t num_events;
+extern uint64_t num_tier_events[2]; /* stored, removed */
 
 int open_world(void **state);
 int close_world(void **state);

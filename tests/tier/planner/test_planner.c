@@ -144,6 +144,55 @@ static void loaded_from_tiers(void **state)
     assert_int_equal(stats().tiers[0].hit_tokens, N * TOKENS);
 }
 
+/* What lies in a tier is told: stored, found by a load, missed, too much to know. */
+static void events_of_tiers(void **state)
+{
+    (void)state;
+    enum { N = 20, FEW = 16, LOST = 7 };
+    uint32_t n = 0;
+    quire_planner_destroy(planner);
+    disk.tier.is_persistent = 1;
+    assert_int_equal(quire_planner_create(&config, &planner), QUIRE_OK);
+    memset(num_tier_events, 0, sizeof num_tier_events);
+    store(add(), N);
+    (void)settle();
+    assert_int_equal(num_tier_events[0], N);
+    assert_int_equal(num_tier_events[1], 0);
+    for (uint32_t i = 0; i < 2; i++) { /* a new planner learns of them when they are loaded */
+        quire_planner_destroy(planner);
+        config.event_keys = i == 0 ? N : FEW;
+        assert_int_equal(quire_planner_create(&config, &planner), QUIRE_OK);
+        memset(num_tier_events, 0, sizeof num_tier_events);
+        quire_req req = add();
+        for (uint32_t k = 0; k < 200 && match(req, N, &n) == QUIRE_RETRY; k++)
+            make_step(0);
+        assert_int_equal(n, N);
+        assert_int_equal(num_tier_events[0], N);
+        assert_int_equal(num_tier_events[1], i == 0 ? 0 : N - FEW);
+    }
+    quire_tier_key key = {.rank = 1}; /* one rank has lost a block, and then the host pool */
+    memcpy(key.hash, hashes[LOST], HASH);
+    quire_tier_job *ended;
+    quire_tier_io io = {.key = key};
+    quire_tier_job removal = {.op = QUIRE_TIER_REMOVE, .num_ios = 1, .ios = &io};
+    assert_int_equal(quire_tier_submit(ranks[1].tier, &removal), QUIRE_OK);
+    while (quire_tier_poll(ranks[1].tier, &ended, 1) == 0)
+        ;
+    assert_int_equal(io.status, QUIRE_TIER_DONE);
+    quire_planner_destroy(planner);
+    config.event_keys = N;
+    assert_int_equal(quire_planner_create(&config, &planner), QUIRE_OK);
+    memset(num_tier_events, 0, sizeof num_tier_events);
+    quire_req req = add();
+    for (uint32_t k = 0; k < 200 && match(req, N, &n) == QUIRE_RETRY; k++)
+        make_step(0);
+    assert_in_range(n, 1, LOST);
+    assert_in_range(num_tier_events[0], n, N - 1);
+    assert_int_equal(num_tier_events[1], 0); /* nobody was told of it */
+    assert_int_equal(quire_planner_reset(planner), QUIRE_OK);
+    assert_int_equal(num_tier_events[1], num_tier_events[0]);
+}
+
 /* One rank has lost a block: nobody has it. */
 static void a_rank_that_fails(void **state)
 {
@@ -384,6 +433,7 @@ int main(void)
         IN_WORLD(stored_and_loaded), IN_WORLD(one_load_for_many), IN_WORLD(loaded_from_tiers),
         IN_WORLD(a_rank_that_fails), IN_WORLD(failed_loads),      IN_WORLD(ended_while_loading),
         IN_WORLD(preempted),         IN_WORLD(lost_worker),       IN_WORLD(identity),
+        IN_WORLD(events_of_tiers),
         IN_WORLD(learned_costs),     IN_WORLD(plan_of_many_hits), IN_WORLD(loads_without_holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

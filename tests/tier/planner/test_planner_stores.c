@@ -70,6 +70,51 @@ static void last_blocks(void **state)
     assert_int_equal(stats().stored_blocks, N + MOST_LAST);
 }
 
+/* The engine gets its blocks back at once; what is in flight is no hit when it ends. */
+static void dropped_stores(void **state)
+{
+    (void)state;
+    enum { FIRST = 40, N = 60 };
+    uint32_t n;
+    uint32_t num_released;
+    const quire_block *released;
+    quire_planner_request request = request_of(add(), N);
+    quire_block_span span = {blocks, N};
+    ranks[1].is_deaf = true;
+    assert_int_equal(quire_planner_computed(planner, &request, &span, FIRST * TOKENS), QUIRE_OK);
+    make_step(0); /* in flight */
+    assert_int_equal(out.num_held, FIRST);
+    assert_int_equal(quire_planner_computed(planner, &request, &span, N * TOKENS), QUIRE_OK);
+    const quire_block *held;
+    assert_int_equal(quire_planner_take_held(planner, &held, &n), QUIRE_OK); /* waits for a plan */
+    assert_int_equal(n, N - FIRST);
+    assert_int_equal(quire_planner_drop_stores(planner, &released, &num_released), QUIRE_OK);
+    assert_int_equal(num_released, N);
+    bool is_released[BLOCKS] = {false};
+    for (uint32_t i = 0; i < N; i++)
+        is_released[released[i]] = true;
+    for (uint32_t i = 0; i < N; i++)
+        assert_true(is_released[blocks[i]]);
+    assert_int_equal(quire_planner_drop_stores(planner, &released, &num_released), QUIRE_OK);
+    assert_int_equal(num_released, 0);
+    assert_int_equal(quire_planner_check(planner), QUIRE_OK);
+    ranks[1].is_deaf = false;
+    world_sums sums = settle();
+    assert_int_equal(sums.num_held + sums.num_released, 0);
+    assert_int_equal(stats().failed_stores, N);
+    assert_int_equal(stats().stores_in_flight + stats().stored_blocks, 0);
+    quire_req req = add();
+    for (uint32_t i = 0; i < 20 && match(req, N, &n) == QUIRE_RETRY; i++)
+        make_step(0); /* the tiers are asked */
+    assert_int_equal(match(req, N, &n), QUIRE_OK);
+    assert_int_equal(n, 0);
+    store(add(), N); /* and now they are */
+    assert_int_equal(stats().stored_blocks, N);
+    assert_int_equal(quire_planner_drop_stores(planner, NULL, &num_released), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_planner_drop_stores(planner, &released, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_planner_drop_stores(NULL, &released, &num_released), QUIRE_E_ARGUMENT);
+}
+
 /* ---- which blocks are evicted ---------------------------------------------- */
 
 enum { WHOLE = WIDE, NEW = WIDE / 3 };
@@ -134,6 +179,7 @@ int main(void)
 {
 #define IN_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
     const struct CMUnitTest tests[] = {IN_WORLD(full_host_pool), IN_WORLD(last_blocks),
+                                       IN_WORLD(dropped_stores),
                                        IN_WORLD(a_prefix_that_ends_is_evicted_last),
                                        IN_WORLD(a_prefix_that_is_loaded_is_evicted_last)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,6 +65,11 @@ static void check_report(quire_bytes bytes)
     qr_report_begin(&writer);
     while (qr_report_next(&report, &result))
         MUTATE_EXPECT(qr_report_add(&writer, &result));
+    uint32_t tier;
+    quire_tier_key key;
+    while (qr_report_next_gone(&report, &tier, &key))
+        MUTATE_EXPECT(qr_report_add_gone(&writer, tier,
+                                         key.group == QR_REPORT_ALL_GONE ? NULL : &key));
     quire_bytes same = qr_report_finish(&writer, &report.head);
     MUTATE_EXPECT(same.len == bytes.len && memcmp(same.data, bytes.data, same.len) == 0);
     num_read++;
@@ -118,6 +123,11 @@ static void make_samples(void)
             qr_report_result result = {
                 .id = i + 1, .count = i + 1, .ns = i * 1000, .statuses = statuses};
             MUTATE_EXPECT(qr_report_add(&report, &result));
+        }
+        for (uint32_t i = 0; s > 0 && i < 5; i++) {
+            quire_tier_key key = {.hash = {(unsigned char)i}, .group = i};
+            MUTATE_EXPECT(qr_report_add_gone(&report, i % QUIRE_TRANSFER_MAX_TIERS,
+                                             i == 2 ? NULL : &key));
         }
         bytes = qr_report_finish(&report, &(qr_report_head){1, 2, 3, 4, 5, 6});
         samples[2 + s] = (mutate_bytes){bytes.data, bytes.len};

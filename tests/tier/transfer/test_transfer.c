@@ -1,6 +1,7 @@
 /* tier/transfer/test_transfer.c - jobs of several ranks: what they report is merged, and what is
  * repeated, lost, of another session or of another worker is refused or counted. */
 #include "base/unit.h"
+#include "tier/core/tier.h"
 #include "tier/transfer/transfer.h"
 
 enum { RANKS = 3 };
@@ -235,6 +236,101 @@ static void lost_worker(void **state)
     assert_int_equal(stats().lost_workers, 1);
 }
 
+/* ---- keys that are known --------------------------------------------------- */
+
+static quire_slots *known;
+static char told[64]; /* '+' and '-', then the first byte of the hash */
+
+static void note_change(void *user, uint32_t slot, const quire_tier_key *key, uint32_t is_there)
+{
+    assert_ptr_equal(user, told);
+    assert_true(slot < 3);
+    size_t n = strlen(told);
+    assert_true(n + 3 < sizeof told);
+    told[n] = is_there != 0 ? '+' : '-';
+    told[n + 1] = (char)('0' + key->hash[0]);
+}
+
+/* A rank's report of keys that are gone; n = 0: all of the tier. */
+static void report_gone(uint32_t rank, uint32_t tier, const quire_tier_key *keys, uint32_t n)
+{
+    qr_report_writer writer = {.bytes = room, .capacity = sizeof room};
+    qr_report_begin(&writer);
+    for (uint32_t i = 0; i < n || i == 0; i++)
+        assert_true(qr_report_add_gone(&writer, tier, n == 0 ? NULL : &keys[i]));
+    qr_report_head head = {session, ++sequences[rank], 5, 1, rank, RANKS};
+    assert_int_equal(quire_transfer_give_report(transfer, qr_report_finish(&writer, &head)),
+                     QUIRE_OK);
+}
+
+static void run_job(quire_tier_op op, const char *statuses)
+{
+    qr_plan_job planned;
+    quire_tier_job *ended[4];
+    quire_tier *tier = quire_transfer_get_tier(transfer, 0);
+    job.op = op;
+    job.state = 0;
+    assert_int_equal(quire_tier_submit(tier, &job), QUIRE_OK);
+    take_plan(1, &planned);
+    for (uint32_t rank = 0; rank < RANKS; rank++)
+        assert_int_equal(report(rank, 5, 1, planned.id, statuses), QUIRE_OK);
+    assert_int_equal(quire_tier_poll(tier, ended, 4), 1);
+}
+
+static const char *take_told(void)
+{
+    static char taken[sizeof told];
+    memcpy(taken, told, sizeof told);
+    memset(told, 0, sizeof told);
+    return taken;
+}
+
+/* Of four keys three are known at a time. */
+static void known_keys(void **state)
+{
+    (void)state;
+    unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES] = "new weights";
+    quire_transfer_tier config_tier = {.label = "disk"};
+    quire_transfer_config config = QUIRE_TRANSFER_CONFIG_INIT;
+    quire_transfer_close(transfer);
+    config.num_ranks = RANKS;
+    config.num_tiers = 1;
+    config.tiers = &config_tier;
+    config.event_keys = 3;
+    assert_int_equal(quire_transfer_open(&config, NULL, &transfer), QUIRE_OK);
+    quire_tier *tier = quire_transfer_get_tier(transfer, 0);
+    qr_tier_watch(tier, &known, note_change, told);
+    assert_non_null(known);
+    run_job(QUIRE_TIER_STORE, "1151"); /* the last first: the end of a prompt is the oldest */
+    assert_string_equal(take_told(), "+3+1+0");
+    run_job(QUIRE_TIER_LOAD, "1111"); /* found; there is no room for all */
+    assert_string_equal(take_told(), "-1+2-0+1-3+0");
+    report_gone(1, 0, &ios[2].key, 1);
+    assert_string_equal(take_told(), ""); /* behind the ends of the jobs of this report */
+    assert_int_equal(quire_transfer_take_plan(transfer, &plan), QUIRE_OK);
+    assert_string_equal(take_told(), "-2");
+    report_gone(2, 0, &ios[2].key, 1); /* by another rank too */
+    report_gone(0, 3, &ios[0].key, 1); /* a tier that there is not */
+    assert_int_equal(quire_transfer_take_plan(transfer, &plan), QUIRE_OK);
+    assert_string_equal(take_told(), "");
+    run_job(QUIRE_TIER_LOAD, "1266"); /* missing */
+    assert_string_equal(take_told(), "-1");
+    run_job(QUIRE_TIER_STORE, "1155");
+    assert_string_equal(take_told(), "+1");
+    report_gone(0, 0, NULL, 0); /* the worker has lost count */
+    assert_int_equal(quire_transfer_take_plan(transfer, &plan), QUIRE_OK);
+    assert_int_equal(strlen(take_told()), 4);
+    run_job(QUIRE_TIER_STORE, "1155");
+    (void)take_told();
+    assert_int_equal(quire_tier_reset(tier), QUIRE_OK);
+    assert_int_equal(strlen(take_told()), 4);
+    assert_int_equal(quire_transfer_take_plan(transfer, &plan), QUIRE_OK); /* the ranks reset */
+    run_job(QUIRE_TIER_STORE, "1155");
+    (void)take_told();
+    assert_int_equal(quire_tier_set_identity(tier, fingerprint), QUIRE_OK);
+    assert_int_equal(strlen(take_told()), 4);
+}
+
 /* Places and room are limits, not errors. */
 static void full(void **state)
 {
@@ -325,7 +421,8 @@ int main(void)
         IN_WORLD(ranks_are_merged), IN_WORLD(one_failed_copy),
         IN_WORLD(unknown_results),  IN_WORLD(refused_reports),
         IN_WORLD(lost_worker),      IN_WORLD(full),
-        IN_WORLD(commands),         cmocka_unit_test(refused_configs),
+        IN_WORLD(commands),         IN_WORLD(known_keys),
+        cmocka_unit_test(refused_configs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,7 +100,7 @@ class Scheduler(BaseScheduler):
     def reset_prefix_cache(self, reset_running_requests: bool = False,
                            reset_connector: bool = False) -> bool:
         with_connector = reset_connector and self.connector is not None
-        done = self._core.reset_prefix_cache(int(reset_running_requests), int(with_connector))
+        done = self._reset_blocks(reset_running_requests, with_connector)
         return done and with_connector == reset_connector
 
 

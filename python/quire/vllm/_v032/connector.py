@@ -96,10 +96,7 @@ def calls_of(scheduler) -> dict:
             boundary_state_offloads=states)
         output.kv_connector_metadata = scheduler._build_kv_connector_meta(scheduler.connector, output)
 
-    def reset():
-        return False if scheduler._is_reset_refused() else scheduler.connector.reset_cache()
-
-    calls.update(reset=reset, match=match, alloc=alloc, meta=meta, finished=finished)
+    calls.update(match=match, alloc=alloc, meta=meta, finished=finished)
     if overrides(scheduler.connector, KVConnectorBase_V1, "has_pending_block_frees"):
         calls["pending_frees"] = lambda: scheduler.connector.has_pending_block_frees()
     transfer = scheduler.vllm_config.kv_transfer_config

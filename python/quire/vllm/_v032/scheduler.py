@@ -38,7 +38,7 @@ class Scheduler(BaseScheduler):
         if self.vllm_config.aux_output_config.enabled:
             self.aux_output_connector = AuxOutputSchedulerConnector()
         self._warned = frozenset()
-        self._resets_running = self._connector_was_reset = False
+        self._connector_was_reset = False
         self._spec_metrics = self.vllm_config.observability_config.per_request_spec_decode_metrics
         self._fetches, self._hits = connector.Fetches(), PrefixCacheStats()
 
@@ -255,11 +255,7 @@ class Scheduler(BaseScheduler):
     def reset_prefix_cache(self, reset_running_requests: bool = False,
                            reset_connector: bool = False) -> bool:
         with_connector = reset_connector and self.connector is not None
-        self._resets_running = reset_running_requests
-        done = self._core.reset_prefix_cache(int(reset_running_requests), int(with_connector))
-        if self._is_reset_refused():
-            raise RuntimeError("the KV cache cannot be reset: although all running requests were "
-                               "preempted, blocks are in use, probably by a transfer")
+        done = self._reset_blocks(reset_running_requests, with_connector)
         if done and self.aux_output_connector is not None:
             self.aux_output_connector.reset()
         return done
@@ -271,12 +267,6 @@ class Scheduler(BaseScheduler):
                 return False
             self._connector_was_reset = True
         return True
-
-    def _is_reset_refused(self) -> bool:
-        """Whether blocks are in use although the requests that ran were preempted: vLLM raises then,
-        and does not come to the connector."""
-        pool = self.kv_cache_manager.block_pool
-        return self._resets_running and pool.num_free_blocks < pool.num_gpu_blocks - 1
 
     def shutdown(self) -> None:
         super().shutdown()

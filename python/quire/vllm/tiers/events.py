@@ -1,7 +1,9 @@
-"""KV events of host memory: BlockStored and BlockRemoved with medium "CPU", self-describing.
+"""KV events of host memory and of the tiers below: BlockStored and BlockRemoved with a medium,
+self-describing.
 
-A stored block is told with its tokens, its parent and its extra keys, as vLLM tells of its own blocks.
-A block that comes from a tier is told by a request that waits for it.
+A stored block is told with its tokens, its parent and its extra keys, as vLLM tells of its own blocks:
+of the request that computed it, as long as it is in host memory, where a tier has it from; or of a
+request that waits for it.
 """
 from typing import Any
 
@@ -10,9 +12,14 @@ from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
 from ..events import REMOVED, STORED, stored_event
 from ..version import part
+from .sizes import MEDIUMS
 
-MEDIUM = "CPU"
-KIND, HASH, GROUP, KNOWN, POSITION, SIZE = range(6)
+HOST = "CPU"
+KIND, HASH, GROUP, KNOWN, POSITION, SIZE, PLACE = range(7)
+
+
+def has_events(config) -> bool:
+    return config is not None and bool(config.enable_kv_cache_events)
 
 
 def key_of(hashes: list[bytes], position: int, joined: int, is_last: bool) -> bytes:
@@ -23,21 +30,28 @@ def key_of(hashes: list[bytes], position: int, joined: int, is_last: bool) -> by
 
 
 class Events:
-    def __init__(self, kv_cache_config, hash_block_size: int, digest_bytes: int):
+    def __init__(self, kv_cache_config, hash_block_size: int, digest_bytes: int, tiers: list[str]):
         try:
             self._make = part("events").maker_of(kv_cache_config)
         except ModuleNotFoundError:  # 0.20
             self._make = stored_event
         self._hash_block_size, self._digest_bytes = hash_block_size, digest_bytes
+        self._mediums = [HOST, *(MEDIUMS[kind] for kind in tiers)]
+        self._has_tiers = bool(tiers)
+        self._in_host: dict[tuple[int, bytes], tuple[Any, int]] = {}  # Known, position
 
     def made_of(self, told: list[tuple], waiting: dict[str, Any]) -> list:
         """vLLM's events, in the order of what was told. waiting: Knowns, by request id."""
         made, run, places = [], [], None
         for event in told:
             if event[KIND] == STORED and event[KNOWN] is None:
+                event = self._found_in_host(event)
+            if event[KIND] == STORED and event[KNOWN] is None:
                 if places is None:
                     places = self._places(waiting)
                 event = self._found(event, places)
+            if event[PLACE] == 0 and self._has_tiers:
+                self._note(event)
             if run and not self._follows(run[-1], event):
                 made.append(self._event(run))
                 run = []
@@ -45,6 +59,19 @@ class Events:
         if run:
             made.append(self._event(run))
         return made
+
+    def _note(self, event: tuple) -> None:
+        """What a block in host memory is, for tiers that store it."""
+        if event[KIND] == REMOVED:
+            self._in_host.pop((event[GROUP], event[HASH]), None)
+        elif event[KNOWN] is not None:
+            self._in_host[event[GROUP], event[HASH]] = event[KNOWN], event[POSITION]
+
+    def _found_in_host(self, event: tuple) -> tuple:
+        if event[PLACE] == 0:
+            return event
+        known, position = self._in_host.get((event[GROUP], event[HASH]), (None, -1))
+        return event if known is None else (*event[:KNOWN], known, position, *event[SIZE:])
 
     def _places(self, waiting: dict[str, Any]) -> dict[bytes, tuple[Any, int]]:
         return {block_hash: (known, i) for known in waiting.values()
@@ -55,12 +82,12 @@ class Events:
         if known is None:
             return event
         joined = event[SIZE] // self._hash_block_size
-        return (*event[:KNOWN], known, (last + 1) // joined - 1, event[SIZE])
+        return (*event[:KNOWN], known, (last + 1) // joined - 1, *event[SIZE:])
 
     @staticmethod
     def _follows(last: tuple, event: tuple) -> bool:
         """Whether both belong into one event."""
-        if last[KIND] != event[KIND] or last[GROUP] != event[GROUP]:
+        if any(last[i] != event[i] for i in (KIND, GROUP, PLACE)):
             return False
         if event[KIND] == REMOVED:
             return True
@@ -69,13 +96,14 @@ class Events:
 
     def _event(self, run: list[tuple]) -> BlockStored | BlockRemoved:
         first, hashes = run[0], [event[HASH] for event in run]
+        medium = self._mediums[first[PLACE]]
         if first[KIND] == REMOVED:
             return BlockRemoved(block_hashes=[maybe_convert_block_hash(h) for h in hashes],
-                                medium=MEDIUM, group_idx=first[GROUP])
+                                medium=medium, group_idx=first[GROUP])
         if first[KNOWN] is None:  # no request has its tokens any longer
             return BlockStored(block_hashes=[maybe_convert_block_hash(h) for h in hashes],
                                parent_block_hash=None, token_ids=[], block_size=first[SIZE],
-                               lora_id=None, medium=MEDIUM, lora_name=None, group_idx=first[GROUP])
+                               lora_id=None, medium=medium, lora_name=None, group_idx=first[GROUP])
         request, position = first[KNOWN].request, first[POSITION]
         parent = None
         if position:
@@ -83,5 +111,5 @@ class Events:
                             first[SIZE] // self._hash_block_size,
                             len(first[HASH]) == self._digest_bytes)
         event = self._make(request, hashes, first[GROUP], position, parent, first[SIZE])
-        event.medium = MEDIUM
+        event.medium = medium
         return event

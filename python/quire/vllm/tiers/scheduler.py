@@ -17,7 +17,7 @@ from vllm.v1.core.kv_cache_manager import KVCacheBlocks
 
 from quire._connector import Planner, fingerprint
 
-from .events import Events
+from .events import Events, has_events
 from .metadata import Plan, Report
 from .metrics import QuireStats, Since, planner_totals
 from .options import Options, refuse
@@ -33,13 +33,12 @@ class SchedulerHalf:
         if not vllm_config.cache_config.enable_prefix_caching:
             refuse("prefix caching is off; tiers find blocks by its hashes (--enable-prefix-caching)")
         refuse_kinds(kv_cache_config)
-        events = vllm_config.kv_events_config
-        has_events = events is not None and events.enable_kv_cache_events
         numbers = planner_numbers(options, vllm_config, kv_cache_config)
-        self.planner = Planner(numbers | {"events": has_events})
+        tells = has_events(vllm_config.kv_events_config)
+        self.planner = Planner(numbers | {"events": tells})
         cache = numbers["cache"]
-        self._events = Events(kv_cache_config, cache["hash_block_size"],
-                              cache["digest_bytes"]) if has_events else None
+        self._events = Events(kv_cache_config, cache["hash_block_size"], cache["digest_bytes"],
+                              [kind for kind, _ in options.tiers]) if tells else None
         self._tiers = [kind for kind, _ in options.tiers]
         self._counted = Since()
         self.num_slots = numbers["num_slots"]
@@ -58,6 +57,17 @@ class SchedulerHalf:
     def bind(self, pool) -> None:
         self._pool = pool
         self.planner.bind(pool.blocks)
+        reset = pool.reset_prefix_cache
+
+        def reset_without_stores():
+            self._drop_stores()
+            return reset()
+        pool.reset_prefix_cache = reset_without_stores
+
+    def _drop_stores(self) -> None:
+        """vLLM resets its prefix cache only when nobody has a block. What stores still read of theirs
+        is thrown away."""
+        self._release(self.planner.drop_stores())
 
     def _hold(self, ids: list[int]) -> None:
         if ids:

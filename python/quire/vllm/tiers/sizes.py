@@ -10,7 +10,7 @@ from .options import ADMITS, LOADS, SWITCHES, Options, refuse
 
 DIGESTS = {"sha256": 32, "sha256_cbor": 32, "xxhash": 16, "xxhash_cbor": 16}
 # What the planner must know of a tier; a worker that opens another kind says so.
-MEDIUMS = {"file": "DISK", "redis": "REDIS", "object": "OBJECT"}
+MEDIUMS = {"file": "DISK", "redis": "REDIS", "object": "OBJ"}
 
 
 def block_bytes(kv_cache_config) -> int:

@@ -16,6 +16,7 @@ from vllm.logger import init_logger
 
 from quire._connector import Worker
 
+from .events import has_events
 from .identity import fingerprint_of
 from .metadata import Plan, Report
 from .metrics import QuireStats, Since, worker_totals
@@ -88,7 +89,9 @@ class WorkerHalf:
 
     def _ranks(self) -> dict[str, int]:
         parallel = self.vllm_config.parallel_config
-        made = {"rank": self.rank, "num_ranks": self.world_size, "key_rank": self.rank}
+        events = self.vllm_config.kv_events_config
+        made = {"rank": self.rank, "num_ranks": self.world_size, "key_rank": self.rank,
+                "tells_gone": SWITCHES["on" if has_events(events) else "off"]}
         if is_mla(self.vllm_config, self.kv_cache_config) and parallel.tensor_parallel_size > 1:
             made["key_rank"] = self.rank // parallel.tensor_parallel_size
             if self.rank % parallel.tensor_parallel_size:
