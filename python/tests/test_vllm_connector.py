@@ -338,6 +338,42 @@ def serve(world: World, name: str, *prompts) -> None:
     raise AssertionError(f"requests do not end: {list(world.scheduler.requests)}")
 
 
+@pytest.mark.parametrize("module", SCHEDULERS)
+def test_tiers_load_ahead_for_the_first_of_the_queue(pytestconfig, module, tmp_path):
+    """Of twenty requests that wait, as many as a quarter of host memory has room for."""
+    vllm_kit.need_vllm(pytestconfig)
+    from lockstep_parts import is_0_32
+
+    if not is_0_32():
+        pytest.skip("vLLM 0.20 tells connectors of a request when it is its turn")
+    tiers = {"host_blocks": 80, "load": "always", "file": {"path": str(tmp_path), "bytes": 1 << 24}}
+    world = World(module, tiers=tiers, max_num_seqs=1)
+    half = world.connector._scheduler
+    prompts = [[i * 40 + k for k in range(40)] for i in range(20)]
+    serve(world, "first", *([*prompt, 7] for prompt in prompts))
+    world.settle()  # host memory has the last of them, the file has all
+    assert world.scheduler.reset_prefix_cache()
+    asked = []
+    inner = half.planner.match
+    half.planner = SimpleNamespace(**{name: getattr(half.planner, name) for name in dir(half.planner)
+                                      if not name.startswith("_")} | {
+        "match": lambda known, *more: (asked.append(known.request.request_id), inner(known, *more))[1]})
+    hasher = vllm_kit.hasher()
+    for i, prompt in enumerate(prompts):
+        world.scheduler.add_request(vllm_kit.request(f"again{i}", [*prompt, 8], hasher, 2))
+    most, ahead = half._most_ahead, 0
+    for _ in range(2000):
+        if not world.scheduler.requests:
+            break
+        assert half._num_ahead < most + 41
+        ahead = max(ahead, len(set(half._ahead) - set(asked)))
+        world.turn(7)
+    assert 2 <= ahead <= most // 41 + 1
+    assert not half._ahead and not half._behind and half._num_ahead == 0
+    assert half.planner.stats()["tiers"][0]["hit_tokens"] >= 10 * 40
+    world.close()
+
+
 def leave_in_host_memory(world: World, name: str) -> None:
     """Other requests use all blocks of the engine."""
     serve(world, name, *([1000 + 100 * i + len(name)] * 40 for i in range(5)))

@@ -28,6 +28,7 @@ typedef struct known {
     uint32_t num_groups;
     int is_loading; /* vLLM waits for its load */
     int has_failed; /* a load of it: nothing more is loaded for it */
+    int is_asked;   /* it was the first of the queue once */
     int has_run;    /* it had blocks: the next ones replace them */
     unsigned char *hashes;
     uint32_t num_hashes;

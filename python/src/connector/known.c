@@ -198,6 +198,7 @@ void known_spans(const known *k, quire_block_span *spans)
 static PyMemberDef known_members[] = {
     {"request", T_OBJECT, offsetof(known, request), READONLY, "vLLM's Request."},
     {"is_loading", T_INT, offsetof(known, is_loading), 0, "1: vLLM waits for its load."},
+    {"is_asked", T_INT, offsetof(known, is_asked), 0, "1: it was asked for."},
     {"has_failed", T_INT, offsetof(known, has_failed), 0, "1: a load of it has failed."},
     {NULL, 0, 0, 0, NULL}};
 

@@ -166,6 +166,7 @@ static PyObject *planner_match(PyObject *self, PyObject *args)
     uint32_t num_external = 0;
     if (read_request(p, args, &k, &request, &num_local) < 0)
         return NULL;
+    k->is_asked = 1;
     p->asking = k;
     int status = quire_planner_match(p->planner, &request, num_local, &num_external);
     p->asking = NULL;

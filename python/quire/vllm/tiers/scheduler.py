@@ -9,7 +9,7 @@ request's: vLLM keeps them until the request is in finished_recving, also if it 
 """
 import os
 import time
-from collections import Counter
+from collections import Counter, deque
 from typing import Any
 
 from vllm.logger import init_logger
@@ -44,6 +44,11 @@ class SchedulerHalf:
         self.num_slots = numbers["num_slots"]
         self.num_groups = len(kv_cache_config.kv_cache_groups)
         self.known: dict[str, Any] = {}  # request id: Known
+        # Requests that wait, in their order: those at the end, then those that tiers load for already.
+        self._behind: deque[Any] = deque()
+        self._ahead: dict[str, int] = {}  # request id: tokens
+        self._num_ahead = 0
+        self._most_ahead = self.num_slots // (4 * self.num_groups) * cache["hash_block_size"]
         self._pool = None
         self._step = 0
         self._num_held = self._num_left = 0  # left: requests that ended while they load
@@ -97,12 +102,28 @@ class SchedulerHalf:
     def new_request(self, request) -> None:
         if request.pooling_params is None and not request.skip_reading_prefix_cache:
             known = self._known_of(request)
-            if known is not None:
+            if known is not None and self._tiers:
+                self._behind.append(known)
+                self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """Tiers load for the first requests of the queue, as much as a quarter of host memory has room
+        for; those behind them follow when these are asked for."""
+        while self._behind and self._num_ahead < self._most_ahead:
+            known = self._behind.popleft()
+            request = known.request
+            if self.known.get(request.request_id) is known and not known.is_asked:
+                self._ahead[request.request_id] = request.num_tokens
+                self._num_ahead += request.num_tokens
                 self.planner.prefetch(known, request.num_tokens, 0)
+
+    def _leaves_queue(self, request_id: str) -> None:
+        self._num_ahead -= self._ahead.pop(request_id, 0)
 
     def match(self, request, num_computed: int) -> tuple[int | None, bool]:
         if request.skip_reading_prefix_cache:
             return 0, False
+        self._leaves_queue(request.request_id)
         known = self._known_of(request)
         if known is None or known.is_loading or known.has_failed:
             return 0, False
@@ -123,6 +144,7 @@ class SchedulerHalf:
         known = self.known.pop(request.request_id, None)
         if known is None:
             return
+        self._leaves_queue(request.request_id)
         self._num_left += known.is_loading and not known.has_failed
         computed = max(0, min(request.num_computed_tokens, request.num_tokens - 1))
         self._hold(self.planner.finished(known, block_ids, computed))
@@ -134,6 +156,8 @@ class SchedulerHalf:
     def plan(self, output) -> Plan:
         cached = output.scheduled_cached_reqs
         self._step += 1
+        if self._behind:
+            self._look_ahead()
         self.planner.new_requests(self.known, output.scheduled_new_reqs)
         self.planner.cached_requests(self.known, cached.req_ids, cached.new_block_ids,
                                      cached.num_computed_tokens, cached.resumed_req_ids)
