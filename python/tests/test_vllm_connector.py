@@ -7,7 +7,7 @@ what was found in the cache, what was computed before. A wrong byte anywhere end
 import random
 import sys
 import zlib
-from collections import deque
+from collections import Counter, deque
 from types import SimpleNamespace
 
 import pytest
@@ -358,6 +358,9 @@ def test_tiers_load_ahead_for_the_first_of_the_queue(pytestconfig, module, tmp_p
     half.planner = SimpleNamespace(**{name: getattr(half.planner, name) for name in dir(half.planner)
                                       if not name.startswith("_")} | {
         "match": lambda known, *more: (asked.append(known.request.request_id), inner(known, *more))[1]})
+    sources, found = world.connector.get_external_cache_hit_sources, Counter()
+    world.connector.get_external_cache_hit_sources = lambda *given: (
+        found.update(sources(*given)), sources(*given))[1]
     hasher = vllm_kit.hasher()
     for i, prompt in enumerate(prompts):
         world.scheduler.add_request(vllm_kit.request(f"again{i}", [*prompt, 8], hasher, 2))
@@ -370,7 +373,12 @@ def test_tiers_load_ahead_for_the_first_of_the_queue(pytestconfig, module, tmp_p
         world.turn(7)
     assert 2 <= ahead <= most // 41 + 1
     assert not half._ahead and not half._behind and half._num_ahead == 0
-    assert half.planner.stats()["tiers"][0]["hit_tokens"] >= 10 * 40
+    tokens = half.planner.stats()["tiers"][0]["hit_tokens"]
+    assert tokens >= 10 * 40
+    assert {source.value: count for source, count in found.items()} == {"disk": tokens}
+    assert world.scheduler.reset_prefix_cache()
+    serve(world, "host", [*prompts[-2], 9])
+    assert {source.value: count for source, count in found.items()} == {"disk": tokens, "host": 40}
     world.close()
 
 
@@ -661,3 +669,15 @@ def test_a_plan_for_another_host_memory_is_refused(pytestconfig):
     with pytest.raises(RuntimeError, match="give host_blocks"):
         world.ranks[0].half.submit(Plan(step=1, num_slots=NUM_SLOTS + 1))
     world.close()
+
+
+def test_groups_of_another_pool_are_refused(pytestconfig):
+    vllm_kit.need_vllm(pytestconfig)
+    from quire.vllm.tiers.sizes import refuse_kinds
+
+    config = kv_cache_config(rank_bytes())
+    refuse_kinds(config)
+    for name, value in (("host_resident", True), ("enable_kv_transfer", False)):
+        group = SimpleNamespace(kv_cache_spec=config.kv_cache_groups[0].kv_cache_spec, **{name: value})
+        with pytest.raises(ValueError, match="HiSparse"):
+            refuse_kinds(SimpleNamespace(kv_cache_groups=[group]))

@@ -202,8 +202,27 @@ static PyMemberDef known_members[] = {
     {"has_failed", T_INT, offsetof(known, has_failed), 0, "1: a load of it has failed."},
     {NULL, 0, 0, 0, NULL}};
 
+static PyObject *known_tier_tokens(PyObject *self, void *Py_UNUSED(unused))
+{
+    const known *k = (const known *)self;
+    PyObject *made = PyTuple_New(QUIRE_TRANSFER_MAX_TIERS);
+    for (Py_ssize_t i = 0; made != NULL && i < QUIRE_TRANSFER_MAX_TIERS; i++) {
+        PyObject *tokens = PyLong_FromUnsignedLongLong(k->tier_tokens[i]);
+        if (tokens == NULL)
+            Py_CLEAR(made);
+        else
+            PyTuple_SET_ITEM(made, i, tokens);
+    }
+    return made;
+}
+
+static PyGetSetDef known_getters[] = {
+    {"tier_tokens", known_tier_tokens, NULL, "Tokens of its last hit that came from each tier.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
 static PyType_Slot known_slots[] = {{Py_tp_dealloc, known_dealloc},
                                     {Py_tp_members, known_members},
+                                    {Py_tp_getset, known_getters},
                                     {Py_tp_doc, "What a planner knows of a request."},
                                     {0, NULL}};
 

@@ -194,6 +194,28 @@ static PyObject *planner_prefetch(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* What the tiers have had of all hits: of one load it is the difference. */
+static void count_tiers(const planner *p, uint64_t *tokens)
+{
+    quire_offload_stats stats = QUIRE_OFFLOAD_STATS_INIT;
+    (void)quire_planner_get_stats(p->planner, &stats);
+    for (uint32_t i = 0; i < QUIRE_TRANSFER_MAX_TIERS; i++)
+        tokens[i] = stats.tiers[i].hit_tokens;
+}
+
+static int tell_allocated(planner *p, known *k, const quire_block_span *spans, uint32_t num_external)
+{
+    uint64_t before[QUIRE_TRANSFER_MAX_TIERS];
+    if (num_external == 0)
+        return quire_planner_allocated(p->planner, k->req, spans, 0);
+    count_tiers(p, before);
+    int status = quire_planner_allocated(p->planner, k->req, spans, num_external);
+    count_tiers(p, k->tier_tokens);
+    for (uint32_t i = 0; i < QUIRE_TRANSFER_MAX_TIERS; i++)
+        k->tier_tokens[i] -= before[i];
+    return status;
+}
+
 /* allocated(known, block_ids, num_external): the load begins; block_ids is None where nothing is
  * loaded */
 static PyObject *planner_allocated(PyObject *self, PyObject *args)
@@ -207,7 +229,7 @@ static PyObject *planner_allocated(PyObject *self, PyObject *args)
         (num_external > 0 && known_set_blocks(k, ids) < 0))
         return NULL;
     known_spans(k, spans);
-    int status = quire_planner_allocated(p->planner, k->req, spans, num_external);
+    int status = tell_allocated(p, k, spans, num_external);
     if (status != QUIRE_OK)
         return connector_raise(status, "allocated");
     if (num_external > 0)

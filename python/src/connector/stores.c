@@ -168,7 +168,7 @@ static known *find_known(PyObject *table, PyObject *name)
 }
 
 /* Its blocks are these. vLLM also gives it blocks that another request fills in this very step, and
- * counts them as computed; the plan is submitted before the step. So the next step tells what is
+ * counts them as computed; the plan may be submitted before the step is. So the next step tells what is
  * computed, but for what can be lost until then. */
 static int take_all(planner *p, known *k, PyObject *ids, uint32_t num_computed)
 {

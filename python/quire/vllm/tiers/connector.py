@@ -4,6 +4,7 @@
         "kv_connector_module_path": "quire.vllm", "kv_role": "kv_both",
         "kv_load_failure_policy": "recompute", "kv_connector_extra_config": {"host_bytes": "64GiB"}}'
 """
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,9 +28,6 @@ logger = init_logger("vllm.quire.tiers")
 
 class QuireConnector(KVConnectorBase_V1, SupportsHMA):
     """Host memory, files, Redis and object stores under vLLM's KV cache."""
-
-    # What a tier had was in host memory before it was told as a hit.
-    _cache_hit_source = CacheHitSource.HOST if CacheHitSource is not None else None
 
     def __init__(self, vllm_config, role: KVConnectorRole, kv_cache_config=None):
         super().__init__(vllm_config, role, kv_cache_config)
@@ -111,6 +109,16 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):
 
     def update_connector_output(self, connector_output) -> None:
         self._scheduler.take(connector_output)
+
+    def get_external_cache_hit_sources(self, request, num_external_tokens: int) -> dict:
+        """0.32."""
+        left, found = num_external_tokens, Counter()
+        for kind, tokens in self._scheduler.hit_tiers(request).items():
+            source = CacheHitSource.DISK if kind == "file" else CacheHitSource.EXTERNAL_UNSPECIFIED
+            found[source] += min(tokens, left)
+            left -= min(tokens, left)
+        found[CacheHitSource.HOST] += left
+        return {source: tokens for source, tokens in found.items() if tokens}
 
     def request_finished(self, request, block_ids: list[int]):
         self._scheduler.finished(request, (block_ids,))

@@ -135,6 +135,13 @@ class SchedulerHalf:
         if known is not None:
             self.planner.allocated(known, self._ids_of(blocks) if num_external else None, num_external)
 
+    def hit_tiers(self, request) -> dict[str, int]:
+        """Tokens of the request's last hit that came from a tier, by its kind; the rest was in host
+        memory."""
+        known = self.known.get(request.request_id)
+        return {} if known is None else {kind: tokens for kind, tokens
+                                         in zip(self._tiers, known.tier_tokens) if tokens}
+
     @staticmethod
     def _ids_of(blocks) -> tuple:
         """Or vLLM's blocks themselves: the planner reads their ids faster."""

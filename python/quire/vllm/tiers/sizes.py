@@ -43,6 +43,8 @@ def refuse_kinds(kv_cache_config) -> None:
         kind = kind_of(spec)
         if kind in (MAMBA, CROSS):
             refuse(f"layers of kind {type(spec).__name__} are not supported")
+        if getattr(group, "host_resident", False) or not getattr(group, "enable_kv_transfer", True):
+            refuse("KV cache groups in host memory (HiSparse) are not supported")
 
 
 def digest_bytes(vllm_config) -> int:
