@@ -211,6 +211,30 @@ def metrics():
             if sample.name.startswith("vllm:quire_") and sample.name.endswith("_total")}
 
 
+def count_events(engine):
+    """What the connector tells of each medium; unknown: removed, but never told as stored; bare: stored
+    without tokens."""
+    connector = engine.engine_core.engine_core.scheduler.connector
+    counts, there, inner = {}, {}, connector.take_events
+
+    def take_events():
+        events = list(inner())
+        for event in events:
+            count = counts.setdefault(event.medium, {"stored": 0, "removed": 0, "unknown": 0, "bare": 0})
+            known, hashes = there.setdefault(event.medium, set()), set(event.block_hashes)
+            if hasattr(event, "token_ids"):
+                count["stored"] += len(hashes)
+                count["bare"] += 0 if event.token_ids else len(hashes)
+                known |= hashes
+            else:
+                count["removed"] += len(hashes)
+                count["unknown"] += len(hashes - known)
+                known -= hashes
+        return events
+    connector.take_events = take_events
+    return counts
+
+
 def free_blocks(engine):
     """vLLM's blocks without users, when all requests have ended."""
     pool = engine.engine_core.engine_core.scheduler.kv_cache_manager.block_pool
@@ -221,6 +245,7 @@ def main():
     order = json.loads(sys.argv[1])
     with tempfile.TemporaryDirectory() as scratch:
         engine = engine_of(order, scratch)
+        events = count_events(engine) if order.get("events") and order["connector"] else {}
         run = Run(engine, order)
         begin = time.perf_counter()
         run.go()
@@ -231,7 +256,7 @@ def main():
                   "aborted": run.aborted, "steps": run.steps, "wall_s": wall,
                   "longest_s": run.longest, "free": free_blocks(engine), "blocks": order["blocks"],
                   "scheduler": f"{type(scheduler).__module__}", "counters": counters(engine),
-                  "metrics": metrics()}
+                  "metrics": metrics(), "events": events}
         engine.engine_core.shutdown()
     print("RESULT " + json.dumps(report), flush=True)
 
