@@ -214,8 +214,9 @@ QUIRE_API int quire_planner_drop_stores(quire_planner *planner, const quire_bloc
  * QUIRE_E_IDENTITY: a tier is shared and persistent; the host pool is emptied, the tiers are not:
  * call quire_planner_set_identity. */
 QUIRE_API int quire_planner_reset(quire_planner *planner);
-/* Empties the host pool; all tiers of all ranks use the blocks of this identity from the next plan
- * on (QUIRE_FINGERPRINT_BYTES). QUIRE_BUSY: tiers have jobs, and nothing has changed. */
+/* Empties the host pool; all tiers of all ranks use the blocks of this identity alone from now on
+ * (QUIRE_FINGERPRINT_BYTES). Transfers in flight do not count when they end; tiers that have some
+ * are not used until these have ended. */
 QUIRE_API int quire_planner_set_identity(quire_planner *planner, const unsigned char *fingerprint);
 
 /* ---- looking --------------------------------------------------------------- */

@@ -330,7 +330,7 @@ static PyObject *planner_reset(PyObject *self, PyObject *Py_UNUSED(unused))
     return PyBool_FromLong(status != QUIRE_E_IDENTITY);
 }
 
-/* set_identity(fingerprint): False: tiers have jobs, and nothing has changed */
+/* set_identity(fingerprint) */
 static PyObject *planner_set_identity(PyObject *self, PyObject *args)
 {
     const char *data;
@@ -342,9 +342,9 @@ static PyObject *planner_set_identity(PyObject *self, PyObject *args)
                             QUIRE_FINGERPRINT_BYTES);
     int status =
         quire_planner_set_identity(((planner *)self)->planner, (const unsigned char *)data);
-    if (status < 0)
+    if (status != QUIRE_OK)
         return connector_raise(status, "set_identity");
-    return PyBool_FromLong(status != QUIRE_BUSY);
+    Py_RETURN_NONE;
 }
 
 /* bind(blocks): vLLM's blocks, by number, with their block_hash */

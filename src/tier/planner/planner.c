@@ -522,11 +522,9 @@ QUIRE_API int quire_planner_set_identity(quire_planner *planner, const unsigned 
 {
     if (!is_planner(planner) || fingerprint == NULL)
         return QUIRE_E_ARGUMENT;
-    if (planner->promote != NULL && !qr_promote_is_idle(planner->promote))
-        return QUIRE_BUSY;
     forget_host(planner);
     return planner->promote == NULL ? QUIRE_OK
-                                    : qr_promote_set_identity(planner->promote, fingerprint);
+                                    : qr_promote_set_identity_soon(planner->promote, fingerprint);
 }
 
 /* ---- looking --------------------------------------------------------------- */

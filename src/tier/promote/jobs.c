@@ -532,7 +532,7 @@ static void end_stale(qr_promote *promote, qr_promote_job *job)
 {
     qr_promote_tier *tier = &promote->tiers[job->tier];
     release_blocks(promote, job);
-    if (job->job.op == QUIRE_TIER_STORE && --tier->num_stale == 0)
+    if (job->job.op == QUIRE_TIER_STORE && --tier->num_stale == 0 && !tier->is_void)
         (void)qr_tier_forget(tier->tier);
 }
 

@@ -244,6 +244,9 @@ struct qr_promote {
     quire_block *free_list;      /* scratch: of one job */
     unsigned char *hash_scratch; /* of one job */
 
+    unsigned char next_identity[QUIRE_FINGERPRINT_BYTES];
+    bool has_next_identity; /* when the tiers have no jobs */
+
     void (*make_room)(void *user, uint32_t num_blocks);
     void *room_user;
     quire_monitor *monitor; /* that is told of events; NULL: none is */

@@ -412,6 +412,14 @@ static bool has_jobs(const qr_promote_tier *tier)
     return tier->num_on_time + tier->num_late > 0;
 }
 
+static void set_next_identity(qr_promote *promote)
+{
+    promote->has_next_identity = false;
+    if (qr_promote_set_identity(promote, promote->next_identity) != QUIRE_OK)
+        qr_log(&promote->hooks, QUIRE_LOG_ERROR,
+               "a tier has not got its new identity, and is not used: %s", quire_refusal());
+}
+
 void qr_promote_poll(qr_promote *promote)
 {
     for (uint32_t t = 0; t < promote->num_tiers; t++) {
@@ -420,6 +428,8 @@ void qr_promote_poll(qr_promote *promote)
         if (qr_promote_is_waiting(&promote->tiers[t]))
             qr_promote_jobs_pump(promote, t);
     }
+    if (promote->has_next_identity && qr_promote_is_idle(promote))
+        set_next_identity(promote);
 }
 
 void qr_promote_learn(qr_promote *promote, uint32_t num_tokens, uint64_t ns)
@@ -475,6 +485,20 @@ int qr_promote_set_identity(qr_promote *promote, const unsigned char *fingerprin
         status = status == QUIRE_OK ? err : status;
     }
     return status;
+}
+
+int qr_promote_set_identity_soon(qr_promote *promote, const unsigned char *fingerprint)
+{
+    if (qr_promote_is_idle(promote)) {
+        promote->has_next_identity = false;
+        return qr_promote_set_identity(promote, fingerprint);
+    }
+    forget_all(promote);
+    for (uint32_t t = 0; t < promote->num_tiers; t++)
+        promote->tiers[t].is_void = true;
+    memcpy(promote->next_identity, fingerprint, QUIRE_FINGERPRINT_BYTES);
+    promote->has_next_identity = true;
+    return QUIRE_OK;
 }
 
 bool qr_promote_has_pending(const qr_promote *promote)

@@ -101,6 +101,9 @@ int qr_promote_reset(qr_promote *promote);
 /* The same, with another identity for all tiers. QUIRE_BUSY, and nothing has changed: a tier has
  * jobs. Other errors: those of a tier, which is not used any more. */
 int qr_promote_set_identity(qr_promote *promote, const unsigned char *fingerprint);
+/* The same as soon as no tier has jobs, in a later qr_promote_poll if need be; until then the tiers
+ * are not used. Errors of tiers are logged then. */
+int qr_promote_set_identity_soon(qr_promote *promote, const unsigned char *fingerprint);
 bool qr_promote_can_reset(const qr_promote *promote);
 /* Whether something is to be done that will end soon: jobs that are late do not count. */
 bool qr_promote_has_pending(const qr_promote *promote);

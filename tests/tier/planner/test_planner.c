@@ -376,6 +376,45 @@ static void identity(void **state)
     assert_int_equal(quire_planner_reset(planner), QUIRE_E_IDENTITY);
 }
 
+/* A new identity does not wait for what is on its way to a tier; the tier waits for the identity. */
+static void identity_with_jobs(void **state)
+{
+    (void)state;
+    enum { N = 10 };
+    uint32_t n = 9;
+    static const unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES] = "new weights";
+    quire_planner_request request = request_of(add(), N);
+    quire_block_span span = {blocks, N};
+    for (uint32_t i = 0; i < N; i++)
+        fill(blocks[i], i);
+    assert_int_equal(quire_planner_computed(planner, &request, &span, N * TOKENS), QUIRE_OK);
+    while (stats().stored_blocks < N)
+        make_step(0);
+    ranks[1].is_deaf = true;
+    make_step(0); /* to the tiers */
+    assert_true(stats().tiers[0].in_flight > 0);
+    assert_int_equal(quire_planner_set_identity(planner, fingerprint), QUIRE_OK);
+    quire_req req = add();
+    assert_int_equal(match(req, N, &n), QUIRE_OK); /* nobody asks the tiers */
+    assert_int_equal(n, 0);
+    make_step(0);
+    assert_true(quire_planner_has_pending(planner));
+    assert_int_equal(quire_planner_set_identity(planner, fingerprint), QUIRE_OK); /* again */
+    ranks[1].is_deaf = false;
+    (void)settle();
+    uint64_t num_stored = stats().tiers[0].stored_blocks;
+    store(add(), N); /* and now they are used */
+    (void)settle();
+    assert_int_equal(stats().tiers[0].stored_blocks, num_stored + N);
+    quire_planner_destroy(planner); /* a planner that knows nothing finds them there */
+    disk.tier.is_persistent = 1;
+    assert_int_equal(quire_planner_create(&config, &planner), QUIRE_OK);
+    req = add();
+    for (uint32_t i = 0; i < 200 && match(req, N, &n) == QUIRE_RETRY; i++)
+        make_step(0);
+    assert_int_equal(n, N);
+}
+
 /* Nobody has to call anything: the time of steps with many tokens is learned. */
 static void learned_costs(void **state)
 {
@@ -432,7 +471,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_WORLD(stored_and_loaded), IN_WORLD(one_load_for_many), IN_WORLD(loaded_from_tiers),
         IN_WORLD(a_rank_that_fails), IN_WORLD(failed_loads),      IN_WORLD(ended_while_loading),
-        IN_WORLD(preempted),         IN_WORLD(lost_worker),       IN_WORLD(identity),
+        IN_WORLD(preempted),         IN_WORLD(lost_worker),       IN_WORLD(identity), IN_WORLD(identity_with_jobs),
         IN_WORLD(events_of_tiers),
         IN_WORLD(learned_costs),     IN_WORLD(plan_of_many_hits), IN_WORLD(loads_without_holds),
     };

@@ -260,6 +260,6 @@ class SchedulerHalf:
             logger.warning("QuireConnector is not reset while requests load: vLLM 0.20 cannot compute "
                            "their tokens again in a model with several KV cache groups")
             return False
-        if self.planner.reset():
-            return True
-        return self.planner.set_identity(fingerprint({"tenant": os.urandom(32)}))
+        if not self.planner.reset():  # a tier is shared: others go on with its blocks
+            self.planner.set_identity(fingerprint({"tenant": os.urandom(32)}))
+        return True
