@@ -212,7 +212,7 @@ def test_another_identity(tmp_path):
     tokens = list(range(41))
     engine.serve("a", tokens)
     engine.settle()
-    assert engine.planner.set_identity(connector.fingerprint({"model": "other"}))
+    engine.planner.set_identity(connector.fingerprint({"model": "other"}))
     engine.turn()
     assert engine.serve("b", tokens) == 0 and engine.serve("c", tokens) == 40
     engine.settle()

@@ -181,15 +181,18 @@ def corrupt(path):
 
 
 def drain(engine):
-    """Steps until nothing of the connector is in flight, so that its counters are whole."""
+    """Steps until nothing of the connector is in flight, so that its counters are whole; and one more:
+    vLLM takes stats before it tells the connector what has ended."""
     connector = engine.engine_core.engine_core.scheduler.connector
+    is_over = connector is None
     for i in range(200):
         engine.add_request(f"drain{i}", {"prompt_token_ids": [5, 6, 7]},
                            __import__("vllm").SamplingParams(max_tokens=1, detokenize=False))
         while engine.has_unfinished_requests():
             engine.step()
-        if connector is None or not connector._scheduler.planner.has_pending():
+        if is_over:
             return
+        is_over = not connector._scheduler.planner.has_pending()
         time.sleep(0.02)
 
 
