@@ -79,8 +79,8 @@ typedef struct quire_planner_config {
     /* What the host pool stores and removes; NULL: not reported. */
     void (*on_event)(void *user, const quire_event *event);
     void *event_user;
-    /* What the tiers have, one block in an event; its block is a number without meaning. STORED: all
-     * ranks have stored or loaded it. REMOVED: a load missed it, a worker with tells_gone has
+    /* What the tiers have, one block in an event; the number of the block has no meaning. STORED:
+     * all ranks have stored or loaded it. REMOVED: a load missed it, a worker with tells_gone has
      * evicted it, the tiers were reset, or more than event_keys keys of this tier are known, and
      * this one was not used for longest. NULL: not reported. */
     void (*on_tier_event)(void *user, uint32_t tier, const quire_event *event);
@@ -200,11 +200,11 @@ QUIRE_API int quire_planner_get_results(quire_planner *planner, uint64_t step,
 /* 1 if transfers are in flight: an engine without requests still plans and reports. */
 QUIRE_API int quire_planner_has_pending(const quire_planner *planner);
 
-/* The engine needs all its blocks back now, for example to reset its prefix cache: no store that
- * waits or is in flight counts, and the blocks that they read are released here instead of by
- * results. What a worker still reads of them is thrown away. Loads go on. Take the held blocks
- * first (quire_planner_take_held). The list ends that of the last results; it is valid until the
- * next results or drop_stores. */
+/* The engine needs all its blocks now, for example to reset its prefix cache: no store that waits
+ * or is in flight counts, and the blocks that they read are released here instead of by results.
+ * What a worker still reads of them is dropped. Loads continue. Take the held blocks first
+ * (quire_planner_take_held). The list ends the list of the last results; it is valid until the next
+ * results or drop_stores. */
 QUIRE_API int quire_planner_drop_stores(quire_planner *planner, const quire_block **released,
                                         uint32_t *num_released);
 

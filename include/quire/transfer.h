@@ -57,9 +57,10 @@ typedef struct quire_transfer_config {
     uint32_t num_ranks;               /* 0 = 1 */
     uint32_t num_tiers;               /* the same in all ranks, from the fastest to the slowest */
     const quire_transfer_tier *tiers; /* copied */
-    /* 0: no events of tiers are told. Otherwise the most keys of each tier that are known to be
-     * there: by a store, a load, or not any more by a miss, or by a worker with tells_gone. What
-     * was not used for longest is told as removed when there are more. */
+    /* 0: no events of tiers. Otherwise the most keys of each tier that are known to exist in it. A
+     * store or a load that is done makes a key known; a miss, a reset, and a worker with tells_gone
+     * that has evicted it make it unknown. If there are more keys, the key that was not used for
+     * longest is reported as removed. */
     uint32_t event_keys;
     quire_hooks hooks;
 } quire_transfer_config;

@@ -46,10 +46,10 @@ NO_HEADER = {
     r"src/tier/peer/session\.c": "a part of server.h, which names it",
     r"src/tier/offload/(check|copy|eager|ends|load|match|plan|protect|round|store|tiers|transfers)\.c":
         "the parts of offload.h, which names them",
-    r"src/tier/planner/(check|copies|loads|match|stores)\.c": "the parts of planner.h, which names them",
+    r"src/tier/planner/(check|copies|events|loads|match|stores)\.c": "the parts of planner.h, which names them",
     r"src/tier/promote/(check|events|jobs|moves|plan|store)\.c": "the parts of parts.h, which names them",
     r"src/tier/transfer/remote_(device|tier)\.c": "the parts of transfer.h, which names them",
-    r"src/tier/worker/(copies|self_test|submit|turn)\.c": "the parts of worker.h, which names them",
+    r"src/tier/worker/(copies|gone|self_test|submit|turn)\.c": "the parts of worker.h, which names them",
     r"src/tier/redis/(batch|link|map|node|reply|usage|tier_redis)\.c": "the parts of redis.h, which names them",
 }
 

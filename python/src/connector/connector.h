@@ -30,7 +30,7 @@ typedef struct known {
     int has_failed; /* a load of it: nothing more is loaded for it */
     int is_asked;   /* it was the first of the queue once */
     uint64_t tier_tokens[QUIRE_TRANSFER_MAX_TIERS]; /* of its last hit: from which tier they came */
-    int has_run;    /* it had blocks: the next ones replace them */
+    int has_run;                                    /* it had blocks: the next ones replace them */
     unsigned char *hashes;
     uint32_t num_hashes;
     uint32_t max_hashes;

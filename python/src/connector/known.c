@@ -216,9 +216,9 @@ static PyObject *known_tier_tokens(PyObject *self, void *Py_UNUSED(unused))
     return made;
 }
 
-static PyGetSetDef known_getters[] = {
-    {"tier_tokens", known_tier_tokens, NULL, "Tokens of its last hit that came from each tier.", NULL},
-    {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef known_getters[] = {{"tier_tokens", known_tier_tokens, NULL,
+                                       "Tokens of its last hit that came from each tier.", NULL},
+                                      {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot known_slots[] = {{Py_tp_dealloc, known_dealloc},
                                     {Py_tp_members, known_members},

@@ -203,7 +203,8 @@ static void count_tiers(const planner *p, uint64_t *tokens)
         tokens[i] = stats.tiers[i].hit_tokens;
 }
 
-static int tell_allocated(planner *p, known *k, const quire_block_span *spans, uint32_t num_external)
+static int tell_allocated(planner *p, known *k, const quire_block_span *spans,
+                          uint32_t num_external)
 {
     uint64_t before[QUIRE_TRANSFER_MAX_TIERS];
     if (num_external == 0)

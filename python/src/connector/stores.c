@@ -168,8 +168,8 @@ static known *find_known(PyObject *table, PyObject *name)
 }
 
 /* Its blocks are these. vLLM also gives it blocks that another request fills in this very step, and
- * counts them as computed; the plan may be submitted before the step is. So the next step tells what is
- * computed, but for what can be lost until then. */
+ * counts them as computed; the plan may be submitted before the step is. So the next step tells
+ * what is computed, but for what can be lost until then. */
 static int take_all(planner *p, known *k, PyObject *ids, uint32_t num_computed)
 {
     if (k->has_run && known_begin_again(p, k) < 0)

@@ -34,10 +34,8 @@ void qr_planner_watch_tiers(quire_planner *p, const quire_planner_config *config
 {
     for (uint32_t i = 0; config->on_tier_event != NULL && i < config->num_tiers; i++) {
         qr_planner_watch *watch = &p->watches[i];
-        *watch = (qr_planner_watch){.planner = p,
-                                    .on_event = config->on_tier_event,
-                                    .user = config->event_user,
-                                    .tier = i};
+        *watch = (qr_planner_watch){
+            .planner = p, .on_event = config->on_tier_event, .user = config->event_user, .tier = i};
         qr_tier_watch(quire_transfer_get_tier(p->transfer, i), &watch->slots, take_change, watch);
     }
 }

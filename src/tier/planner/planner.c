@@ -4,7 +4,12 @@
 #include "base/hooks.h"
 #include "base/refuse.h"
 
-enum { DEFAULT_REQUESTS = 4096, SPARE_BATCHES = 512, DEFAULT_TOKENS = 2048, LEAST_EVENT_KEYS = 1 << 16 };
+enum {
+    DEFAULT_REQUESTS = 4096,
+    SPARE_BATCHES = 512,
+    DEFAULT_TOKENS = 2048,
+    LEAST_EVENT_KEYS = 1 << 16
+};
 
 /* ---- config ---------------------------------------------------------------- */
 

@@ -43,7 +43,7 @@ typedef struct qr_planner_batch {
     uint32_t next;  /* in a queue, of a load, or of the free ones */
     uint32_t owner; /* a load: the request's index */
     bool is_used;
-    bool is_out;     /* the transfer has it */
+    bool is_out;      /* the transfer has it */
     bool is_dropped;  /* a store: what comes does not count */
     bool is_released; /* the engine's blocks were */
 } qr_planner_batch;

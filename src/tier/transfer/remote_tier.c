@@ -19,8 +19,7 @@ int qr_remote_tier_init(qr_remote_tier *remote, quire_transfer *transfer, uint32
                                      .is_read_only = config->is_read_only != 0,
                                      .is_simulated = 1,
                                      .loads_unknown = 1};
-    return num_known == 0 ? QUIRE_OK
-                          : qr_known_open(num_known, &transfer->hooks, &remote->known);
+    return num_known == 0 ? QUIRE_OK : qr_known_open(num_known, &transfer->hooks, &remote->known);
 }
 
 static void close_tier(void *self)

@@ -134,13 +134,15 @@ int qr_report_read(quire_bytes bytes, qr_report *report)
         left -= result_bytes(result.count);
     }
     if (left != (size_t)report->num_gone * QR_REPORT_GONE)
-        return qr_fail(QUIRE_E_CORRUPT, "%zu bytes behind the last result of a report (expected %u "
-                                        "keys of %d)",
+        return qr_fail(QUIRE_E_CORRUPT,
+                       "%zu bytes behind the last result of a report (expected %u "
+                       "keys of %d)",
                        left, report->num_gone, QR_REPORT_GONE);
     for (uint32_t i = 0; i < report->num_gone; i++, at += QR_REPORT_GONE)
         if (!is_gone_valid(at))
-            return qr_fail(QUIRE_E_CORRUPT, "gone key %u of a report: invalid tier %u, or a hash of "
-                                            "all keys",
+            return qr_fail(QUIRE_E_CORRUPT,
+                           "gone key %u of a report: invalid tier %u, or a hash of "
+                           "all keys",
                            i, qr_load_u32(at));
     return QUIRE_OK;
 }

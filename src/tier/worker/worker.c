@@ -56,7 +56,8 @@ static int read_worker_config(quire_worker_config *c, const quire_worker_config 
 
 static size_t report_capacity(uint32_t num_jobs, uint32_t num_gone)
 {
-    return QR_REPORT_HEAD + (size_t)num_gone * QR_REPORT_GONE + (size_t)QR_PLAN_COPY_JOBS * (QR_REPORT_RESULT + 8) +
+    return QR_REPORT_HEAD + (size_t)num_gone * QR_REPORT_GONE +
+           (size_t)QR_PLAN_COPY_JOBS * (QR_REPORT_RESULT + 8) +
            (size_t)num_jobs * (QR_REPORT_RESULT + QR_REPORT_MOST_STATUSES);
 }
 

@@ -169,7 +169,7 @@ struct quire_worker {
 
     /* the thread's */
     qr_worker_tier tiers[QUIRE_TRANSFER_MAX_TIERS];
-    uint32_t num_active; /* jobs that are queued or out */
+    uint32_t num_active;    /* jobs that are queued or out */
     uint32_t num_gone_used; /* places that were used once */
 
     qr_owner owner;

@@ -376,7 +376,7 @@ static void identity(void **state)
     assert_int_equal(quire_planner_reset(planner), QUIRE_E_IDENTITY);
 }
 
-/* A new identity does not wait for what is on its way to a tier; the tier waits for the identity. */
+/* A new identity does not wait for what is on its way to a tier; the tier waits for it. */
 static void identity_with_jobs(void **state)
 {
     (void)state;
@@ -461,19 +461,18 @@ static void plan_of_many_hits(void **state)
         assert_int_equal(results.num_loaded, 1);
         assert_int_equal(quire_planner_finished(planner, req), QUIRE_OK);
     }
-    printf("plan of %d blocks, %zu bytes: %.1f us\n", (int)N, out.plan.len,
-           (double)best_ns / 1000);
+    printf("plan of %d blocks, %zu bytes: %.1f us\n", (int)N, out.plan.len, (double)best_ns / 1000);
 }
 
 int main(void)
 {
 #define IN_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
     const struct CMUnitTest tests[] = {
-        IN_WORLD(stored_and_loaded), IN_WORLD(one_load_for_many), IN_WORLD(loaded_from_tiers),
-        IN_WORLD(a_rank_that_fails), IN_WORLD(failed_loads),      IN_WORLD(ended_while_loading),
-        IN_WORLD(preempted),         IN_WORLD(lost_worker),       IN_WORLD(identity), IN_WORLD(identity_with_jobs),
-        IN_WORLD(events_of_tiers),
-        IN_WORLD(learned_costs),     IN_WORLD(plan_of_many_hits), IN_WORLD(loads_without_holds),
+        IN_WORLD(stored_and_loaded),  IN_WORLD(one_load_for_many),   IN_WORLD(loaded_from_tiers),
+        IN_WORLD(a_rank_that_fails),  IN_WORLD(failed_loads),        IN_WORLD(ended_while_loading),
+        IN_WORLD(preempted),          IN_WORLD(lost_worker),         IN_WORLD(identity),
+        IN_WORLD(identity_with_jobs), IN_WORLD(events_of_tiers),     IN_WORLD(learned_costs),
+        IN_WORLD(plan_of_many_hits),  IN_WORLD(loads_without_holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

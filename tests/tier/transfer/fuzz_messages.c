@@ -68,8 +68,8 @@ static void check_report(quire_bytes bytes)
     uint32_t tier;
     quire_tier_key key;
     while (qr_report_next_gone(&report, &tier, &key))
-        MUTATE_EXPECT(qr_report_add_gone(&writer, tier,
-                                         key.group == QR_REPORT_ALL_GONE ? NULL : &key));
+        MUTATE_EXPECT(
+            qr_report_add_gone(&writer, tier, key.group == QR_REPORT_ALL_GONE ? NULL : &key));
     quire_bytes same = qr_report_finish(&writer, &report.head);
     MUTATE_EXPECT(same.len == bytes.len && memcmp(same.data, bytes.data, same.len) == 0);
     num_read++;
@@ -126,8 +126,8 @@ static void make_samples(void)
         }
         for (uint32_t i = 0; s > 0 && i < 5; i++) {
             quire_tier_key key = {.hash = {(unsigned char)i}, .group = i};
-            MUTATE_EXPECT(qr_report_add_gone(&report, i % QUIRE_TRANSFER_MAX_TIERS,
-                                             i == 2 ? NULL : &key));
+            MUTATE_EXPECT(
+                qr_report_add_gone(&report, i % QUIRE_TRANSFER_MAX_TIERS, i == 2 ? NULL : &key));
         }
         bytes = qr_report_finish(&report, &(qr_report_head){1, 2, 3, 4, 5, 6});
         samples[2 + s] = (mutate_bytes){bytes.data, bytes.len};

@@ -418,11 +418,9 @@ int main(void)
 {
 #define IN_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
     const struct CMUnitTest tests[] = {
-        IN_WORLD(ranks_are_merged), IN_WORLD(one_failed_copy),
-        IN_WORLD(unknown_results),  IN_WORLD(refused_reports),
-        IN_WORLD(lost_worker),      IN_WORLD(full),
-        IN_WORLD(commands),         IN_WORLD(known_keys),
-        cmocka_unit_test(refused_configs),
+        IN_WORLD(ranks_are_merged), IN_WORLD(one_failed_copy), IN_WORLD(unknown_results),
+        IN_WORLD(refused_reports),  IN_WORLD(lost_worker),     IN_WORLD(full),
+        IN_WORLD(commands),         IN_WORLD(known_keys),      cmocka_unit_test(refused_configs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,7 @@
 #include "tier/core/faulty.h"
 #include "tier/transfer/plan.h"
 #include "tier/transfer/report.h"
-#include "tier/worker/worker.h"
 
-#include <quire/slots.h>
 #include <quire/worker.h>
 
 #include <unistd.h>
@@ -356,111 +354,6 @@ static void refuse(const char *what)
 }
 
 /* A plan is taken as a whole, or not at all. */
-/* A tier with slots, which the test changes. */
-static quire_slots *tier_slots;
-
-static quire_slots *get_slots(void *self)
-{
-    (void)self;
-    return tier_slots;
-}
-
-static void evict(uint32_t n)
-{
-    quire_tier_key key = key_of(n);
-    assert_int_equal(quire_slots_remove(tier_slots, &key), QUIRE_OK);
-}
-
-static void put(quire_tier_key key)
-{
-    uint32_t slot;
-    uint8_t is_new;
-    assert_int_equal(quire_slots_prepare_store(tier_slots, &key, 1, &slot, &is_new, NULL, NULL),
-                     QUIRE_OK);
-    assert_int_equal(quire_slots_complete_store(tier_slots, &key, 1, 1), QUIRE_OK);
-}
-
-/* How many keys the next report names; the first and the last of them. */
-static uint32_t read_gone(quire_tier_key *first, quire_tier_key *last)
-{
-    qr_report read;
-    qr_report_result result;
-    uint32_t n = 0;
-    uint32_t place;
-    assert_int_equal(quire_worker_poll(worker, &report), QUIRE_OK);
-    if (report.len == 0)
-        return 0;
-    assert_int_equal(qr_report_read(report, &read), QUIRE_OK);
-    while (qr_report_next(&read, &result))
-        ;
-    while (qr_report_next_gone(&read, &place, last)) {
-        assert_int_equal(place, 0);
-        *first = n++ == 0 ? *last : *first;
-    }
-    return n;
-}
-
-/* Keys that a tier has evicted are named once; if they are too many, all may be gone. */
-static void evicted_keys(void **state)
-{
-    (void)state;
-    enum { MANY = QR_WORKER_GONE + 1 };
-    quire_slots_config slots_config = QUIRE_SLOTS_CONFIG_INIT;
-    quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
-    quire_tier_ops ops = *faulty_ops();
-    quire_tier_key first;
-    quire_tier_key last;
-    assert_int_equal(close_world(NULL), 0);
-    slots_config.num_slots = MANY + 2;
-    assert_int_equal(quire_slots_create(&slots_config, NULL, &tier_slots), QUIRE_OK);
-    open_device();
-    ops.slots = get_slots;
-    common.ops = &ops;
-    common.self = flawed =
-        faulty_create(&(faulty_config){.max_keys = 300, .max_bytes = BYTES, .seed = 3});
-    common.run_inline = QUIRE_ON;
-    assert_int_equal(quire_tier_open(&common, NULL, &tier), QUIRE_OK);
-    tiers[0].tier = tier;
-    config.device = device;
-    config.tells_gone = QUIRE_ON;
-    assert_int_equal(quire_worker_create(&config, NULL, &worker), QUIRE_OK);
-    sequence = 0;
-    quire_tier_key other = key_of(1);
-    other.rank++;
-    quire_tier_key tested = key_of(1);
-    tested.group = QR_REPORT_ALL_GONE;
-    put(other);
-    put(tested);
-    for (uint32_t i = 0; i < MANY; i++)
-        put(key_of(i));
-    evict(0);
-    assert_int_equal(read_gone(&first, &last), 0); /* no planner yet */
-    store(1);
-    evict(1);
-    assert_int_equal(quire_slots_remove(tier_slots, &other), QUIRE_OK);
-    assert_int_equal(quire_slots_remove(tier_slots, &tested), QUIRE_OK);
-    assert_int_equal(read_gone(&first, &last), 1); /* what was evicted before came with the store */
-    assert_memory_equal(first.hash, key_of(1).hash, QUIRE_TIER_HASH_BYTES);
-    assert_int_equal(first.group, key_of(1).group);
-    assert_int_equal(first.rank, 0);
-    assert_int_equal(read_gone(&first, &last), 0);
-    put(key_of(0));
-    put(key_of(1));
-    for (uint32_t i = 0; i < MANY; i++)
-        evict(i);
-    assert_int_equal(read_gone(&first, &last), MANY);
-    assert_memory_equal(first.hash, key_of(0).hash, QUIRE_TIER_HASH_BYTES);
-    assert_int_equal(last.group, QR_REPORT_ALL_GONE);
-    put(key_of(5));
-    assert_int_equal(quire_tier_close(tier), QUIRE_OK); /* its slots are not watched any more */
-    evict(5);
-    assert_int_equal(read_gone(&first, &last), 0);
-    assert_int_equal(quire_worker_destroy(worker), QUIRE_OK);
-    quire_device_close(&device);
-    quire_slots_destroy(tier_slots);
-    assert_int_equal(open_world(NULL), 0);
-}
-
 static void refused_plans(void **state)
 {
     (void)state;
@@ -641,7 +534,6 @@ int main(void)
         IN_WORLD(late_loads),
         IN_WORLD(stores_are_dropped),
         IN_WORLD(one_writer),
-        IN_WORLD(evicted_keys),
         IN_WORLD(commands),
         IN_WORLD(refused_plans),
         IN_WORLD(another_planner),
