@@ -76,11 +76,12 @@ typedef struct quire_worker_config {
 QUIRE_API int quire_worker_create(const quire_worker_config *config,
                                   const quire_allocator *allocator, quire_worker **worker);
 /* Destroys a worker. Returns QUIRE_BUSY while jobs of device or tiers are in flight: poll until
- * they have ended, or close tiers and device and call quire_worker_abandon first. NULL:
+ * they have ended, or call quire_worker_abandon, close tiers and device, and destroy then. NULL:
  * QUIRE_OK. */
 QUIRE_API int quire_worker_destroy(quire_worker *worker);
-/* Tells the worker that device and tiers are closed: their jobs will not end. Stops its thread.
- * Keep the memory as long as they may write to it. */
+/* Tells the worker that its jobs in flight will not end: device and tiers are closed next. Stops
+ * the thread, which uses the tiers until then. Keep the memory as long as device and tiers may
+ * write to it. */
 QUIRE_API int quire_worker_abandon(quire_worker *worker);
 
 /* Takes a plan, and marks the engine's compute stream: copies come after everything submitted

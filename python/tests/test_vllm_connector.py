@@ -86,12 +86,12 @@ def test_resets_while_stores_read(pytestconfig, module, late):
             prompt = rng.choice(prefixes) + [rng.randrange(200) for _ in range(rng.randrange(1, 12))]
             world.scheduler.add_request(vllm_kit.request(f"r{number}", prompt, hasher, rng.randint(1, 10)))
         world.turn(rng.randrange(200))
-        if half._num_held == 0 or rng.random() < 0.7:
+        if not half._held or rng.random() < 0.7:
             continue
         try:
             assert world.scheduler.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
             done += 1
-            assert half._num_held == 0
+            assert not half._held
         except RuntimeError:
             cache = world.scheduler.kv_cache_manager
             assert any(any(cache.get_block_ids(name)) for name in world.scheduler.requests), (
@@ -100,6 +100,30 @@ def test_resets_while_stores_read(pytestconfig, module, late):
         world.check_pool()
     assert done > 10 and world.found > 50
     world.settle()
+    world.close()
+
+
+@pytest.mark.parametrize("module", SCHEDULERS)
+@pytest.mark.parametrize("running", [False, True])
+def test_a_reset_loses_no_stores(pytestconfig, module, running):
+    """A reset that vLLM refuses drops nothing; after one that preempts, the blocks are stored again."""
+    vllm_kit.need_vllm(pytestconfig)
+    world = World(module, late=4)
+    half, prompt, done = world.connector._scheduler, list(range(40)), None
+    world.scheduler.add_request(vllm_kit.request("a", [*prompt, 1], vllm_kit.hasher(), 12))
+    for _ in range(200):
+        if not world.scheduler.requests:
+            break
+        world.turn(7)
+        if half._held and done is None:
+            done = world.scheduler.reset_prefix_cache(reset_running_requests=running)
+    assert done == running
+    world.settle()
+    assert (half.planner.stats()["failed_stores"] > 0) == running
+    leave_in_host_memory(world, "other")
+    before = world.found
+    serve(world, "again", [*prompt, 3])
+    assert world.found - before == len(prompt)
     world.close()
 
 

@@ -156,6 +156,74 @@ def test_events_of_files(pytestconfig, module, shared, tmp_path):
     world.close()
 
 
+@pytest.mark.parametrize("silent", [0.0, 0.6])
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_no_more_is_told_than_a_file_has(pytestconfig, world_size, silent, tmp_path):
+    """Ranks that report late evict what another rank has not stored yet."""
+    vllm_kit.need_vllm(pytestconfig)
+    from vllm.distributed.kv_events import BlockStored
+
+    num_blocks = 26  # of each rank; the file has pages for so many, and its index
+    tiers = {"host_blocks": 30, "load": "always",
+             "file": {"path": str(tmp_path), "bytes": world_size * 60 * 4096}}
+    world = World(SCHEDULERS[0], world_size, tiers, events=True, max_num_seqs=4, silent=silent)
+    taken = []
+    inner = world.connector.take_events
+    world.connector.take_events = lambda: taken.extend(inner()) or ()
+    for seed in range(5, 9):
+        world.silent = silent
+        drive(world, seed, 120, aborts=0.1)
+    for _ in range(20):
+        world.turn(3)
+    there = set()
+    for event in taken:
+        if event.medium == "DISK":
+            hashes = set(event.block_hashes)
+            there = there | hashes if isinstance(event, BlockStored) else there - hashes
+    assert 10 < len(there) <= num_blocks
+    world.close()
+
+
+def test_requests_that_have_ended_are_forgotten(pytestconfig, tmp_path):
+    """Events of tiers need tokens of blocks that nobody uses any longer, but not their requests."""
+    vllm_kit.need_vllm(pytestconfig)
+    import gc
+    import weakref
+
+    tiers = {"host_blocks": 300, "load": "always", "file": {"path": str(tmp_path), "bytes": 1 << 24}}
+    world, hasher, ended = World(SCHEDULERS[0], tiers=tiers, events=True), vllm_kit.hasher(), []
+    prefix = [i % 199 for i in range(36)]
+    for i in range(100):
+        request = vllm_kit.request(f"t{i}", [*prefix, i + 1000, *range(9)], hasher, 2)
+        ended.append(weakref.ref(request))
+        world.scheduler.add_request(request)
+        del request
+        while world.scheduler.requests:
+            world.turn(7)
+    world.settle()
+    gc.collect()
+    assert world.connector._scheduler._events._in_host
+    assert sum(each() is not None for each in ended) < 10
+    world.close()
+
+
+def test_the_queue_forgets_who_was_served_before(pytestconfig, tmp_path):
+    """The first of the queue are not always asked for first: by priority, for example."""
+    vllm_kit.need_vllm(pytestconfig)
+    tiers = {"host_blocks": 80, "file": {"path": str(tmp_path), "bytes": 1 << 24}}
+    world, hasher = World(SCHEDULERS[0], tiers=tiers), vllm_kit.hasher()
+    half = world.connector._scheduler
+    for i in range(4):
+        half.new_request(vllm_kit.request(f"low{i}", [5000 + 40 * i + k for k in range(40)], hasher, 3))
+    for i in range(500):
+        request = vllm_kit.request(f"high{i}", [i % 200] * 9, hasher, 3)
+        half.new_request(request)
+        half.match(request, 0)
+        half.finished(request, ([],))
+    assert len(half._behind) < 100 and len(half.known) == 4
+    world.close()
+
+
 def test_stats_add_up(pytestconfig):
     vllm_kit.need_vllm(pytestconfig)
     from quire.vllm.tiers.metrics import QuireStats

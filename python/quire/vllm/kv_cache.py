@@ -128,9 +128,9 @@ class BlockPool:
     def free_blocks(self, ordered_blocks: Iterable[Block]) -> None:
         self._core.free_blocks(self._numbers(ordered_blocks))
 
-    def reset_prefix_cache(self) -> None:
+    def reset_prefix_cache(self, freed: Iterable[int] = ()) -> None:
         """Before the core resets its prefix cache: a connector that keeps blocks replaces this method, as
-        it would vLLM's, to give them back."""
+        it would vLLM's, to give them back. freed: blocks of requests that are preempted then."""
 
     def _numbers(self, blocks: Iterable[Block]) -> list[int]:
         blocks = list(blocks)

@@ -205,6 +205,8 @@ static int close_all(worker *w, uint64_t timeout_ns)
         drain(w, timeout_ns);
     if (w->worker != NULL && quire_worker_destroy(w->worker) == QUIRE_OK)
         w->worker = NULL;
+    if (w->worker != NULL) /* jobs are left: its thread ends before the tiers do */
+        quire_worker_abandon(w->worker);
     for (uint32_t i = 0; i < w->num_tiers; i++) {
         if (w->tiers[i] != NULL && quire_tier_close(w->tiers[i]) == QUIRE_OK)
             w->tiers[i] = NULL;
@@ -213,11 +215,8 @@ static int close_all(worker *w, uint64_t timeout_ns)
     if (w->has_device && w->device.ops->close != NULL)
         w->device.ops->close(w->device.self);
     w->has_device = 0;
-    if (w->worker != NULL) {
-        quire_worker_abandon(w->worker);
-        if (quire_worker_destroy(w->worker) == QUIRE_OK)
-            w->worker = NULL;
-    }
+    if (w->worker != NULL && quire_worker_destroy(w->worker) == QUIRE_OK)
+        w->worker = NULL;
     if (!is_open && w->worker == NULL) {
         quire_cuda_close(w->cuda);
         quire_host_memory_close(w->slab);

@@ -423,6 +423,12 @@ QUIRE_API int quire_planner_plan(quire_planner *planner, uint64_t step, uint32_t
     return quire_transfer_take_plan(planner->transfer, &out->plan);
 }
 
+/* Requests that go on store what they have computed once more. */
+static void forget_stored(quire_planner *p)
+{
+    memset(p->num_stored, 0, (size_t)p->max_requests * p->host.num_groups * sizeof *p->num_stored);
+}
+
 /* What is in flight does not count when it ends. */
 static void forget_host(quire_planner *p)
 {
@@ -431,7 +437,7 @@ static void forget_host(quire_planner *p)
     for (uint32_t i = 0; i < p->max_requests; i++)
         if (p->reqs[i].load != QR_PLANNER_NO_LOAD)
             p->reqs[i].has_failed = true;
-    memset(p->num_stored, 0, (size_t)p->max_requests * p->host.num_groups * sizeof *p->num_stored);
+    forget_stored(p);
     for (quire_block block = 1; block < p->num_slots; block++) {
         (void)quire_pool_evict_blocks(p->host.pool, &block, 1);
         if (p->promote != NULL)
@@ -504,6 +510,7 @@ QUIRE_API int quire_planner_drop_stores(quire_planner *planner, const quire_bloc
         return QUIRE_E_ARGUMENT;
     forget_told(planner);
     qr_planner_drop_stores(planner);
+    forget_stored(planner);
     for (uint32_t i = 0; i < planner->num_batches; i++)
         if (planner->batches[i].is_used && planner->batches[i].is_dropped)
             qr_planner_release(planner, &planner->batches[i]);

@@ -177,7 +177,8 @@ static void keep_slots(quire_planner *p, const qr_planner_batch *batch)
     (void)quire_pool_let_go(p->host.pool, p->scratch2, n, 0);
 }
 
-static void drop_slots(quire_planner *p, const qr_planner_batch *batch)
+/* They have no keys any longer: other blocks may get these. */
+static void forget_slots(quire_planner *p, const qr_planner_batch *batch)
 {
     uint32_t n = batch->job.num_copies;
     for (uint32_t i = 0; i < n; i++)
@@ -185,6 +186,12 @@ static void drop_slots(quire_planner *p, const qr_planner_batch *batch)
     if (p->promote != NULL)
         qr_promote_forget_content(p->promote, p->scratch, n);
     (void)quire_pool_evict_blocks(p->host.pool, p->scratch, n);
+}
+
+static void drop_slots(quire_planner *p, const qr_planner_batch *batch)
+{
+    uint32_t n = batch->job.num_copies;
+    forget_slots(p, batch);
     (void)quire_pool_let_go(p->host.pool, p->scratch, n, 1);
 }
 
@@ -205,8 +212,10 @@ void qr_planner_end_store(quire_planner *p, qr_planner_batch *batch, bool is_goo
 void qr_planner_drop_stores(quire_planner *p)
 {
     for (uint32_t i = 0; i < p->num_batches; i++)
-        if (p->batches[i].is_used && p->batches[i].job.op == QUIRE_DEVICE_STORE)
+        if (p->batches[i].is_used && p->batches[i].job.op == QUIRE_DEVICE_STORE) {
             p->batches[i].is_dropped = true;
+            forget_slots(p, &p->batches[i]);
+        }
     while (p->waiting_stores.first != QR_NIL) { /* nobody has begun these */
         qr_planner_batch *batch = &p->batches[p->waiting_stores.first];
         p->waiting_stores.first = batch->next;

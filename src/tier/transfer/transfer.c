@@ -179,22 +179,47 @@ static void take_gone(quire_transfer *t, qr_report *report)
         if (tier >= t->num_tiers || t->most_gone == 0)
             continue;
         if (key.group == QR_REPORT_ALL_GONE || t->num_gone == t->most_gone)
-            t->all_gone |= 1u << tier;
+            t->all_gone[tier] = t->sequence;
         else
-            t->gone[t->num_gone++] = (qr_transfer_gone){.key = key, .tier = tier};
+            t->gone[t->num_gone++] =
+                (qr_transfer_gone){.key = key, .plan = t->sequence, .tier = tier};
     }
 }
 
-/* Behind the ends of the jobs that the same reports have told: a key that was evicted and then
- * stored again is told once more when it is used. */
+/* The first plan of which the tier has jobs in flight. */
+static uint64_t oldest_plan(const quire_transfer *t, uint32_t tier)
+{
+    uint64_t oldest = UINT64_MAX;
+    const qr_carried *carried = &t->carried[qr_plan_first_place(tier)];
+    for (uint32_t i = 0; i < QR_PLAN_TIER_JOBS; i++)
+        if (carried[i].id != 0 && carried[i].plan != 0 && carried[i].plan < oldest)
+            oldest = carried[i].plan;
+    return oldest;
+}
+
+/* At once, and again when the jobs have ended that may make it known. A key that was evicted and
+ * then stored again counts as gone until it is used. */
 static void forget_gone(quire_transfer *t)
 {
-    for (uint32_t i = 0; i < t->num_gone; i++)
-        (void)quire_slots_remove(t->remotes[t->gone[i].tier].known, &t->gone[i].key);
-    for (uint32_t i = 0; t->all_gone != 0 && i < t->num_tiers; i++)
-        if ((t->all_gone >> i & 1) != 0)
-            (void)quire_slots_reset(t->remotes[i].known);
-    t->num_gone = t->all_gone = 0;
+    uint64_t oldest[QUIRE_TRANSFER_MAX_TIERS];
+    uint32_t kept = 0;
+    for (uint32_t i = 0; t->most_gone > 0 && i < t->num_tiers; i++) {
+        oldest[i] = t->num_gone > 0 || t->all_gone[i] > 0 ? oldest_plan(t, i) : 0;
+        if (t->all_gone[i] == 0)
+            continue;
+        (void)quire_slots_reset(t->remotes[i].known);
+        t->all_gone[i] = oldest[i] > t->all_gone[i] ? 0 : t->all_gone[i];
+    }
+    for (uint32_t i = 0; i < t->num_gone; i++) {
+        qr_transfer_gone gone = t->gone[i];
+        bool is_over = oldest[gone.tier] > gone.plan;
+        if (is_over || !gone.is_forgotten)
+            (void)quire_slots_remove(t->remotes[gone.tier].known, &gone.key);
+        gone.is_forgotten = true;
+        if (!is_over)
+            t->gone[kept++] = gone;
+    }
+    t->num_gone = kept;
 }
 
 QUIRE_API int quire_transfer_give_report(quire_transfer *transfer, quire_bytes bytes)
@@ -226,6 +251,8 @@ QUIRE_API int quire_transfer_give_report(quire_transfer *transfer, quire_bytes b
     }
     take_gone(transfer, &report);
     qr_count_add(&transfer->counters.reports, 1);
+    for (uint32_t i = 0; is_lost && i < transfer->num_tiers; i++) /* it may have evicted some */
+        transfer->all_gone[i] = transfer->sequence;
     qr_count_add(&transfer->counters.lost_workers, is_lost);
     return is_lost ? QUIRE_LOST : QUIRE_OK;
 }

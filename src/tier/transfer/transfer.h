@@ -57,10 +57,13 @@ typedef struct qr_transfer_rank {
     uint64_t sequence;
 } qr_transfer_rank;
 
-/* A key that a rank's tier has not got any longer. */
+/* A key that a rank's tier has not got any longer; but jobs of the plans up to this one may still
+ * end and say that it has. */
 typedef struct qr_transfer_gone {
     quire_tier_key key;
+    uint64_t plan;
     uint32_t tier;
+    bool is_forgotten;
 } qr_transfer_gone;
 
 typedef struct qr_remote_tier {
@@ -95,10 +98,10 @@ struct quire_transfer {
     uint32_t num_places;
     qr_carried_class classes[QUIRE_TRANSFER_MAX_TIERS + 1];
     qr_transfer_rank *ranks;
-    qr_transfer_gone *gone; /* of reports since the last plan: what they have stored comes first */
+    qr_transfer_gone *gone;
     uint32_t num_gone;
     uint32_t most_gone;
-    uint32_t all_gone; /* bits: tiers of which any key may be gone */
+    uint64_t all_gone[QUIRE_TRANSFER_MAX_TIERS]; /* a plan, as above: of any key; 0: no */
     quire_device device;
     quire_tier *tiers[QUIRE_TRANSFER_MAX_TIERS];
     qr_remote_tier remotes[QUIRE_TRANSFER_MAX_TIERS];

@@ -23,7 +23,7 @@ static void take_change(void *user, uint32_t slot, const quire_tier_key *key, ui
     if (w->num_gone_used < QR_WORKER_GONE)
         place = w->num_gone_used++;
     else if (!qr_spsc_take(&w->gone_free, &place)) {
-        (void)atomic_fetch_or_explicit(&w->all_gone, 1u << t, memory_order_relaxed);
+        (void)atomic_fetch_or_explicit(&w->all_gone, 1u << t, memory_order_release);
         return;
     }
     w->gone[place] = (qr_worker_gone){.key = *key, .tier = t};
@@ -45,15 +45,24 @@ void qr_worker_unwatch_tiers(quire_worker *w)
             qr_tier_unwatch(w->tiers[t].tier);
 }
 
+/* The places stay taken until they are written. */
+void qr_worker_take_gone(quire_worker *w)
+{
+    w->all_taken = atomic_exchange_explicit(&w->all_gone, 0, memory_order_acquire);
+    w->num_taken = 0;
+    while (w->num_taken < QR_WORKER_GONE && qr_spsc_take(&w->gone_out, &w->taken[w->num_taken]))
+        w->num_taken++;
+}
+
 void qr_worker_report_gone(quire_worker *w)
 {
-    uint32_t place;
-    uint32_t all = atomic_exchange_explicit(&w->all_gone, 0, memory_order_relaxed);
-    for (uint32_t i = 0; i < QR_WORKER_GONE && qr_spsc_take(&w->gone_out, &place); i++) {
-        (void)qr_report_add_gone(&w->writer, w->gone[place].tier, &w->gone[place].key);
-        qr_spsc_put(&w->gone_free, place);
+    for (uint32_t i = 0; i < w->num_taken; i++) {
+        const qr_worker_gone *gone = &w->gone[w->taken[i]];
+        (void)qr_report_add_gone(&w->writer, gone->tier, &gone->key);
+        qr_spsc_put(&w->gone_free, w->taken[i]);
     }
     for (uint32_t t = 0; t < w->num_tiers; t++)
-        if ((all >> t & 1) != 0)
+        if ((w->all_taken >> t & 1) != 0)
             (void)qr_report_add_gone(&w->writer, t, NULL);
+    w->num_taken = w->all_taken = 0;
 }

@@ -80,6 +80,7 @@ static quire_worker *carve_worker(qr_arena *arena, const quire_worker_config *c,
     qr_spsc_carve(&w->freed, arena, QR_WORKER_COMMANDS);
     uint32_t num_gone = c->tells_gone == QUIRE_ON ? QR_WORKER_GONE : 1;
     w->gone = qr_arena_take(arena, num_gone, sizeof *w->gone);
+    w->taken = qr_arena_take(arena, num_gone, sizeof *w->taken);
     qr_spsc_carve(&w->gone_out, arena, num_gone);
     qr_spsc_carve(&w->gone_free, arena, num_gone);
     w->writer.capacity = report_capacity(w->num_jobs, num_gone + QUIRE_TRANSFER_MAX_TIERS);
@@ -295,12 +296,13 @@ QUIRE_API int quire_worker_poll(quire_worker *worker, quire_bytes *report)
     if (worker->is_inline)
         qr_worker_turn(worker);
     qr_worker_poll_copies(worker);
+    if (worker->session != 0)
+        qr_worker_take_gone(worker);
     uint64_t now_ns = qr_now_ns(&worker->hooks);
     qr_report_begin(&worker->writer);
     report_copies(worker, now_ns);
     report_jobs(worker, now_ns);
-    if (worker->session != 0)
-        qr_worker_report_gone(worker);
+    qr_worker_report_gone(worker);
     uint32_t n = worker->writer.num_results;
     qr_count_add(&worker->counters.jobs_in_flight, UINT64_C(0) - n);
     if (n == 0 && worker->writer.num_gone == 0 && !worker->is_new)

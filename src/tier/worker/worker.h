@@ -147,6 +147,10 @@ struct quire_worker {
     qr_report_writer writer;
     qr_worker_counters counters;
 
+    uint32_t *taken; /* places of gone keys for the next report */
+    uint32_t num_taken;
+    uint32_t all_taken; /* bits: as all_gone */
+
     /* of the one that has the job */
     qr_worker_job *jobs;
     qr_worker_command *commands;
@@ -199,6 +203,9 @@ void qr_worker_wake(quire_worker *w);
 /* Before the thread starts. */
 void qr_worker_watch_tiers(quire_worker *w);
 void qr_worker_unwatch_tiers(quire_worker *w);
+/* Those of now. Before the ends of jobs are taken: a job that ended before its key was evicted is
+ * in the same report, or an earlier one. */
+void qr_worker_take_gone(quire_worker *w);
 /* Into the report, behind all results. */
 void qr_worker_report_gone(quire_worker *w);
 

@@ -285,22 +285,76 @@ static const char *take_told(void)
     return taken;
 }
 
-/* Of four keys three are known at a time. */
-static void known_keys(void **state)
+/* Again, with so many keys known at a time, and watched. */
+static quire_tier *open_watched(uint32_t event_keys)
 {
-    (void)state;
-    unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES] = "new weights";
     quire_transfer_tier config_tier = {.label = "disk"};
     quire_transfer_config config = QUIRE_TRANSFER_CONFIG_INIT;
     quire_transfer_close(transfer);
     config.num_ranks = RANKS;
     config.num_tiers = 1;
     config.tiers = &config_tier;
-    config.event_keys = 3;
+    config.event_keys = event_keys;
     assert_int_equal(quire_transfer_open(&config, NULL, &transfer), QUIRE_OK);
     quire_tier *tier = quire_transfer_get_tier(transfer, 0);
     qr_tier_watch(tier, &known, note_change, told);
     assert_non_null(known);
+    (void)take_told();
+    return tier;
+}
+
+/* A rank may have evicted a key before the last rank says that it has stored it: with the end of
+ * the job the key would be known for ever. */
+static void gone_before_its_job_has_ended(void **state)
+{
+    (void)state;
+    quire_tier_job *ended[4];
+    for (uint32_t all = 0; all < 2; all++) {
+        qr_plan_job planned;
+        quire_tier *tier = open_watched(3);
+        memset(sequences, 0, sizeof sequences);
+        job.op = QUIRE_TIER_STORE;
+        job.state = 0;
+        assert_int_equal(quire_tier_submit(tier, &job), QUIRE_OK);
+        take_plan(1, &planned);
+        assert_int_equal(report(0, 5, 1, planned.id, "1155"), QUIRE_OK);
+        report_gone(0, 0, &ios[1].key, 1 - all);
+        assert_int_equal(quire_transfer_take_plan(transfer, &plan), QUIRE_OK);
+        assert_int_equal(report(1, 5, 1, planned.id, "1155"), QUIRE_OK);
+        assert_int_equal(quire_transfer_take_plan(transfer, &plan), QUIRE_OK);
+        assert_int_equal(report(2, 5, 1, planned.id, "1155"), QUIRE_OK);
+        assert_int_equal(quire_tier_poll(tier, ended, 4), 1);
+        assert_string_equal(take_told(), "+1+0");
+        assert_int_equal(quire_transfer_take_plan(transfer, &plan), QUIRE_OK);
+        assert_int_equal(strlen(take_told()), all ? 4 : 2); /* both are gone, or one is */
+        run_job(QUIRE_TIER_STORE, "1155");                  /* and once more: it is over */
+        assert_string_equal(take_told(), all ? "+1+0" : "+1");
+        assert_int_equal(quire_transfer_take_plan(transfer, &plan), QUIRE_OK);
+        assert_string_equal(take_told(), "");
+    }
+}
+
+/* A worker that restarts may have evicted what it did not tell. */
+static void known_keys_of_a_lost_worker(void **state)
+{
+    (void)state;
+    qr_report_writer writer = {.bytes = room, .capacity = sizeof room};
+    (void)open_watched(3);
+    run_job(QUIRE_TIER_STORE, "1155");
+    assert_string_equal(take_told(), "+1+0");
+    qr_report_begin(&writer);
+    quire_bytes first = qr_report_finish(&writer, &(qr_report_head){session, 1, 6, 1, 2, RANKS});
+    assert_int_equal(quire_transfer_give_report(transfer, first), QUIRE_LOST);
+    assert_int_equal(quire_transfer_take_plan(transfer, &plan), QUIRE_OK);
+    assert_int_equal(strlen(take_told()), 4);
+}
+
+/* Of four keys three are known at a time. */
+static void known_keys(void **state)
+{
+    (void)state;
+    unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES] = "new weights";
+    quire_tier *tier = open_watched(3);
     run_job(QUIRE_TIER_STORE, "1151"); /* the last first: the end of a prompt is the oldest */
     assert_string_equal(take_told(), "+3+1+0");
     run_job(QUIRE_TIER_LOAD, "1111"); /* found; there is no room for all */
@@ -418,9 +472,17 @@ int main(void)
 {
 #define IN_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
     const struct CMUnitTest tests[] = {
-        IN_WORLD(ranks_are_merged), IN_WORLD(one_failed_copy), IN_WORLD(unknown_results),
-        IN_WORLD(refused_reports),  IN_WORLD(lost_worker),     IN_WORLD(full),
-        IN_WORLD(commands),         IN_WORLD(known_keys),      cmocka_unit_test(refused_configs),
+        IN_WORLD(ranks_are_merged),
+        IN_WORLD(one_failed_copy),
+        IN_WORLD(unknown_results),
+        IN_WORLD(refused_reports),
+        IN_WORLD(lost_worker),
+        IN_WORLD(full),
+        IN_WORLD(commands),
+        IN_WORLD(known_keys),
+        IN_WORLD(gone_before_its_job_has_ended),
+        IN_WORLD(known_keys_of_a_lost_worker),
+        cmocka_unit_test(refused_configs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

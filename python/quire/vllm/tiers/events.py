@@ -1,12 +1,13 @@
 """KV events of host memory and of the tiers below: BlockStored and BlockRemoved with a medium,
 self-describing.
 
-A stored block is told with its tokens, its parent and its extra keys, as vLLM tells of its own blocks:
-of the request that computed it, as long as it is in host memory, where a tier has it from; or of a
-request that waits for it.
+A stored block is told with its tokens, its parent and its extra keys, as vLLM tells of its own blocks. A
+tier has it from host memory, where it was told already; or a request that waits for it knows them.
 """
+from array import array
 from typing import Any
 
+import msgspec
 from vllm.distributed.kv_events import BlockRemoved, BlockStored
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
@@ -38,20 +39,28 @@ class Events:
         self._hash_block_size, self._digest_bytes = hash_block_size, digest_bytes
         self._mediums = [HOST, *(MEDIUMS[kind] for kind in tiers)]
         self._has_tiers = bool(tiers)
-        self._in_host: dict[tuple[int, bytes], tuple[Any, int]] = {}  # Known, position
+        self._in_host: dict[tuple[int, bytes], BlockStored] = {}  # by group and hash
 
     def made_of(self, told: list[tuple], waiting: dict[str, Any]) -> list:
         """vLLM's events, in the order of what was told. waiting: Knowns, by request id."""
         made, run, places = [], [], None
         for event in told:
+            if run and event[PLACE] != run[-1][PLACE]:
+                made.append(self._event(run))
+                run = []
+            if event[KIND] == REMOVED and event[PLACE] == 0:
+                self._in_host.pop((event[GROUP], event[HASH]), None)
             if event[KIND] == STORED and event[KNOWN] is None:
-                event = self._found_in_host(event)
-            if event[KIND] == STORED and event[KNOWN] is None:
+                stored = self._in_host.get((event[GROUP], event[HASH])) if event[PLACE] else None
+                if stored is not None:
+                    if run:
+                        made.append(self._event(run))
+                        run = []
+                    self._add_stored(made, stored, self._mediums[event[PLACE]])
+                    continue
                 if places is None:
                     places = self._places(waiting)
                 event = self._found(event, places)
-            if event[PLACE] == 0 and self._has_tiers:
-                self._note(event)
             if run and not self._follows(run[-1], event):
                 made.append(self._event(run))
                 run = []
@@ -60,18 +69,34 @@ class Events:
             made.append(self._event(run))
         return made
 
-    def _note(self, event: tuple) -> None:
-        """What a block in host memory is, for tiers that store it."""
-        if event[KIND] == REMOVED:
-            self._in_host.pop((event[GROUP], event[HASH]), None)
-        elif event[KNOWN] is not None:
-            self._in_host[event[GROUP], event[HASH]] = event[KNOWN], event[POSITION]
+    def _note(self, hashes: list[bytes], group: int, event: BlockStored) -> None:
+        """What the blocks in host memory are, for tiers that store them. Not the request: it has more
+        tokens than these."""
+        size = event.block_size
+        for i, block_hash in enumerate(hashes):
+            self._in_host[group, block_hash] = msgspec.structs.replace(
+                event, block_hashes=event.block_hashes[i:i + 1],
+                parent_block_hash=event.block_hashes[i - 1] if i else event.parent_block_hash,
+                token_ids=array("I", event.token_ids[i * size:(i + 1) * size]),
+                extra_keys=event.extra_keys[i:i + 1] if event.extra_keys else None)
 
-    def _found_in_host(self, event: tuple) -> tuple:
-        if event[PLACE] == 0:
-            return event
-        known, position = self._in_host.get((event[GROUP], event[HASH]), (None, -1))
-        return event if known is None else (*event[:KNOWN], known, position, *event[SIZE:])
+    @staticmethod
+    def _add_stored(made: list, stored: BlockStored, medium: str) -> None:
+        """A block that is in host memory, now also in a tier; behind its parent, as part of that event."""
+        last = made[-1] if made else None
+        if (isinstance(last, BlockStored) and last.medium == medium
+                and last.group_idx == stored.group_idx and last.lora_name == stored.lora_name
+                and last.block_hashes[-1] == stored.parent_block_hash
+                and (last.extra_keys is None) == (stored.extra_keys is None)):
+            last.block_hashes += stored.block_hashes
+            last.token_ids += stored.token_ids.tolist()
+            if stored.extra_keys is not None:
+                last.extra_keys += stored.extra_keys
+            return
+        made.append(msgspec.structs.replace(
+            stored, medium=medium, token_ids=stored.token_ids.tolist(),
+            block_hashes=list(stored.block_hashes),
+            extra_keys=None if stored.extra_keys is None else list(stored.extra_keys)))
 
     def _places(self, waiting: dict[str, Any]) -> dict[bytes, tuple[Any, int]]:
         return {block_hash: (known, i) for known in waiting.values()
@@ -112,4 +137,6 @@ class Events:
                             len(first[HASH]) == self._digest_bytes)
         event = self._make(request, hashes, first[GROUP], position, parent, first[SIZE])
         event.medium = medium
+        if self._has_tiers and first[PLACE] == 0:
+            self._note(hashes, first[GROUP], event)
         return event

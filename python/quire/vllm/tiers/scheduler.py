@@ -10,6 +10,7 @@ request's: vLLM keeps them until the request is in finished_recving, also if it 
 import os
 import time
 from collections import Counter, deque
+from collections.abc import Iterable
 from typing import Any
 
 from vllm.logger import init_logger
@@ -48,10 +49,11 @@ class SchedulerHalf:
         self._behind: deque[Any] = deque()
         self._ahead: dict[str, int] = {}  # request id: tokens
         self._num_ahead = 0
-        self._most_ahead = self.num_slots // (4 * self.num_groups) * cache["hash_block_size"]
+        self._most_ahead = max(1, self.num_slots // (4 * self.num_groups)) * cache["hash_block_size"]
         self._pool = None
         self._step = 0
-        self._num_held = self._num_left = 0  # left: requests that ended while they load
+        self._held: Counter[int] = Counter()  # blocks, and how many stores read them
+        self._num_left = 0  # requests that ended while they load
         self._idle_since: float | None = None
         self._failed: list[tuple[str, list[int]]] = []
         vllm_020 = not hasattr(kv_cache_config, "prefix_cacheable_group_ids")
@@ -64,26 +66,36 @@ class SchedulerHalf:
         self.planner.bind(pool.blocks)
         reset = pool.reset_prefix_cache
 
-        def reset_without_stores():
-            self._drop_stores()
-            return reset()
+        def reset_without_stores(*freed):
+            if self._holds_rest(*freed):
+                self._release(self.planner.drop_stores())
+            return reset(*freed)
         pool.reset_prefix_cache = reset_without_stores
 
-    def _drop_stores(self) -> None:
-        """vLLM resets its prefix cache only when nobody has a block. What stores still read of theirs
-        is thrown away."""
-        self._release(self.planner.drop_stores())
+    def _holds_rest(self, freed: Iterable[int] = ()) -> bool:
+        """vLLM resets its prefix cache if nobody has a block. Whether it could, without stores; freed:
+        blocks that requests give back before (Quire's scheduler asks first)."""
+        users = Counter(freed)
+        for block, count in self._held.items():
+            users[block] += count
+        users.pop(0, None)  # the null block
+        blocks, used = self._pool.blocks, self._pool.num_gpu_blocks - 1 - self._pool.get_num_free_blocks()
+        return bool(self._held) and len(users) == used and all(
+            blocks[block].ref_cnt == count for block, count in users.items())
 
     def _hold(self, ids: list[int]) -> None:
         if ids:
             blocks = self._pool.blocks
             self._pool.touch([blocks[i] for i in ids])
-            self._num_held += len(ids)
+            self._held.update(ids)
 
     def _release(self, ids: list[int]) -> None:
         """Two stores of a block hold it twice: vLLM takes a block once in a call."""
         blocks = self._pool.blocks
-        self._num_held -= len(ids)
+        for i in ids:
+            self._held[i] -= 1
+            if not self._held[i]:
+                del self._held[i]
         while ids:
             once = list(dict.fromkeys(ids))
             self._pool.free_blocks([blocks[i] for i in once])
@@ -105,6 +117,8 @@ class SchedulerHalf:
             if known is not None and self._tiers:
                 self._behind.append(known)
                 self._look_ahead()
+                if len(self._behind) > 2 * len(self.known) + 64:  # those that others were served before
+                    self._behind = deque(filter(self._waits, self._behind))
 
     def _look_ahead(self) -> None:
         """Tiers load for the first requests of the queue, as much as a quarter of host memory has room
@@ -112,10 +126,13 @@ class SchedulerHalf:
         while self._behind and self._num_ahead < self._most_ahead:
             known = self._behind.popleft()
             request = known.request
-            if self.known.get(request.request_id) is known and not known.is_asked:
+            if self._waits(known):
                 self._ahead[request.request_id] = request.num_tokens
                 self._num_ahead += request.num_tokens
                 self.planner.prefetch(known, request.num_tokens, 0)
+
+    def _waits(self, known) -> bool:
+        return self._is_there(known) and not known.is_asked
 
     def _leaves_queue(self, request_id: str) -> None:
         self._num_ahead -= self._ahead.pop(request_id, 0)
@@ -231,7 +248,7 @@ class SchedulerHalf:
     def has_pending(self) -> bool:
         """The engine goes on: vLLM's blocks are held, or are written, or the last blocks are on their way
         to the tiers below. 0.32 asks when no request is left."""
-        if self._num_held > 0 or self._num_left > 0 or self._failed:
+        if self._held or self._num_left > 0 or self._failed:
             return True
         if self.known or not self.planner.has_pending():
             self._idle_since = None
