@@ -6,7 +6,7 @@
 A Block is a number. What it shows is asked of the core at that moment, so one can be made whenever
 it is needed, and two of the same number are equal.
 """
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from vllm.v1.core.kv_cache_manager import KVCacheBlocks
 
@@ -83,6 +83,9 @@ class BlockPool:
     """As vLLM's, as far as a connector needs it: to look, and to keep blocks that it copies."""
 
     block_class = Block
+    # Called before the core resets its prefix cache, with the blocks of the requests that are preempted
+    # then: a connector that keeps blocks gives them back.
+    before_reset: Callable[[list[int]], None] | None = None
 
     def __init__(self, core, num_blocks: int):
         self._core, self.num_gpu_blocks = core, num_blocks
@@ -127,10 +130,6 @@ class BlockPool:
 
     def free_blocks(self, ordered_blocks: Iterable[Block]) -> None:
         self._core.free_blocks(self._numbers(ordered_blocks))
-
-    def reset_prefix_cache(self, freed: Iterable[int] = ()) -> None:
-        """Before the core resets its prefix cache: a connector that keeps blocks replaces this method, as
-        it would vLLM's, to give them back. freed: blocks of requests that are preempted then."""
 
     def _numbers(self, blocks: Iterable[Block]) -> list[int]:
         blocks = list(blocks)

@@ -382,9 +382,10 @@ class BaseScheduler(SchedulerInterface):
         """As vLLM's reset_prefix_cache: it raises if blocks are in use although the requests that ran
         were preempted, and does not come to the connector then."""
         self._resets_running = resets_running
-        freed = [block for request in (self.running if resets_running else ())
-                 for ids in self.kv_cache_manager.get_block_ids(request.request_id) for block in ids]
-        self.kv_cache_manager.block_pool.reset_prefix_cache(freed)
+        before = getattr(self.kv_cache_manager.block_pool, "before_reset", None)
+        if before is not None:
+            before([block for request in (self.running if resets_running else ())
+                    for ids in self.kv_cache_manager.get_block_ids(request.request_id) for block in ids])
         done = self._core.reset_prefix_cache(int(resets_running), int(with_connector))
         if self._is_reset_refused():
             raise RuntimeError("the KV cache cannot be reset: although all running requests were "

@@ -10,7 +10,6 @@ request's: vLLM keeps them until the request is in finished_recving, also if it 
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
 from typing import Any
 
 from vllm.logger import init_logger
@@ -64,23 +63,30 @@ class SchedulerHalf:
     def bind(self, pool) -> None:
         self._pool = pool
         self.planner.bind(pool.blocks)
+        if hasattr(pool, "before_reset"):  # Quire's
+            pool.before_reset = self._free_for_reset
+            return
         reset = pool.reset_prefix_cache
 
-        def reset_without_stores(*freed):
-            if self._holds_rest(*freed):
-                self._release(self.planner.drop_stores())
-            return reset(*freed)
+        def reset_without_stores():
+            self._free_for_reset([])
+            return reset()
         pool.reset_prefix_cache = reset_without_stores
 
-    def _holds_rest(self, freed: Iterable[int] = ()) -> bool:
-        """vLLM resets its prefix cache if nobody has a block. Whether it could, without stores; freed:
-        blocks that requests give back before (Quire's scheduler asks first)."""
+    def _free_for_reset(self, freed: list[int]) -> None:
+        """vLLM resets its prefix cache if nobody has a block. freed: blocks that requests give back
+        before."""
+        if self._held and self._holds_rest(freed):
+            self._release(self.planner.drop_stores())
+
+    def _holds_rest(self, freed: list[int]) -> bool:
+        """Whether all blocks in use are these, or read by stores."""
         users = Counter(freed)
         for block, count in self._held.items():
             users[block] += count
         users.pop(0, None)  # the null block
         blocks, used = self._pool.blocks, self._pool.num_gpu_blocks - 1 - self._pool.get_num_free_blocks()
-        return bool(self._held) and len(users) == used and all(
+        return len(users) == used and all(
             blocks[block].ref_cnt == count for block, count in users.items())
 
     def _hold(self, ids: list[int]) -> None:
