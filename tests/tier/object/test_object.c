@@ -504,6 +504,7 @@ static void requests_run_in_parallel(void **state)
     (void)state;
     t.config.connections = 48;
     object_tier_open(&t, object_fake_port(fake));
+    object_fake_set_delay(fake, 100); /* all begin before the first has ended */
     object_do(&t, QUIRE_TIER_STORE, 0, OBJECT_MAX_IOS);
     object_expect_only(&t, OBJECT_BIT(DONE));
     assert_int_equal(object_fake_most_clients(fake), 36);
