@@ -31,7 +31,7 @@ from vllm_cache import BLOCK_SIZE  # noqa: E402
 from vllm_halves import NONE, OFFLOADING, QUIRE, SIMPLE, STEP_MS, TOKEN_MS, Engine  # noqa: E402
 
 TIMES_LESS = 20.0  # waiting: time in the connector, of each other one by Quire's
-IDLE_OVERHEAD = 0.01  # of a step, beside a connector that does nothing
+IDLE_OVERHEAD = 0.01  # of the steps, inside of the connector's calls
 CONNECTORS = (OFFLOADING, SIMPLE, QUIRE)
 VOCABULARY = 128_000
 
@@ -259,13 +259,17 @@ def idle(options, misses: Misses) -> dict:
     made = vllm_idle.measure(options.model, options.rounds)
     print(f"idle: steps of a CPU engine, {vllm_idle.REQUESTS} requests decode; medians of "
           f"{options.rounds} rounds")
-    rows = [["", "a step, us", "processor, us", "times null", ""]]
-    base = statistics.median(wall for wall, _ in made["null"])
+    rows = [["", "a step, us", "processor, us", "times null", "inside, us", "% of a step", "% of all", ""]]
+    base = statistics.median(each[0] for each in made["null"])
     for name, rounds in made.items():
-        wall, cpu = ([1e6 * each[i] for each in rounds] for i in range(2))
+        wall, cpu, inside = ([1e6 * each[i] for each in rounds] for i in range(3))
         ratio = statistics.median(wall) / 1e6 / base
-        verdict = misses.check("idle", ratio <= 1 + IDLE_OVERHEAD) if name == "quire" else ""
-        rows.append([vllm_idle.SIDES[name], spread(wall, 0), spread(cpu, 0), f"{ratio:.3f}", verdict])
+        row = [vllm_idle.SIDES[name], spread(wall, 0), spread(cpu, 0), f"{ratio:.3f}", "", "", "", ""]
+        if name == "quire":
+            share, whole = ([100 * each[i] for each in rounds] for i in (3, 4))
+            row[4:] = [spread(inside, 1), spread(share, 2), spread(whole, 2),
+                       misses.check("idle", statistics.median(share) <= 100 * IDLE_OVERHEAD)]
+        rows.append(row)
     table(rows)
     return made
 

@@ -204,7 +204,8 @@ class SchedulerHalf:
         """What the workers report; vLLM reads finished_recving behind this call."""
         report: Report | None = output.kv_connector_worker_meta
         received = set()
-        if report is not None:
+        if report is not None and (report.reports or report.failed or self._tiers
+                                   or self.planner.has_pending()):
             for each in report.reports:
                 if not self.planner.report(each):
                     logger.warning("a worker has restarted: the blocks in host memory are lost")

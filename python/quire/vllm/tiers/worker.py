@@ -192,6 +192,8 @@ class WorkerHalf:
 
     def report(self, plan: Plan) -> Report:
         self.submit(plan)  # if vLLM did not start loads in this step
+        if not self._tiers and not self.worker.has_pending():
+            return Report(plan.step, [], plan.failed)
         reports = [self.worker.poll(IDLE_WAIT_NS if plan.is_idle else 0)]
         until = time.monotonic() + LAST_WAIT_S
         while (plan.is_last and not HAS_MORE_STEPS and self.worker.has_pending()
