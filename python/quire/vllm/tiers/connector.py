@@ -24,6 +24,7 @@ except ImportError:  # 0.20
     CacheHitSource = None
 
 logger = init_logger("vllm.quire.tiers")
+HAS_RESULTS = hasattr(base, "KVConnectorTransferResults")  # 0.32
 
 
 class QuireConnector(KVConnectorBase_V1, SupportsHMA):
@@ -80,12 +81,10 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):
         """0.32. Requests that are loaded are told by the scheduler half. Of several ranks vLLM believes a
         failure that has finished on all of them."""
         failed = self._get_connector_metadata().failed
-        return base.KVConnectorTransferResults(finished_recving=set(failed), failed_recving=set(failed))
+        return base.KVConnectorTransferResults(set(), set(failed), set(failed))
 
     def get_block_ids_with_load_errors(self) -> set[int]:
-        if hasattr(base, "KVConnectorTransferResults"):
-            return set()
-        return set(self._get_connector_metadata().failed_blocks)
+        return set() if HAS_RESULTS else set(self._get_connector_metadata().failed_blocks)
 
     def build_connector_worker_meta(self):
         return self._worker.report(self._get_connector_metadata())

@@ -97,6 +97,8 @@ class SchedulerHalf:
 
     def _release(self, ids: list[int]) -> None:
         """Two stores of a block hold it twice: vLLM takes a block once in a call."""
+        if not ids:
+            return
         blocks = self._pool.blocks
         for i in ids:
             self._held[i] -= 1
@@ -184,40 +186,43 @@ class SchedulerHalf:
     # -- steps
 
     def plan(self, output) -> Plan:
-        cached = output.scheduled_cached_reqs
+        cached, num_tokens = output.scheduled_cached_reqs, output.total_num_scheduled_tokens
         self._step += 1
         if self._behind:
             self._look_ahead()
-        self.planner.new_requests(self.known, output.scheduled_new_reqs)
+        if output.scheduled_new_reqs:
+            self.planner.new_requests(self.known, output.scheduled_new_reqs)
         self.planner.cached_requests(self.known, cached.req_ids, cached.new_block_ids,
                                      cached.num_computed_tokens, cached.resumed_req_ids)
-        plan, held = self.planner.plan(self._step, output.total_num_scheduled_tokens,
-                                       len(output.num_scheduled_tokens))
+        plan, held = self.planner.plan(self._step, num_tokens, len(output.num_scheduled_tokens))
         self._hold(held)
-        failed, self._failed = self._failed, []
-        is_idle = output.total_num_scheduled_tokens == 0
-        return Plan(self._step, plan, self.num_slots, is_idle, is_idle and not self.known,
-                    tuple(name for name, _ in failed),
-                    tuple(block for _, blocks in failed for block in blocks))
+        made = Plan(self._step, plan, self.num_slots, num_tokens == 0,
+                    num_tokens == 0 and not self.known)
+        if self._failed:
+            made.failed = tuple(name for name, _ in self._failed)
+            made.failed_blocks = tuple(block for _, blocks in self._failed for block in blocks)
+            self._failed = []
+        return made
 
     def take(self, output) -> None:
         """What the workers report; vLLM reads finished_recving behind this call."""
         report: Report | None = output.kv_connector_worker_meta
-        received = set()
-        if report is not None and (report.reports or report.failed or self._tiers
-                                   or self.planner.has_pending()):
-            for each in report.reports:
-                if not self.planner.report(each):
-                    logger.warning("a worker has restarted: the blocks in host memory are lost")
-            loaded, failed, blocks, released = self.planner.results(report.step)
-            self._release(released)
-            ended = [known for known in failed if not self._is_there(known)]
-            failed = [known for known in failed if self._is_there(known)]
-            if failed:
-                self._fail([self._failed_name(known) for known in failed], blocks)
-            received.update(self._received(known) for known in (*loaded, *ended))
-            received.update(report.failed)
-            self._told(report.failed)
+        output.finished_recving = None
+        if report is None or not (report.reports or report.failed or self._tiers
+                                  or self.planner.has_pending()):
+            return
+        for each in report.reports:
+            if not self.planner.report(each):
+                logger.warning("a worker has restarted: the blocks in host memory are lost")
+        loaded, failed, blocks, released = self.planner.results(report.step)
+        self._release(released)
+        ended = [known for known in failed if not self._is_there(known)]
+        failed = [known for known in failed if self._is_there(known)]
+        if failed:
+            self._fail([self._failed_name(known) for known in failed], blocks)
+        received = {self._received(known) for known in (*loaded, *ended)}
+        received.update(report.failed)
+        self._told(report.failed)
         output.finished_recving = received or None
 
     def _received(self, known) -> str:
