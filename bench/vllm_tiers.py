@@ -117,6 +117,8 @@ class Engines:
         for number in range(rounds):
             for name in names[::-1] if number % 2 else names:
                 made[name].append(self.sides[name].run({**round_, "seed": f"{label}-{number}"}))
+                print(f"{label}, round {number + 1} of {rounds}: {name}, {made[name][-1]['tokens_per_s']:,.0f} tokens/s",
+                      file=sys.stderr, flush=True)
         return made
 
 
