@@ -1,6 +1,6 @@
 /* worker.c - planner and workers beside plain copies and plain reads.
  *
- *      quire_bench_tier_worker gpu  [--rounds 15] [--mib 512] [--ranks 2]
+ *      quire_bench_tier_worker gpu  [--rounds 15] [--mib 512] [--ranks 2] [--kib 16] [--ctas N]
  *      quire_bench_tier_worker file --folder DIR [--rounds 3] [--seconds 3] [--requests 8]
  *                                   [--prefix-mib 128] [--depth N] [--kib 256]
  *
@@ -14,7 +14,8 @@
 
 static int usage(int status)
 {
-    printf("usage: quire_bench_tier_worker gpu [--rounds N] [--mib N] [--ranks N]\n"
+    printf("usage: quire_bench_tier_worker gpu [--rounds N] [--mib N] [--ranks N] [--kib N] "
+           "[--ctas N]\n"
            "       quire_bench_tier_worker file --folder DIR [--rounds N] [--seconds N] "
            "[--requests N] [--prefix-mib N] [--depth N] [--kib N]\n");
     return status;
@@ -31,6 +32,7 @@ int main(int argc, char **argv)
                                             {"prefix-mib", required_argument, NULL, 'p'},
                                             {"depth", required_argument, NULL, 'd'},
                                             {"kib", required_argument, NULL, 'b'},
+                                            {"ctas", required_argument, NULL, 'c'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     worker_options o = {.mib = 512, .num_ranks = 2, .seconds = 3, .requests = 8, .prefix_mib = 128};
@@ -50,6 +52,7 @@ int main(int argc, char **argv)
         o.prefix_mib = c == 'p' ? number : o.prefix_mib;
         o.depth = c == 'd' ? number : o.depth;
         o.kib = c == 'b' ? number : o.kib;
+        o.num_ctas = c == 'c' ? number : o.num_ctas;
     }
     bool is_gpu = optind + 1 == argc && strcmp(argv[optind], "gpu") == 0;
     bool is_file = optind + 1 == argc && strcmp(argv[optind], "file") == 0 && o.folder != NULL;

@@ -77,8 +77,9 @@ typedef struct worker_options {
     uint32_t seconds;   /* of one measurement */
     uint32_t requests;  /* that wait at a time */
     uint32_t prefix_mib;
-    uint32_t depth; /* of the file tier; 0: its default */
-    uint32_t kib;   /* of a value; 0: both sizes */
+    uint32_t depth;    /* of the file tier; 0: its default */
+    uint32_t kib;      /* of a value, or of a piece; 0: all sizes */
+    uint32_t num_ctas; /* of the GPU's kernels; 0: the device's default */
 } worker_options;
 
 int worker_bench_gpu(const worker_options *options);

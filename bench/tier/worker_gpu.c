@@ -43,6 +43,7 @@ typedef struct gpu_rank {
 
 typedef struct gpu_bench {
     uint32_t num_ranks;
+    uint32_t num_ctas;
     uint64_t bytes;      /* of a rank, moved in a round */
     uint64_t kv_bytes;   /* of a rank: half as much again, and gaps */
     uint64_t slot_bytes; /* twice as much, and slot 0 */
@@ -96,6 +97,7 @@ static bool open_bench(gpu_bench *b, const worker_options *options)
         return false;
     quire_cuda_close(cuda);
     b->num_ranks = options->num_ranks;
+    b->num_ctas = options->num_ctas;
     b->bytes = options->mib << 20;
     b->kv_bytes = b->bytes / 2 * 3 + (64 << 20);
     b->slot_bytes = 2 * b->bytes + (16 << 20);
@@ -162,6 +164,7 @@ static void open_device(gpu_case *c, uint32_t i)
     config.num_slots = c->kit.num_slots;
     config.slots = c->kit.ranks[i].slots = c->bench->ranks[i].slots;
     config.pin = QUIRE_OFF;
+    config.num_ctas = c->bench->num_ctas;
     int status = quire_device_cuda_open(&config, NULL, &c->kit.ranks[i].device);
     bench_must(status, status == QUIRE_OK ? "" : quire_refusal());
 }
@@ -404,7 +407,8 @@ int worker_bench_gpu(const worker_options *options)
            info->name, info->driver_version, b.num_ranks, (unsigned long long)options->mib,
            options->rounds, GOAL);
     for (uint32_t i = 0; i < NUM_LAYOUTS; i++)
-        are_met = run_case(&b, &LAYOUTS[i], options->rounds) && are_met;
+        if (options->kib == 0 || LAYOUTS[i].piece == (uint64_t)options->kib << 10)
+            are_met = run_case(&b, &LAYOUTS[i], options->rounds) && are_met;
     close_bench(&b);
     return are_met ? 0 : 1;
 }
