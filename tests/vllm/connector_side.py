@@ -181,18 +181,21 @@ def corrupt(path):
 
 
 def drain(engine):
-    """Steps until nothing of the connector is in flight, so that its counters are whole; and one more:
-    vLLM takes stats before it tells the connector what has ended."""
+    """Steps until nothing of the connector is in flight, and until a step counts nothing new: vLLM has
+    told all of its counters then."""
     connector = engine.engine_core.engine_core.scheduler.connector
-    is_over = connector is None
+    before = None
     for i in range(200):
         engine.add_request(f"drain{i}", {"prompt_token_ids": [5, 6, 7]},
                            __import__("vllm").SamplingParams(max_tokens=1, detokenize=False))
         while engine.has_unfinished_requests():
             engine.step()
-        if is_over:
+        if connector is None:
             return
-        is_over = not connector._scheduler.planner.has_pending()
+        counted = connector._scheduler.planner.stats()["tiers"]
+        if counted == before and not connector._scheduler.planner.has_pending():
+            return
+        before = counted
         time.sleep(0.02)
 
 
@@ -203,6 +206,12 @@ def counters(engine):
     planner = connector._scheduler.planner
     planner.check()
     return planner.stats()
+
+
+def told(engine):
+    """What the scheduler half has given to vLLM, as metrics() has it."""
+    connector = engine.engine_core.engine_core.scheduler.connector
+    return {} if connector is None else dict(connector._scheduler._counted._last)
 
 
 def metrics():
@@ -259,7 +268,7 @@ def main():
                   "aborted": run.aborted, "steps": run.steps, "wall_s": wall,
                   "longest_s": run.longest, "free": free_blocks(engine), "blocks": order["blocks"],
                   "scheduler": f"{type(scheduler).__module__}", "counters": counters(engine),
-                  "metrics": metrics(), "events": events}
+                  "told": told(engine), "metrics": metrics(), "events": events}
         engine.engine_core.shutdown()
     print("RESULT " + json.dumps(report), flush=True)
 
