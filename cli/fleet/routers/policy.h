@@ -52,6 +52,7 @@ typedef struct router_request {
     uint32_t lora;              /* 0: none */
     uint32_t service_class;     /* 0: none */
     int32_t priority;           /* smaller is more urgent, as in vLLM */
+    uint32_t num_history_tokens; /* prompt tokens of the session's turn before; 0: the first turn */
 } router_request;
 
 /* What a worker reports of itself. */
@@ -79,6 +80,7 @@ typedef struct router_worker {
     uint64_t prefill_tokens;   /* prompt tokens of in_prefill that were not believed cached */
     uint64_t in_flight_tokens; /* prompt and generated tokens of in_flight */
     uint64_t active_blocks;    /* different blocks that in_flight use; needs ROUTER_NEEDS_ACTIVE */
+    uint64_t known_blocks;     /* blocks that the index has of the worker, in any tier */
     uint64_t num_routed;       /* requests sent, ever */
     double last_routed_s;      /* -1: never */
 } router_worker;
@@ -121,7 +123,9 @@ typedef struct router_ask {
     uint32_t shared_hit;         /* leading blocks in the tier that all workers share */
     const router_costs *costs;   /* never NULL */
     uint64_t *random;            /* state of router_random */
-    uint32_t prefill_worker;     /* ROUTER_DECODE after a prefill was chosen; else ROUTER_NONE */
+    uint32_t router;             /* which router of the fleet asks, and of how many */
+    uint32_t num_routers;
+    uint32_t prefill_worker; /* ROUTER_DECODE after a prefill was chosen; else ROUTER_NONE */
 } router_ask;
 
 typedef enum router_action { ROUTER_ROUTE, ROUTER_WAIT, ROUTER_REFUSE } router_action;
@@ -137,6 +141,7 @@ typedef struct router_choice {
     double runner_up_score;
     uint32_t num_ties;  /* other candidates with the same score */
     const char *reason; /* a static text: which rule of the policy decided; NULL: its only rule */
+    double work;        /* whatever the policy counts; its events of the request have it too */
     double wait_order;  /* ROUTER_WAIT: the waiting request with the largest value is asked next */
 } router_choice;
 
@@ -162,6 +167,7 @@ typedef struct router_event {
     uint32_t num_prompt_tokens; /* of the request */
     uint32_t num_output_tokens; /* DONE, ABORTED: generated */
     double routed_s;            /* when it was sent */
+    double work;                /* of the choice */
     double first_token_s;       /* DONE: when it had its first token */
 } router_event;
 
@@ -187,7 +193,7 @@ typedef enum router_index {
 typedef struct router_knowledge {
     router_index index;
     double ttl_s;              /* of blocks of its own decisions; 0: no limit */
-    uint32_t lru_blocks;       /* of its own decisions, for each worker; 0: no limit */
+    uint64_t lru_tokens;       /* of its own decisions, for each worker; 0: no limit */
     double metrics_every_s;    /* reports of workers; 0: always up to date */
     uint32_t tokens_per_block; /* of its own decisions: rounded up to a multiple of the fleet's
                                   block size; 0: the fleet's block size */
@@ -195,9 +201,10 @@ typedef struct router_knowledge {
 } router_knowledge;
 
 enum {
-    ROUTER_NEEDS_ACTIVE = 1,  /* active_blocks and active_hits */
-    ROUTER_NEEDS_REPORTS = 2, /* load */
-    ROUTER_IS_ORACLE = 4      /* knows all: the command line cannot change what it knows */
+    ROUTER_NEEDS_ACTIVE = 1,        /* active_blocks and active_hits */
+    ROUTER_NEEDS_REPORTS = 2,       /* load */
+    ROUTER_NEEDS_REPORTS_APART = 4, /* load, but only with pools for prefill and decode */
+    ROUTER_IS_ORACLE = 8            /* knows all: the command line cannot change what it knows */
 };
 
 typedef struct router_policy {

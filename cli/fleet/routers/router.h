@@ -37,10 +37,7 @@ typedef struct router_view_settings {
     double kv_loss;       /* part of the batches of KV events that are lost, 0 to 1 */
     double resync_s;      /* from the batch that shows a gap to the worker's whole cache in the
                              index; 0: a gap is never repaired */
-    double metrics_lag_s; /* from the worker's report to the router */
-    bool hears_answers; /* first tokens and ends reach the router; false: only own decisions, which
-                             count for decision_ttl_s */
-    double decision_ttl_s;
+    double metrics_lag_s; /* from the worker's report to the router; at most metrics_every_s */
 } router_view_settings;
 
 typedef struct routers_settings {
@@ -62,6 +59,7 @@ void routers_defaults(const router_policy *policy, routers_settings *settings);
 /* False, and a sentence in why: a value out of its range (field, value, range), or no memory. */
 bool routers_open(const routers_settings *settings, routers **out, char why[256]);
 void routers_close(routers *r);
+const router_policy *routers_policy(const routers *r);
 
 /* ---- workers ---------------------------------------------------------------- */
 
