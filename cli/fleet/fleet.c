@@ -74,8 +74,7 @@ static double prefill_s(void *context, uint32_t index, uint32_t num_cached, uint
     return time_model_step_ms(f->engine.time, &work) * 1e-3;
 }
 
-static double decode_s(void *context, uint32_t index, uint32_t num_running,
-                       uint64_t context_tokens)
+static double decode_s(void *context, uint32_t index, uint32_t num_running, uint64_t context_tokens)
 {
     const fleet *f = context;
     (void)index;
@@ -543,6 +542,19 @@ static void find_going(fleet *f)
             f->going[f->num_going++] = i;
 }
 
+/* When the first worker stopped, before the end of the window, because a request left out or ended
+ * that another one waits for; HUGE_VAL: none did. */
+static double first_stop_s(const fleet *f)
+{
+    double first_s = HUGE_VAL;
+    for (uint32_t i = 0; i < f->num_going; i++) {
+        const worker *w = &f->workers[f->going[i]];
+        if (w->stops && w->engine.now_s < first_s)
+            first_s = w->engine.now_s;
+    }
+    return first_s;
+}
+
 /* The next window: 1 when there was one; 0: it is over. */
 static int go(fleet *f)
 {
@@ -571,10 +583,12 @@ static int go(fleet *f)
         return fail_with("the fleet cannot continue at %.6f s", f->now_s);
     crew_run(f->crew, f->num_going, advance, f);
     f->result->num_windows++;
+    double stopped_s = first_stop_s(f);
     if (merge(f) != 0)
         return -1;
     if (f->until_s < HUGE_VAL)
         f->now_s = f->until_s;
+    f->now_s = stopped_s < f->now_s ? stopped_s : f->now_s;
     if (tick_s <= f->now_s)
         router_tick(f->routers, router_time(f, f->now_s), f->loads);
     return 1;
