@@ -106,8 +106,8 @@ static int check(const replay_setup *setup)
     } files[] = {
         {"html", &o.html}, {"trace", &o.trace}, {"why", &o.why}, {"perfetto", &o.perfetto}};
     if (setup->settings.max_steps > 0)
-        return command_error(&cmd_fleet, "--max-steps cannot be used: workers have steps of their "
-                                         "own (--max-requests ends a fleet early)");
+        return command_error(&cmd_fleet, "--max-steps cannot be used: each worker counts its steps "
+                                         "(--max-requests ends a fleet early)");
     if (o.num_workers == 1)
         return 0;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)

@@ -166,8 +166,8 @@ typedef struct engine_names {
 
 /* The tokens of a prompt, into p->tokens. */
 void engine_fill_prompt(engine_prompt *p, const arrival *it);
-/* Gives it a request that has come by now. names may be NULL. 1: it is taken (ENGINE_ADDED), or left out; 0: there is
- * no room before the next step; -1: an error. */
+/* Gives it a request that has come by now. names may be NULL. 1: it is taken (ENGINE_ADDED), or
+ * left out; 0: there is no room before the next step; -1: an error. */
 int engine_add(engine *e, arrival *it, const engine_names *names);
 /* Schedules a step. 0 or -1. */
 int engine_begin(engine *e);
@@ -183,6 +183,11 @@ void engine_wake(engine *e, double time_s);
 int engine_reset(engine *e);
 /* It is over, at that time. */
 void engine_finish(engine *e, double end_s);
+
+/* A prompt is computed: what an infinite cache has found of it, and what was lost. */
+void tally_ideal(replay_result *result, const arrival *it);
+/* A request was added: the size of the trace's own blocks, if all its requests have the same. */
+void tally_id_block_size(replay_result *result, const trace_request *q, bool is_first);
 
 /* ---- for its files ----------------------------------------------------------- */
 
