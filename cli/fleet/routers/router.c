@@ -5,7 +5,7 @@
 
 #define NONE PAIR_MAP_NONE
 
-/* ---- workers ------------------------------------------------------------------------ */
+/* ---- workers --------------------------------------------------------------- */
 
 static void tell(routers *r, uint32_t router, router_event *event)
 {
@@ -51,7 +51,7 @@ void router_leave(routers *r, double now_s, uint32_t worker)
     tell_all(r, ROUTER_EVENT_LEFT, now_s, worker);
 }
 
-/* ---- what engines say ------------------------------------------------------------------ */
+/* ---- what engines say ------------------------------------------------------ */
 
 bool router_wants_kv(const routers *r)
 {
@@ -84,7 +84,7 @@ void router_tick(routers *r, double now_s, const router_load *loads)
     r->may_retry = true;
 }
 
-/* ---- waiting requests ------------------------------------------------------------ */
+/* ---- waiting requests ------------------------------------------------------ */
 
 bool router_next_waiting(routers *r, double now_s, uint64_t *number)
 {
@@ -97,7 +97,7 @@ uint32_t router_num_waiting(const routers *r)
     return r->queue.num_waiting;
 }
 
-/* ---- a decision ------------------------------------------------------------------------------ */
+/* ---- a decision ------------------------------------------------------------ */
 
 static uint32_t list_candidates(routers *r, const view *v, router_role role)
 {

@@ -61,7 +61,7 @@ bool routers_open(const routers_settings *settings, routers **out, char why[256]
 void routers_close(routers *r);
 const router_policy *routers_policy(const routers *r);
 
-/* ---- workers ---------------------------------------------------------------- */
+/* ---- workers --------------------------------------------------------------- */
 
 typedef struct router_worker_info {
     router_role pool;
@@ -77,7 +77,7 @@ void router_drain(routers *r, double now_s, uint32_t worker);
 /* The worker's cache is lost. The engine room aborts the worker's requests before this call. */
 void router_leave(routers *r, double now_s, uint32_t worker);
 
-/* ---- what engines say --------------------------------------------------------- */
+/* ---- what engines say ------------------------------------------------------ */
 
 typedef enum router_tier { ROUTER_GPU, ROUTER_HOST, ROUTER_DISK, ROUTER_SHARED } router_tier;
 enum { ROUTER_NUM_TIERS = 4 };
@@ -105,7 +105,7 @@ bool router_wants_kv(const routers *r);
 double router_next_tick(const routers *r);
 void router_tick(routers *r, double now_s, const router_load *loads);
 
-/* ---- requests ------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------- */
 
 typedef struct router_answer {
     router_action action;
@@ -140,7 +140,7 @@ void router_output(routers *r, double now_s, uint64_t number, uint32_t num_outpu
 void router_done(routers *r, double now_s, uint64_t number, uint32_t num_output_tokens,
                  bool was_aborted);
 
-/* ---- why ------------------------------------------------------------------------- */
+/* ---- why ------------------------------------------------------------------- */
 
 /* The decision in a sentence: "worker 7: cost 312 = 280 prefill + 32 decode; next worker 4 with
  * 340; longest hit 96 of 120 blocks at worker 3". Returns its length, cut off at capacity - 1. */

@@ -39,7 +39,7 @@ struct block_index {
     uint32_t *leading; /* by worker */
 };
 
-/* ---- sets ------------------------------------------------------------------- */
+/* ---- sets ------------------------------------------------------------------ */
 
 static uint32_t set_of(const slot *s)
 {
@@ -122,7 +122,7 @@ static void gather(block_index *index, slot *s)
     give_set(index, set);
 }
 
-/* ---- slots ------------------------------------------------------------------ */
+/* ---- slots ----------------------------------------------------------------- */
 
 static uint64_t home_of(const block_index *index, uint64_t name)
 {
@@ -231,7 +231,7 @@ bool block_index_has(const block_index *index, uint64_t name, uint32_t worker)
     return s->count != 0 && slot_has(index, s, worker);
 }
 
-/* ---- whole workers ------------------------------------------------------------ */
+/* ---- whole workers --------------------------------------------------------- */
 
 static bool is_in(const block_index *index, uint64_t name, uint32_t worker)
 {
@@ -274,7 +274,7 @@ block_change block_index_copy_worker(block_index *index, const block_index *from
     return change;
 }
 
-/* ---- the walk ------------------------------------------------------------------- */
+/* ---- the walk -------------------------------------------------------------- */
 
 static void set_bits(const block_index *index, const slot *s, uint64_t *bits)
 {
@@ -406,7 +406,7 @@ void block_index_walk(const block_index *const tiers[3], const uint64_t *names, 
         hits[w].gpu = hits[w].leading = gpu->leading[w];
 }
 
-/* ---- creation ---------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------- */
 
 block_index *block_index_open(uint32_t max_workers)
 {

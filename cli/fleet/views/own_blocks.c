@@ -68,7 +68,7 @@ void own_blocks_close(own_blocks *own)
     free(own);
 }
 
-/* ---- the list of a worker ------------------------------------------------------- */
+/* ---- the list of a worker -------------------------------------------------- */
 
 static void unlink_node(own_blocks *own, uint32_t worker, uint32_t id)
 {

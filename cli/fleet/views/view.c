@@ -60,7 +60,7 @@ void view_close(view *v)
     memset(v, 0, sizeof *v);
 }
 
-/* ---- workers ------------------------------------------------------------------- */
+/* ---- workers --------------------------------------------------------------- */
 
 void view_join(view *v, double now_s, uint32_t worker, const router_worker_info *info)
 {
@@ -93,7 +93,7 @@ void view_leave(view *v, uint32_t worker)
         own_blocks_drop_worker(v->own, worker);
 }
 
-/* ---- time ------------------------------------------------------------------------ */
+/* ---- time ------------------------------------------------------------------ */
 
 static void take_reports(view *v, double time_s, const router_load *loads)
 {
@@ -130,7 +130,7 @@ void view_advance(view *v, double now_s, const router_load *loads)
         take_reports(v, now_s, loads);
 }
 
-/* ---- hits -------------------------------------------------------------------------- */
+/* ---- hits ------------------------------------------------------------------ */
 
 /* The longer of both prefixes, in GPU memory: what was sent lately is computed there. */
 static void merge_own(view *v, uint32_t worker)
@@ -181,7 +181,7 @@ void view_look(view *v, const router_request *request)
     }
 }
 
-/* ---- requests ------------------------------------------------------------------------ */
+/* ---- requests -------------------------------------------------------------- */
 
 static uint32_t uncached_tokens(const view *v, uint32_t worker, const router_request *request)
 {
