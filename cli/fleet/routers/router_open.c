@@ -121,8 +121,12 @@ static bool open_all(routers *r, char why[256])
     if (needs_truth)
         r->truth = kv_feed_open(&(kv_feed_settings){.max_workers = max_workers});
     r->each = calloc(r->settings.num_routers, sizeof *r->each);
-    r->candidates = calloc(max_workers, sizeof *r->candidates);
-    if ((needs_truth && r->truth == NULL) || r->each == NULL || r->candidates == NULL) {
+    bool has_candidates = true;
+    for (uint32_t role = 0; role < 3; role++) {
+        r->candidates[role] = calloc(max_workers, sizeof *r->candidates[role]);
+        has_candidates = has_candidates && r->candidates[role] != NULL;
+    }
+    if ((needs_truth && r->truth == NULL) || r->each == NULL || !has_candidates) {
         snprintf(why, 256, "out of memory for %u routers", r->settings.num_routers);
         return false;
     }
@@ -181,7 +185,8 @@ void routers_close(routers *r)
     pair_map_free(&r->numbers);
     wait_queue_free(&r->queue);
     free(r->each);
-    free(r->candidates);
+    for (uint32_t role = 0; role < 3; role++)
+        free(r->candidates[role]);
     free(r->flights);
     free(r);
 }

@@ -5,6 +5,8 @@
 
 #define NONE ACTIVE_NONE
 
+enum { LOOK_AHEAD = 8 }; /* blocks whose memory is fetched before it is needed */
+
 typedef struct node {
     uint64_t name;
     uint32_t parent; /* of a free node: the next free one */
@@ -93,13 +95,16 @@ static void end_from(active_blocks *active, uint32_t worker, uint32_t id)
 }
 
 uint32_t active_blocks_begin(active_blocks *active, uint32_t worker, const uint64_t *names,
-                             uint32_t n)
+                             uint32_t n, uint32_t num_known)
 {
     uint32_t last = NONE;
-    uint32_t known = n;
-    while (known > 0 && (last = pair_map_get(&active->numbers, names[known - 1], worker)) == NONE)
-        known--;
-    for (uint32_t i = known; i < n; i++) {
+    if (num_known > 0)
+        last = pair_map_get(&active->numbers, names[num_known - 1], worker);
+    for (uint32_t i = num_known; i < n; i++) {
+        if (i + LOOK_AHEAD < n) {
+            pair_map_fetch(&active->numbers, names[i + LOOK_AHEAD], worker);
+            block_index_fetch(active->index, names[i + LOOK_AHEAD]);
+        }
         uint32_t id = add_node(active, worker, names[i], last);
         if (id == NONE) {
             end_from(active, worker, last);

@@ -26,10 +26,11 @@ void active_blocks_close(active_blocks *active);
 /* Leading blocks by worker that its requests in flight use. */
 void active_blocks_leading(const active_blocks *active, const uint64_t *names, uint32_t n,
                            uint32_t *leading);
-/* A request with these blocks begins. Returns what ends it; ACTIVE_NONE without blocks or memory.
+/* A request with these blocks begins, of which the worker's requests use the first num_known, as
+ * active_blocks_leading says. Returns what ends it; ACTIVE_NONE without blocks or memory.
  * */
 uint32_t active_blocks_begin(active_blocks *active, uint32_t worker, const uint64_t *names,
-                             uint32_t n);
+                             uint32_t n, uint32_t num_known);
 void active_blocks_end(active_blocks *active, uint32_t worker, uint32_t last);
 /* Different blocks of the worker. */
 uint64_t active_blocks_of(const active_blocks *active, uint32_t worker);

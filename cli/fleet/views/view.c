@@ -208,8 +208,8 @@ view_flight view_begin(view *v, double now_s, uint32_t worker, router_role role,
         w->prefill_tokens += flight.num_prefill_tokens;
     }
     if (v->active != NULL) {
-        flight.last_block =
-            active_blocks_begin(v->active, worker, request->blocks, request->num_blocks);
+        flight.last_block = active_blocks_begin(v->active, worker, request->blocks,
+                                                request->num_blocks, v->active_hits[worker]);
         w->active_blocks = active_blocks_of(v->active, worker);
     }
     if (v->own != NULL) {

@@ -272,7 +272,10 @@ static void active_blocks_are_counted_once(void **state)
             live[i].path = unit_random_below(&random, PATHS);
             live[i].length = unit_random_below(&random, LENGTH + 1);
             make_path(path, live[i].path);
-            live[i].last = active_blocks_begin(active, live[i].worker, path, live[i].length);
+            uint32_t known[3];
+            active_blocks_leading(active, path, live[i].length, known);
+            live[i].last = active_blocks_begin(active, live[i].worker, path, live[i].length,
+                                               known[live[i].worker]);
             assert_int_equal(live[i].last == ACTIVE_NONE, live[i].length == 0);
         }
         uint32_t leading[3];
