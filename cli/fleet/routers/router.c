@@ -82,6 +82,12 @@ void router_kv(routers *r, const router_kv_event *event)
             (void)kv_feed_event(r->each[i].feed, event);
 }
 
+bool router_wants_blocks(const routers *r)
+{
+    return r->settings.view.knowledge.index != ROUTER_INDEX_NONE ||
+           (r->policy->needs & ROUTER_NEEDS_ACTIVE) != 0;
+}
+
 double router_next_tick(const routers *r)
 {
     return r->next_tick_s;

@@ -48,6 +48,12 @@ typedef struct routers_settings {
     uint32_t max_workers; /* 1 to ROUTER_MAX_WORKERS */
     uint32_t block_size;  /* tokens of the blocks in requests and KV events */
     uint64_t seed;
+    /* Optional: leading blocks of the request in the real caches, for all workers (max_workers
+     * elements, already zero). It takes the place of the index where routers hear all KV events at
+     * once (kv_lag_s and kv_loss are 0) and the index is ROUTER_INDEX_EVENTS or _BOTH;
+     * router_wants_kv is false then. */
+    void (*exact_hits)(void *context, const router_request *request, router_hit *hits);
+    void *exact_context;
     router_costs costs; /* functions may be NULL: constants of one typical GPU then */
 } routers_settings;
 
@@ -100,6 +106,8 @@ typedef struct router_kv_event {
 void router_kv(routers *r, const router_kv_event *event);
 /* Whether router_kv has any effect: else the engine room need not collect KV events. */
 bool router_wants_kv(const routers *r);
+/* Whether router_choose reads the names of blocks: else a request may have NULL for them. */
+bool router_wants_blocks(const routers *r);
 
 /* When router_tick is to be called next; infinite: never. loads: by worker, as they are now. */
 double router_next_tick(const routers *r);

@@ -35,6 +35,7 @@ static void choose_round_robin(void *state, const router_ask *ask, router_choice
 
 const router_policy policy_round_robin = {
     .version = ROUTER_POLICY_VERSION,
+    .needs = ROUTER_IS_BLIND,
     .name = "round-robin",
     .summary = "each worker in turn",
     .open = open_round_robin,
@@ -52,6 +53,7 @@ static void choose_random(void *state, const router_ask *ask, router_choice *cho
 
 const router_policy policy_random = {
     .version = ROUTER_POLICY_VERSION,
+    .needs = ROUTER_IS_BLIND,
     .name = "random",
     .summary = "each worker with the same probability",
     .choose = choose_random,

@@ -1,7 +1,9 @@
-/* test_router_table.c - texts that name a policy and its options, and policies from shared
- * objects. */
+/* test_router_table.c - texts that name a policy and its options, policies from shared objects, and
+ * settings out of range. */
 #include "base/unit.h"
 #include "policy_kit.h"
+
+#include "fleet/routers/router.h"
 
 /* ---- texts ----------------------------------------------------------------- */
 
@@ -86,11 +88,57 @@ static void a_policy_is_loaded_from_a_file(void **state)
     refuse(FLEET_NO_ROUTER, "quire_router_policy not found in router");
 }
 
+/* ---- settings -------------------------------------------------------------- */
+
+static void refuse_settings(void (*change)(routers_settings *), const char *expected)
+{
+    routers *r;
+    char why[ROUTER_WHY_BYTES] = "";
+    routers_settings settings;
+    routers_defaults(router_find("vllm-dp"), &settings);
+    change(&settings);
+    assert_false(routers_open(&settings, &r, why));
+    assert_null(r);
+    assert_string_equal(why, expected);
+}
+
+static void bad_loss(routers_settings *s)
+{
+    s->view.kv_loss = 1.5;
+}
+
+static void bad_lag(routers_settings *s)
+{
+    s->view.metrics_lag_s = 0.125;
+}
+
+static void bad_workers(routers_settings *s)
+{
+    s->max_workers = 65536;
+}
+
+static void bad_value(routers_settings *s)
+{
+    static const double values[] = {-4};
+    s->values = values;
+}
+
+static void settings_out_of_range_are_refused(void **state)
+{
+    (void)state;
+    refuse_settings(bad_loss, "invalid kv_loss 1.5 (expected 0 to 1)");
+    refuse_settings(bad_lag, "invalid metrics_lag_s 0.125 (expected 0 to metrics_every_s)");
+    refuse_settings(bad_workers, "invalid max_workers 65536 (expected 1 to 65535)");
+    refuse_settings(bad_value,
+                    "invalid waiting-weight -4 for router vllm-dp (expected 0 to 1e+06)");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_name_policies_and_options),
         cmocka_unit_test(every_policy_says_what_it_is),
+        cmocka_unit_test(settings_out_of_range_are_refused),
         cmocka_unit_test(a_policy_is_loaded_from_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

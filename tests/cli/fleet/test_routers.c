@@ -376,6 +376,60 @@ static void both_indexes_count(void **state)
     close_fleet(r, &spec);
 }
 
+/* The engine room looks into the caches itself, where routers hear all events at once. */
+static void look_into_caches(void *context, const router_request *request, router_hit *hits)
+{
+    hits[2] = (router_hit){request->num_blocks - 1, 1, 0, request->num_blocks - 1};
+    ++*(uint32_t *)context;
+}
+
+static uint32_t num_looks;
+
+static void exact_caches(routers_settings *s)
+{
+    s->exact_hits = look_into_caches;
+    s->exact_context = &num_looks;
+}
+
+static void late_caches(routers_settings *s)
+{
+    exact_caches(s);
+    s->view.kv_lag_s = 1;
+}
+
+static void caches_take_the_place_of_an_exact_index(void **state)
+{
+    router_spec spec;
+    (void)state;
+    num_looks = 0;
+    routers *r = open_routers("production-loadaware", &spec, 2, exact_caches);
+    for (uint32_t w = 0; w < WORKERS; w++)
+        join(r, w, ROUTER_SERVE);
+    assert_false(router_wants_kv(r));
+    assert_true(router_wants_blocks(r));
+    router_answer a = ask_for(r, 1, 1, 5, 10);
+    assert_int_equal(a.worker, 2);
+    assert_int_equal(a.believed_blocks, 10);
+    assert_int_equal(num_looks, 1);
+    close_fleet(r, &spec);
+    r = open_routers("production-loadaware", &spec, 1, late_caches);
+    join(r, 0, ROUTER_SERVE);
+    assert_true(router_wants_kv(r));
+    assert_int_equal(ask_for(r, 1, 1, 5, 10).believed_blocks, 0);
+    close_fleet(r, &spec);
+    r = open_routers("lmetric", &spec, 1, exact_caches); /* its own decisions only */
+    join(r, 0, ROUTER_SERVE);
+    assert_int_equal(ask_for(r, 1, 1, 5, 10).believed_blocks, 0);
+    close_fleet(r, &spec);
+    assert_int_equal(num_looks, 1);
+    r = open_fleet("round-robin", &spec);
+    assert_false(router_wants_blocks(r));
+    router_request request = {.number = 1, .block_size = 16, .num_prompt_tokens = 99};
+    router_choose(r, &request, loads, &a); /* without names */
+    assert_int_equal(a.action, ROUTER_ROUTE);
+    close_fleet(r, &spec);
+}
+
 static void the_oracle_knows_all(routers_settings *s)
 {
     s->view.kv_lag_s = 100;
@@ -490,51 +544,6 @@ static void a_decision_is_said_in_a_sentence(void **state)
     close_fleet(r, &spec);
 }
 
-/* ---- settings -------------------------------------------------------------- */
-
-static void refuse_settings(void (*change)(routers_settings *), const char *expected)
-{
-    routers *r;
-    char why[ROUTER_WHY_BYTES] = "";
-    routers_settings settings;
-    routers_defaults(router_find("vllm-dp"), &settings);
-    change(&settings);
-    assert_false(routers_open(&settings, &r, why));
-    assert_null(r);
-    assert_string_equal(why, expected);
-}
-
-static void bad_loss(routers_settings *s)
-{
-    s->view.kv_loss = 1.5;
-}
-
-static void bad_lag(routers_settings *s)
-{
-    s->view.metrics_lag_s = 0.125;
-}
-
-static void bad_workers(routers_settings *s)
-{
-    s->max_workers = 65536;
-}
-
-static void bad_value(routers_settings *s)
-{
-    static const double values[] = {-4};
-    s->values = values;
-}
-
-static void settings_out_of_range_are_refused(void **state)
-{
-    (void)state;
-    refuse_settings(bad_loss, "invalid kv_loss 1.5 (expected 0 to 1)");
-    refuse_settings(bad_lag, "invalid metrics_lag_s 0.125 (expected 0 to metrics_every_s)");
-    refuse_settings(bad_workers, "invalid max_workers 65536 (expected 1 to 65535)");
-    refuse_settings(bad_value,
-                    "invalid waiting-weight -4 for router vllm-dp (expected 0 to 1e+06)");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -547,10 +556,10 @@ int main(void)
         cmocka_unit_test(routers_have_their_own_views),
         cmocka_unit_test(approximate_indexes_have_their_own_blocks),
         cmocka_unit_test(both_indexes_count),
+        cmocka_unit_test(caches_take_the_place_of_an_exact_index),
         cmocka_unit_test(nothing_hides_from_the_oracle),
         cmocka_unit_test(the_same_seed_gives_the_same_decisions),
         cmocka_unit_test(a_decision_is_said_in_a_sentence),
-        cmocka_unit_test(settings_out_of_range_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

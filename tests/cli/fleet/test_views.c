@@ -272,10 +272,7 @@ static void active_blocks_are_counted_once(void **state)
             live[i].path = unit_random_below(&random, PATHS);
             live[i].length = unit_random_below(&random, LENGTH + 1);
             make_path(path, live[i].path);
-            uint32_t known[3];
-            active_blocks_leading(active, path, live[i].length, known);
-            live[i].last = active_blocks_begin(active, live[i].worker, path, live[i].length,
-                                               known[live[i].worker]);
+            live[i].last = active_blocks_begin(active, live[i].worker, path, live[i].length);
             assert_int_equal(live[i].last == ACTIVE_NONE, live[i].length == 0);
         }
         uint32_t leading[3];
@@ -298,6 +295,10 @@ static void active_blocks_are_counted_once(void **state)
             pair_map_free(&different);
         }
     }
+    for (uint32_t i = 0; i < LIVE; i++)
+        if (live[i].is_live)
+            active_blocks_end(active, live[i].worker, live[i].last);
+    assert_int_equal(active_blocks_runs(active), 0);
     active_blocks_close(active);
 }
 
