@@ -40,12 +40,13 @@ static int open_routers(fleet *f)
     s.max_workers = f->settings->num_workers;
     s.block_size = f->engine.block_size;
     s.costs = (router_costs){.context = f, .prefill_s = prefill_s, .decode_s = decode_s};
+    s.exact_hits = fleet_exact_hits;
+    s.exact_context = f;
     if (!routers_open(&s, &f->routers, why))
         return fail_with("--router: %s", why);
     f->wants_kv = router_wants_kv(f->routers);
-    f->wants_blocks = s.view.knowledge.index != ROUTER_INDEX_NONE ||
-                      (s.policy->needs & (ROUTER_NEEDS_ACTIVE | ROUTER_IS_ORACLE)) != 0;
-    f->wants_loads = (s.policy->needs & ~(uint32_t)ROUTER_NEEDS_ACTIVE) != 0;
+    f->wants_blocks = router_wants_blocks(f->routers);
+    f->wants_loads = (s.policy->needs & ~(uint32_t)(ROUTER_NEEDS_ACTIVE | ROUTER_IS_BLIND)) != 0;
     return 0;
 }
 
@@ -94,7 +95,10 @@ static int open_crew(fleet *f)
     for (uint32_t i = 0; i < n; i++)
         if (!engine_prompt_open(&f->prompts[i], longest))
             return fail_with("not enough memory for --threads %u", n);
-    return engine_prompt_open(&f->own, longest) ? 0 : fail_with("not enough memory");
+    f->found = calloc((size_t)longest / f->engine.block_size + 1, sizeof *f->found);
+    return f->found != NULL && engine_prompt_open(&f->own, longest)
+               ? 0
+               : fail_with("not enough memory");
 }
 
 static void join_workers(fleet *f)
@@ -147,6 +151,7 @@ void fleet_unmake(fleet *f)
     free(f->going);
     free(f->merged);
     free(f->waiting);
+    free(f->found);
     free(f->chain);
     quire_hasher_destroy(f->hasher);
     if (f->routers != NULL)

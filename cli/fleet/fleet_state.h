@@ -2,7 +2,7 @@
  *
  *      fleet.c      the loop: windows        fleet_open.c     made and unmade
  *      route.c      requests go to workers   merge.c          what happened in a window
- *      fleet_end.c  results
+ *      fleet_end.c  results                  hits.c           what caches really have
  */
 #ifndef QUIRE_CLI_FLEET_STATE_H
 #define QUIRE_CLI_FLEET_STATE_H
@@ -30,6 +30,8 @@ typedef struct fleet {
     quire_hasher *hasher;
     quire_chain *chain;
     uint32_t digest_bytes;
+    const fleet_request *asking; /* whose blocks the routers look for */
+    quire_block *found;          /* room for the blocks of the longest prompt */
     crew *crew;
     engine_prompt *prompts; /* of the lanes */
     engine_prompt own;      /* for names */
@@ -58,6 +60,11 @@ typedef struct fleet {
 /* 0, or -1 and a sentence; fleet_unmake in either case. */
 int fleet_make(fleet *f);
 void fleet_unmake(fleet *f);
+
+/* ---- hits.c --------------------------------------------------------------------- */
+
+/* For routers that know all: what the caches really have of the request that is asked for. */
+void fleet_exact_hits(void *context, const router_request *request, router_hit *hits);
 
 /* ---- route.c ------------------------------------------------------------------- */
 

@@ -93,6 +93,7 @@ static int route(fleet *f, arrival *it)
         .num_prompt_tokens = q->num_prompt_tokens,
         .num_output_tokens = q->num_output_tokens,
         .priority = q->priority};
+    f->asking = request;
     router_choose(f->routers, &ask, f->loads, &answer);
     if (answer.action == ROUTER_ROUTE)
         return send(f, it, &answer);

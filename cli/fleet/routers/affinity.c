@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- production-loadaware --------------------------------------------------------- */
+/* ---- production-loadaware -------------------------------------------------- */
 
 static const router_option loadaware_options[] = {
     {"beta", "hits of a whole prompt that a load of twice the mean costs", 1, 0, 1e6, false, NULL},
@@ -55,7 +55,7 @@ const router_policy policy_production_loadaware = {
     .choose = choose_loadaware,
 };
 
-/* ---- ray-prefix ----------------------------------------------------------------------- */
+/* ---- ray-prefix ------------------------------------------------------------ */
 
 enum { IMBALANCED, MATCH_RATE, NUM_RAY_VALUES };
 

@@ -13,7 +13,7 @@ static uint32_t match_percent(const router_ask *ask, uint32_t worker)
     return n == 0 ? 0 : (uint32_t)((uint64_t)router_hit_blocks(&ask->hits[worker]) * 100 / n);
 }
 
-/* ---- prefill and decode apart -------------------------------------------------------- */
+/* ---- prefill and decode apart ---------------------------------------------- */
 
 static uint32_t most_in_flight(const router_ask *ask)
 {
@@ -75,7 +75,7 @@ static void choose_decode(const router_ask *ask, router_choice *choice)
     choice->reason = "decode: (requests + unused throughput) / free KV memory, each by the largest";
 }
 
-/* ---- aibrix-prefix ---------------------------------------------------------------------- */
+/* ---- aibrix-prefix --------------------------------------------------------- */
 
 enum { IMBALANCE, DEVIATIONS, NUM_VALUES };
 
@@ -174,7 +174,7 @@ const router_policy policy_aibrix_prefix = {
     .choose = choose_prefix,
 };
 
-/* ---- conductor ---------------------------------------------------------------------------- */
+/* ---- conductor ------------------------------------------------------------- */
 
 enum { PREFIX_A, PREFIX_B, PREFILL_A, PREFILL_EXPONENT, PREFILL_C, PRESSURE, PENALTY, NUM_COSTS };
 

@@ -104,7 +104,7 @@ static bool open_dynamo(const double *values, uint32_t max_workers, void **state
     return true;
 }
 
-/* ---- cost ----------------------------------------------------------------------------- */
+/* ---- cost ------------------------------------------------------------------ */
 
 static uint64_t min_prefill_tokens(const router_ask *ask)
 {
@@ -153,7 +153,7 @@ static double cost_of(const double *v, const router_ask *ask, uint32_t worker, u
            v[REQUEST_WEIGHT] * ask->workers[worker].in_flight;
 }
 
-/* ---- the queue ----------------------------------------------------------------------------- */
+/* ---- the queue ------------------------------------------------------------- */
 
 static bool is_busy(const router_worker *w, double threshold)
 {
@@ -186,7 +186,7 @@ static double queue_order(int policy, const router_ask *ask)
     return (1 + jump) / (uncached > 1 ? uncached : 1);
 }
 
-/* ---- the choice ------------------------------------------------------------------------------ */
+/* ---- the choice ------------------------------------------------------------ */
 
 /* A worker with probability exp(-(cost - min) / ((max - min) T)), normed. */
 static uint32_t sample(const double *costs, const router_ask *ask, double temperature)

@@ -53,7 +53,7 @@ static const char *const switches[] = {"off", "on", NULL};
                             LLM_D_LEAST, 0, 1, true, headrooms},                                   \
         [LLM_D_PICKER] = {"picker", "how a worker is chosen by its score", LLM_D_MAX_SCORE, 0, 2,  \
                           true, pickers},                                                          \
-        [LLM_D_AFFINITY] = {"affinity-threshold", "keep workers with this part of the prompt, "     \
+        [LLM_D_AFFINITY] = {"affinity-threshold", "keep workers with this part of the prompt, "   \
                             "if any; 0: off (0.8 where it is used)", 0, 0, 1, false, NULL},        \
         [LLM_D_EXPLORATION] = {"exploration", "probability that a filter keeps the others", 0.01,  \
                                0, 1, false, NULL},                                                 \
@@ -108,7 +108,7 @@ static bool open_llm_d(const double *values, uint32_t max_workers, void **state,
     return true;
 }
 
-/* ---- filters ----------------------------------------------------------------------------- */
+/* ---- filters --------------------------------------------------------------- */
 
 static double hit_rate(const router_ask *ask, uint32_t worker)
 {
@@ -172,7 +172,7 @@ static void filter_slo(llm_d *l, router_ask *ask)
     keep(l, ask, router_random_unit(ask) < l->values[LLM_D_EXPLORATION] ? 0 : 1);
 }
 
-/* ---- pickers ------------------------------------------------------------------------------- */
+/* ---- pickers --------------------------------------------------------------- */
 
 /* The largest of random^(1 / score): a worker with twice the score is chosen twice as often. */
 static void pick_weighted(const llm_d *l, const router_ask *ask, router_choice *choice)
@@ -210,7 +210,7 @@ static void pick_worker(const llm_d *l, const router_ask *ask, router_choice *ch
     pick_choose(&p, choice);
 }
 
-/* ---- the choice ------------------------------------------------------------------------------ */
+/* ---- the choice ------------------------------------------------------------ */
 
 enum { TERM_PREFIX, TERM_QUEUE, TERM_KV, TERM_OTHERS };
 

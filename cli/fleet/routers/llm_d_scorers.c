@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- prefix ------------------------------------------------------------------------- */
+/* ---- prefix ---------------------------------------------------------------- */
 
 static double match_rate(const router_ask *ask, uint32_t worker)
 {
@@ -38,7 +38,7 @@ static void score_prefix(llm_d *state, const router_ask *ask, double *out)
         out[i] = match_rate(ask, ask->candidates[i]);
 }
 
-/* ---- reported loads --------------------------------------------------------------------- */
+/* ---- reported loads -------------------------------------------------------- */
 
 /* out holds counts: the largest becomes 0, the smallest 1. */
 static void turn_around(const router_ask *ask, double *out)
@@ -85,7 +85,7 @@ static void score_load_aware(llm_d *state, const router_ask *ask, double *out)
     }
 }
 
-/* ---- own requests ------------------------------------------------------------------------- */
+/* ---- own requests ---------------------------------------------------------- */
 
 static void score_active_request(llm_d *state, const router_ask *ask, double *out)
 {
@@ -110,7 +110,7 @@ static void score_token_load(llm_d *state, const router_ask *ask, double *out)
     }
 }
 
-/* ---- cold requests ------------------------------------------------------------------------- */
+/* ---- cold requests --------------------------------------------------------- */
 
 bool llm_d_is_cold(const router_ask *ask)
 {
@@ -145,7 +145,7 @@ static void score_no_hit_lru(llm_d *state, const router_ask *ask, double *out)
         out[state->by_turn[rank].position] = 1 - (double)rank / (n - 1);
 }
 
-/* ---- sessions ------------------------------------------------------------------------------- */
+/* ---- sessions -------------------------------------------------------------- */
 
 uint32_t *llm_d_session(llm_d *state, uint64_t session)
 {

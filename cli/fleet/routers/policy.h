@@ -80,7 +80,7 @@ typedef struct router_worker {
     uint64_t prefill_tokens;   /* prompt tokens of in_prefill that were not believed cached */
     uint64_t in_flight_tokens; /* prompt and generated tokens of in_flight */
     uint64_t active_blocks;    /* different blocks that in_flight use; needs ROUTER_NEEDS_ACTIVE */
-    uint64_t known_blocks;     /* blocks that the index has of the worker, in any tier */
+    uint64_t known_blocks;     /* of the worker in the index; 0 without one */
     uint64_t num_routed;       /* requests sent, ever */
     double last_routed_s;      /* -1: never */
 } router_worker;
@@ -204,7 +204,8 @@ enum {
     ROUTER_NEEDS_ACTIVE = 1,        /* active_blocks and active_hits */
     ROUTER_NEEDS_REPORTS = 2,       /* load */
     ROUTER_NEEDS_REPORTS_APART = 4, /* load, but only with pools for prefill and decode */
-    ROUTER_IS_ORACLE = 8            /* knows all: the command line cannot change what it knows */
+    ROUTER_IS_BLIND = 8,            /* chooses without looking at workers or blocks */
+    ROUTER_IS_ORACLE = 16           /* knows all: the command line cannot change what it knows */
 };
 
 typedef struct router_policy {

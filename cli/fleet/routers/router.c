@@ -5,7 +5,7 @@
 
 #define NONE PAIR_MAP_NONE
 
-/* ---- workers ------------------------------------------------------------------------ */
+/* ---- workers --------------------------------------------------------------- */
 
 static void tell(routers *r, uint32_t router, router_event *event)
 {
@@ -22,10 +22,23 @@ static void tell_all(routers *r, router_event_kind kind, double now_s, uint32_t 
         tell(r, i, &(router_event){.kind = kind, .time_s = now_s, .worker = worker});
 }
 
+/* All routers see at once who is ready. */
+static void list_candidates(routers *r)
+{
+    const view *v = &r->each[0].view;
+    memset(r->num_candidates, 0, sizeof r->num_candidates);
+    for (uint32_t w = 0; w < v->num_workers; w++) {
+        router_role role = v->workers[w].pool;
+        if (v->workers[w].is_ready)
+            r->candidates[role][r->num_candidates[role]++] = w;
+    }
+}
+
 void router_join(routers *r, double now_s, uint32_t worker, const router_worker_info *info)
 {
     for (uint32_t i = 0; i < r->settings.num_routers; i++)
         view_join(&r->each[i].view, now_s, worker, info);
+    list_candidates(r);
     tell_all(r, ROUTER_EVENT_JOINED, now_s, worker);
     if (info->pool != ROUTER_SERVE && (r->policy->needs & ROUTER_NEEDS_REPORTS_APART))
         routers_begin_reports(r, now_s);
@@ -37,6 +50,7 @@ void router_drain(routers *r, double now_s, uint32_t worker)
     (void)now_s;
     for (uint32_t i = 0; i < r->settings.num_routers; i++)
         view_drain(&r->each[i].view, worker);
+    list_candidates(r);
 }
 
 void router_leave(routers *r, double now_s, uint32_t worker)
@@ -48,10 +62,11 @@ void router_leave(routers *r, double now_s, uint32_t worker)
             kv_feed_drop_worker(r->each[i].feed, worker);
         view_leave(&r->each[i].view, worker);
     }
+    list_candidates(r);
     tell_all(r, ROUTER_EVENT_LEFT, now_s, worker);
 }
 
-/* ---- what engines say ------------------------------------------------------------------ */
+/* ---- what engines say ------------------------------------------------------ */
 
 bool router_wants_kv(const routers *r)
 {
@@ -65,6 +80,12 @@ void router_kv(routers *r, const router_kv_event *event)
     for (uint32_t i = 0; i < r->settings.num_routers; i++)
         if (r->each[i].feed != NULL)
             (void)kv_feed_event(r->each[i].feed, event);
+}
+
+bool router_wants_blocks(const routers *r)
+{
+    return r->settings.view.knowledge.index != ROUTER_INDEX_NONE ||
+           (r->policy->needs & ROUTER_NEEDS_ACTIVE) != 0;
 }
 
 double router_next_tick(const routers *r)
@@ -84,7 +105,7 @@ void router_tick(routers *r, double now_s, const router_load *loads)
     r->may_retry = true;
 }
 
-/* ---- waiting requests ------------------------------------------------------------ */
+/* ---- waiting requests ------------------------------------------------------ */
 
 bool router_next_waiting(routers *r, double now_s, uint64_t *number)
 {
@@ -97,16 +118,7 @@ uint32_t router_num_waiting(const routers *r)
     return r->queue.num_waiting;
 }
 
-/* ---- a decision ------------------------------------------------------------------------------ */
-
-static uint32_t list_candidates(routers *r, const view *v, router_role role)
-{
-    uint32_t n = 0;
-    for (uint32_t w = 0; w < v->num_workers; w++)
-        if (v->workers[w].is_ready && v->workers[w].pool == role)
-            r->candidates[n++] = w;
-    return n;
-}
+/* ---- a decision ------------------------------------------------------------ */
 
 static router_choice choose(routers *r, uint32_t router, const router_request *request,
                             router_role role, router_ask *ask)
@@ -116,8 +128,8 @@ static router_choice choose(routers *r, uint32_t router, const router_request *r
     router_choice choice = {.worker = ROUTER_NONE, .runner_up = ROUTER_NONE};
     *ask = (router_ask){.request = request,
                         .role = role,
-                        .candidates = r->candidates,
-                        .num_candidates = list_candidates(r, v, role),
+                        .candidates = r->candidates[role],
+                        .num_candidates = r->num_candidates[role],
                         .workers = v->workers,
                         .num_workers = v->num_workers,
                         .hits = v->hits,
@@ -138,14 +150,14 @@ static router_choice choose(routers *r, uint32_t router, const router_request *r
     return choice;
 }
 
-static void find_best_hit(const view *v, router_role role, router_answer *answer)
+static void find_best_hit(const routers *r, const view *v, router_role role, router_answer *answer)
 {
-    for (uint32_t w = 0; w < v->num_workers; w++) {
-        uint32_t blocks = view_hit_blocks(v, w);
-        if (v->workers[w].is_ready && v->workers[w].pool == role &&
-            blocks > answer->best_hit_blocks) {
+    for (uint32_t i = 0; i < r->num_candidates[role]; i++) {
+        uint32_t worker = r->candidates[role][i];
+        uint32_t blocks = view_hit_blocks(v, worker);
+        if (blocks > answer->best_hit_blocks) {
             answer->best_hit_blocks = blocks;
-            answer->best_hit_worker = w;
+            answer->best_hit_worker = worker;
         }
     }
 }
@@ -157,25 +169,23 @@ static void decide(routers *r, uint32_t router, const router_request *request,
 {
     view *v = &r->each[router].view;
     router_ask ask;
-    router_role role = ROUTER_SERVE;
-    for (uint32_t w = 0; w < v->num_workers && role == ROUTER_SERVE; w++)
-        if (v->workers[w].is_ready && v->workers[w].pool != ROUTER_SERVE)
-            role = ROUTER_DECODE;
+    bool has_pools = r->num_candidates[ROUTER_PREFILL] + r->num_candidates[ROUTER_DECODE] > 0;
+    router_role role = has_pools ? ROUTER_DECODE : ROUTER_SERVE;
     answer->choice = choose(r, router, request, role, &ask);
     answer->action = answer->choice.action;
     answer->worker = answer->choice.worker;
     if (role == ROUTER_SERVE || answer->action != ROUTER_ROUTE) {
-        find_best_hit(v, role, answer);
+        find_best_hit(r, v, role, answer);
         return;
     }
     bool is_apart = r->policy->disaggregates == NULL ||
                     r->policy->disaggregates(r->each[router].state, &ask, answer->worker);
-    if (is_apart && list_candidates(r, v, ROUTER_PREFILL) > 0) {
+    if (is_apart && r->num_candidates[ROUTER_PREFILL] > 0) {
         answer->prefill_choice = choose(r, router, request, ROUTER_PREFILL, &ask);
         answer->action = answer->prefill_choice.action;
         answer->prefill_worker = answer->prefill_choice.worker;
     }
-    find_best_hit(v, answer->prefill_worker == ROUTER_NONE ? ROUTER_DECODE : ROUTER_PREFILL,
+    find_best_hit(r, v, answer->prefill_worker == ROUTER_NONE ? ROUTER_DECODE : ROUTER_PREFILL,
                   answer);
 }
 

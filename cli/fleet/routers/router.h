@@ -48,6 +48,12 @@ typedef struct routers_settings {
     uint32_t max_workers; /* 1 to ROUTER_MAX_WORKERS */
     uint32_t block_size;  /* tokens of the blocks in requests and KV events */
     uint64_t seed;
+    /* Optional: leading blocks of the request in the real caches, for all workers (max_workers
+     * elements, already zero). It takes the place of the index where routers hear all KV events at
+     * once (kv_lag_s and kv_loss are 0) and the index is ROUTER_INDEX_EVENTS or _BOTH;
+     * router_wants_kv is false then. */
+    void (*exact_hits)(void *context, const router_request *request, router_hit *hits);
+    void *exact_context;
     router_costs costs; /* functions may be NULL: constants of one typical GPU then */
 } routers_settings;
 
@@ -61,7 +67,7 @@ bool routers_open(const routers_settings *settings, routers **out, char why[256]
 void routers_close(routers *r);
 const router_policy *routers_policy(const routers *r);
 
-/* ---- workers ---------------------------------------------------------------- */
+/* ---- workers --------------------------------------------------------------- */
 
 typedef struct router_worker_info {
     router_role pool;
@@ -77,7 +83,7 @@ void router_drain(routers *r, double now_s, uint32_t worker);
 /* The worker's cache is lost. The engine room aborts the worker's requests before this call. */
 void router_leave(routers *r, double now_s, uint32_t worker);
 
-/* ---- what engines say --------------------------------------------------------- */
+/* ---- what engines say ------------------------------------------------------ */
 
 typedef enum router_tier { ROUTER_GPU, ROUTER_HOST, ROUTER_DISK, ROUTER_SHARED } router_tier;
 enum { ROUTER_NUM_TIERS = 4 };
@@ -100,12 +106,14 @@ typedef struct router_kv_event {
 void router_kv(routers *r, const router_kv_event *event);
 /* Whether router_kv has any effect: else the engine room need not collect KV events. */
 bool router_wants_kv(const routers *r);
+/* Whether router_choose reads the names of blocks: else a request may have NULL for them. */
+bool router_wants_blocks(const routers *r);
 
 /* When router_tick is to be called next; infinite: never. loads: by worker, as they are now. */
 double router_next_tick(const routers *r);
 void router_tick(routers *r, double now_s, const router_load *loads);
 
-/* ---- requests ------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------- */
 
 typedef struct router_answer {
     router_action action;
@@ -140,7 +148,7 @@ void router_output(routers *r, double now_s, uint64_t number, uint32_t num_outpu
 void router_done(routers *r, double now_s, uint64_t number, uint32_t num_output_tokens,
                  bool was_aborted);
 
-/* ---- why ------------------------------------------------------------------------- */
+/* ---- why ------------------------------------------------------------------- */
 
 /* The decision in a sentence: "worker 7: cost 312 = 280 prefill + 32 decode; next worker 4 with
  * 340; longest hit 96 of 120 blocks at worker 3". Returns its length, cut off at capacity - 1. */

@@ -95,8 +95,14 @@ static bool open_router(routers *r, uint32_t i, char why[256])
         one->feed = kv_feed_open(&feed);
         has_feed = one->feed != NULL;
     }
-    view_settings settings = {r->policy, *knows, r->settings.max_workers, r->settings.block_size,
-                              one->feed != NULL ? one->feed : r->truth};
+    view_settings settings = {
+        .policy = r->policy,
+        .knows = *knows,
+        .max_workers = r->settings.max_workers,
+        .block_size = r->settings.block_size,
+        .feed = one->feed != NULL ? one->feed : r->truth,
+        .exact_hits = hears_events(r) && is_exact(knows) ? r->settings.exact_hits : NULL,
+        .exact_context = r->settings.exact_context};
     if (!view_open(&one->view, &settings) || !has_feed) {
         snprintf(why, 256, "out of memory for the view of router %u", i);
         view_close(&one->view);
@@ -116,13 +122,18 @@ static bool open_router(routers *r, uint32_t i, char why[256])
 static bool open_all(routers *r, char why[256])
 {
     uint32_t max_workers = r->settings.max_workers;
-    bool needs_truth =
-        hears_events(r) && (is_exact(&r->settings.view) || r->settings.view.resync_s > 0);
+    bool is_exact_index = is_exact(&r->settings.view);
+    bool needs_truth = hears_events(r) && (is_exact_index ? r->settings.exact_hits == NULL
+                                                          : r->settings.view.resync_s > 0);
     if (needs_truth)
         r->truth = kv_feed_open(&(kv_feed_settings){.max_workers = max_workers});
     r->each = calloc(r->settings.num_routers, sizeof *r->each);
-    r->candidates = calloc(max_workers, sizeof *r->candidates);
-    if ((needs_truth && r->truth == NULL) || r->each == NULL || r->candidates == NULL) {
+    bool has_candidates = true;
+    for (uint32_t role = 0; role < 3; role++) {
+        r->candidates[role] = calloc(max_workers, sizeof *r->candidates[role]);
+        has_candidates = has_candidates && r->candidates[role] != NULL;
+    }
+    if ((needs_truth && r->truth == NULL) || r->each == NULL || !has_candidates) {
         snprintf(why, 256, "out of memory for %u routers", r->settings.num_routers);
         return false;
     }
@@ -181,7 +192,8 @@ void routers_close(routers *r)
     pair_map_free(&r->numbers);
     wait_queue_free(&r->queue);
     free(r->each);
-    free(r->candidates);
+    for (uint32_t role = 0; role < 3; role++)
+        free(r->candidates[role]);
     free(r->flights);
     free(r);
 }

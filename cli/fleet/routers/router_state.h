@@ -37,7 +37,8 @@ struct routers {
     one_router *each;
     uint32_t num_open; /* of each, whose policy is open */
     uint32_t turn;
-    uint32_t *candidates;
+    uint32_t *candidates[3]; /* by role: workers that are ready, in increasing order */
+    uint32_t num_candidates[3];
     pair_map numbers; /* of requests, to flights */
     flight *flights;
     uint32_t num_flights;

@@ -51,7 +51,7 @@ static uint32_t num_options(const router_policy *policy)
     return n;
 }
 
-/* ---- a policy in a shared object ------------------------------------------------------ */
+/* ---- a policy in a shared object ------------------------------------------- */
 
 static bool is_file(const char *name)
 {
@@ -97,7 +97,7 @@ void router_spec_free(router_spec *spec)
     *spec = (router_spec){0};
 }
 
-/* ---- a text ---------------------------------------------------------------------------- */
+/* ---- a text ---------------------------------------------------------------- */
 
 static bool no_router(const char *name, char *why)
 {
@@ -230,7 +230,7 @@ bool router_spec_read(const char *text, router_spec *spec, char why[ROUTER_WHY_B
     return is_ok;
 }
 
-/* ---- help ------------------------------------------------------------------------------- */
+/* ---- help ------------------------------------------------------------------ */
 
 typedef struct page {
     char *out;

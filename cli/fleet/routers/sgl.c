@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- cache-aware ------------------------------------------------------------------ */
+/* ---- cache-aware ----------------------------------------------------------- */
 
 enum { CACHE_THRESHOLD, BALANCE_ABS, BALANCE_REL, KEEP_AFFINITY, NUM_VALUES };
 
@@ -90,7 +90,7 @@ const router_policy policy_sgl_cache_aware = {
     .choose = choose_cache_aware,
 };
 
-/* ---- lmetric ------------------------------------------------------------------------- */
+/* ---- lmetric --------------------------------------------------------------- */
 
 static void choose_lmetric(void *state, const router_ask *ask, router_choice *choice)
 {

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* ---- round-robin: in turn, for each role ----------------------------------------- */
+/* ---- round-robin: in turn, for each role ----------------------------------- */
 
 typedef struct round_robin {
     uint32_t next[3]; /* by role: the next worker is this one, or the first behind it */
@@ -35,6 +35,7 @@ static void choose_round_robin(void *state, const router_ask *ask, router_choice
 
 const router_policy policy_round_robin = {
     .version = ROUTER_POLICY_VERSION,
+    .needs = ROUTER_IS_BLIND,
     .name = "round-robin",
     .summary = "each worker in turn",
     .open = open_round_robin,
@@ -42,7 +43,7 @@ const router_policy policy_round_robin = {
     .choose = choose_round_robin,
 };
 
-/* ---- random -------------------------------------------------------------------------- */
+/* ---- random ---------------------------------------------------------------- */
 
 static void choose_random(void *state, const router_ask *ask, router_choice *choice)
 {
@@ -52,12 +53,13 @@ static void choose_random(void *state, const router_ask *ask, router_choice *cho
 
 const router_policy policy_random = {
     .version = ROUTER_POLICY_VERSION,
+    .needs = ROUTER_IS_BLIND,
     .name = "random",
     .summary = "each worker with the same probability",
     .choose = choose_random,
 };
 
-/* ---- least-loaded ---------------------------------------------------------------------- */
+/* ---- least-loaded ---------------------------------------------------------- */
 
 enum { BY_REQUESTS, BY_TOKENS, BY_PREFILL };
 
@@ -117,7 +119,7 @@ const router_policy policy_least_loaded = {
     .choose = choose_least_loaded,
 };
 
-/* ---- power-of-two --------------------------------------------------------------------------- */
+/* ---- power-of-two ---------------------------------------------------------- */
 
 static void choose_power_of_two(void *state, const router_ask *ask, router_choice *choice)
 {

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* ---- kv-aware: no load in it, while any worker has a hit ------------------------------ */
+/* ---- kv-aware: no load in it, while any worker has a hit ------------------- */
 
 static void choose_kv_aware(void *state, const router_ask *ask, router_choice *choice)
 {
@@ -33,7 +33,7 @@ const router_policy policy_vllm_kv_aware = {
     .choose = choose_kv_aware,
 };
 
-/* ---- data parallel ranks ------------------------------------------------------------------ */
+/* ---- data parallel ranks --------------------------------------------------- */
 
 enum { WAITING_WEIGHT };
 

@@ -1,14 +1,15 @@
 /* cli/fleet/views/active_blocks.h - the blocks that requests in flight use, as a router counts
  * them.
  *
- *      worker 3    a ─ b ─ c ─ d          request 7 ends at d
- *                      └─ e ─ f           request 9 ends at f:  6 different blocks
+ *      a b c d ──┬── e f           worker 3, 2 requests        worker 7, 1 request
+ *                └── g h i j k     worker 3, 1 request
  *
- * The prompts of a worker's requests are paths of a tree. A request holds only its last block: a
- * block stays as long as a request or another block hangs on it, so a request costs only the
- * blocks that it shares with no other.
+ * A tree of runs of blocks, one for all workers. A run is split where a request ends or leaves it,
+ * so a request covers whole runs, and holds each run on its path once. Work for a request is in
+ * runs, not in blocks: it compares names along its path, and no more.
  *
- *      holds of a block = requests that end at it + blocks whose parent it is > 0
+ *      holds of a run and a worker = requests of the worker whose path has the run
+ *      blocks of a worker = sum of the lengths of the runs that it holds
  */
 #ifndef QUIRE_CLI_FLEET_VIEWS_ACTIVE_BLOCKS_H
 #define QUIRE_CLI_FLEET_VIEWS_ACTIVE_BLOCKS_H
@@ -33,6 +34,8 @@ uint32_t active_blocks_begin(active_blocks *active, uint32_t worker, const uint6
 void active_blocks_end(active_blocks *active, uint32_t worker, uint32_t last);
 /* Different blocks of the worker. */
 uint64_t active_blocks_of(const active_blocks *active, uint32_t worker);
+/* Runs, and their memory. */
+uint32_t active_blocks_runs(const active_blocks *active);
 uint64_t active_blocks_bytes(const active_blocks *active);
 
 #endif

@@ -39,7 +39,7 @@ struct block_index {
     uint32_t *leading; /* by worker */
 };
 
-/* ---- sets ------------------------------------------------------------------- */
+/* ---- sets ------------------------------------------------------------------ */
 
 static uint32_t set_of(const slot *s)
 {
@@ -122,7 +122,7 @@ static void gather(block_index *index, slot *s)
     give_set(index, set);
 }
 
-/* ---- slots ------------------------------------------------------------------ */
+/* ---- slots ----------------------------------------------------------------- */
 
 static uint64_t home_of(const block_index *index, uint64_t name)
 {
@@ -168,6 +168,11 @@ static void empty_slot(block_index *index, slot *s)
         }
     }
     index->slots[gap].count = 0;
+}
+
+void block_index_fetch(const block_index *index, uint64_t name)
+{
+    qr_prefetch(&index->slots[home_of(index, name)]);
 }
 
 block_change block_index_add(block_index *index, uint64_t name, uint32_t worker)
@@ -231,7 +236,7 @@ bool block_index_has(const block_index *index, uint64_t name, uint32_t worker)
     return s->count != 0 && slot_has(index, s, worker);
 }
 
-/* ---- whole workers ------------------------------------------------------------ */
+/* ---- whole workers --------------------------------------------------------- */
 
 static bool is_in(const block_index *index, uint64_t name, uint32_t worker)
 {
@@ -274,7 +279,7 @@ block_change block_index_copy_worker(block_index *index, const block_index *from
     return change;
 }
 
-/* ---- the walk ------------------------------------------------------------------- */
+/* ---- the walk -------------------------------------------------------------- */
 
 static void set_bits(const block_index *index, const slot *s, uint64_t *bits)
 {
@@ -287,11 +292,6 @@ static void set_bits(const block_index *index, const slot *s, uint64_t *bits)
         bits[s->workers[i] / 64] |= UINT64_C(1) << (s->workers[i] % 64);
 }
 
-static void fetch(const block_index *index, uint64_t name)
-{
-    qr_prefetch(&index->slots[home_of(index, name)]);
-}
-
 /* Blocks from `from` on, of one worker alone. */
 static uint32_t follow(const block_index *index, const uint64_t *names, uint32_t from, uint32_t n,
                        uint32_t stride, uint32_t worker)
@@ -299,7 +299,7 @@ static uint32_t follow(const block_index *index, const uint64_t *names, uint32_t
     uint32_t i = from;
     while (i < n) {
         if (i + LOOK_AHEAD < n)
-            fetch(index, names[(size_t)(i + LOOK_AHEAD) * stride]);
+            block_index_fetch(index, names[(size_t)(i + LOOK_AHEAD) * stride]);
         const slot *s = find(index, names[(size_t)i * stride]);
         if (s->count == 0 || !slot_has(index, s, worker))
             break;
@@ -333,7 +333,7 @@ void block_index_leading(const block_index *index, const uint64_t *names, uint32
     uint32_t i = 1;
     for (; i < n && num_bits(alive, index->words) > FEW_ALIVE; i++) {
         if (i + LOOK_AHEAD < n)
-            fetch(index, names[(size_t)(i + LOOK_AHEAD) * stride]);
+            block_index_fetch(index, names[(size_t)(i + LOOK_AHEAD) * stride]);
         set_bits(index, find(index, names[(size_t)i * stride]), index->have);
         for (uint32_t w = 0; w < index->words; w++) {
             uint64_t lost = alive[w] & ~index->have[w];
@@ -406,7 +406,7 @@ void block_index_walk(const block_index *const tiers[3], const uint64_t *names, 
         hits[w].gpu = hits[w].leading = gpu->leading[w];
 }
 
-/* ---- creation ---------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------- */
 
 block_index *block_index_open(uint32_t max_workers)
 {

@@ -27,6 +27,8 @@ typedef enum block_change { BLOCK_SAME, BLOCK_CHANGED, BLOCK_NO_MEMORY } block_c
 
 block_change block_index_add(block_index *index, uint64_t name, uint32_t worker);
 block_change block_index_remove(block_index *index, uint64_t name, uint32_t worker);
+/* Asks for the memory of a block that will be needed soon. */
+void block_index_fetch(const block_index *index, uint64_t name);
 bool block_index_has(const block_index *index, uint64_t name, uint32_t worker);
 /* All blocks of the worker; looks at every slot. */
 void block_index_drop_worker(block_index *index, uint32_t worker);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LOOK_AHEAD = 8 }; /* blocks whose memory is fetched before it is needed */
+
 typedef struct batch {
     struct batch *next;
     double due_s;
@@ -86,6 +88,8 @@ static bool apply(kv_feed *feed, uint32_t worker, router_tier tier, router_kv_ki
     if (kind == ROUTER_KV_CLEARED)
         block_index_drop_worker(index, owner);
     for (uint32_t i = 0; i < num_blocks && kind != ROUTER_KV_CLEARED; i++) {
+        if (i + LOOK_AHEAD < num_blocks)
+            block_index_fetch(index, blocks[i + LOOK_AHEAD]);
         block_change change = kind == ROUTER_KV_STORED
                                   ? block_index_add(index, blocks[i], owner)
                                   : block_index_remove(index, blocks[i], owner);

@@ -7,6 +7,8 @@
 
 #define NONE PAIR_MAP_NONE
 
+enum { LOOK_AHEAD = 8 }; /* blocks whose memory is fetched before it is needed */
+
 typedef struct node {
     uint64_t name;
     double touched_s;
@@ -68,7 +70,7 @@ void own_blocks_close(own_blocks *own)
     free(own);
 }
 
-/* ---- the list of a worker ------------------------------------------------------- */
+/* ---- the list of a worker -------------------------------------------------- */
 
 static void unlink_node(own_blocks *own, uint32_t worker, uint32_t id)
 {
@@ -150,9 +152,15 @@ static bool touch_block(own_blocks *own, double now_s, uint32_t worker, uint64_t
 bool own_blocks_touch(own_blocks *own, double now_s, uint32_t worker, const uint64_t *names,
                       uint32_t n, uint32_t stride)
 {
-    for (uint32_t i = n; i-- > 0;)
+    for (uint32_t i = n; i-- > 0;) {
+        if (i >= LOOK_AHEAD) {
+            uint64_t soon = names[(size_t)(i - LOOK_AHEAD) * stride];
+            pair_map_fetch(&own->numbers, soon, worker);
+            block_index_fetch(own->index, soon);
+        }
         if (!touch_block(own, now_s, worker, names[(size_t)i * stride]))
             return false;
+    }
     return true;
 }
 

@@ -1,5 +1,7 @@
 #include "pair_map.h"
 
+#include "base/bits.h"
+
 #include <stdlib.h>
 
 enum { FIRST_SLOTS = 64 };
@@ -26,6 +28,12 @@ uint32_t pair_map_get(const pair_map *map, uint64_t name, uint32_t worker)
         return PAIR_MAP_NONE;
     const pair_slot *s = find(map, name, worker);
     return s->is_used ? s->number : PAIR_MAP_NONE;
+}
+
+void pair_map_fetch(const pair_map *map, uint64_t name, uint32_t worker)
+{
+    if (map->num_slots > 0)
+        qr_prefetch(&map->slots[home_of(map, name, worker)]);
 }
 
 static bool grow(pair_map *map)

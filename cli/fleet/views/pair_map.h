@@ -28,6 +28,8 @@ typedef struct pair_map {
 uint32_t pair_map_get(const pair_map *map, uint64_t name, uint32_t worker);
 /* Adds the pair, or changes its number. False: no memory. */
 bool pair_map_set(pair_map *map, uint64_t name, uint32_t worker, uint32_t number);
+/* Asks for the memory of a pair that will be needed soon. */
+void pair_map_fetch(const pair_map *map, uint64_t name, uint32_t worker);
 void pair_map_remove(pair_map *map, uint64_t name, uint32_t worker);
 void pair_map_free(pair_map *map);
 

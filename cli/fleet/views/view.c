@@ -60,7 +60,7 @@ void view_close(view *v)
     memset(v, 0, sizeof *v);
 }
 
-/* ---- workers ------------------------------------------------------------------- */
+/* ---- workers --------------------------------------------------------------- */
 
 void view_join(view *v, double now_s, uint32_t worker, const router_worker_info *info)
 {
@@ -93,7 +93,7 @@ void view_leave(view *v, uint32_t worker)
         own_blocks_drop_worker(v->own, worker);
 }
 
-/* ---- time ------------------------------------------------------------------------ */
+/* ---- time ------------------------------------------------------------------ */
 
 static void take_reports(view *v, double time_s, const router_load *loads)
 {
@@ -130,7 +130,7 @@ void view_advance(view *v, double now_s, const router_load *loads)
         take_reports(v, now_s, loads);
 }
 
-/* ---- hits -------------------------------------------------------------------------- */
+/* ---- hits ------------------------------------------------------------------ */
 
 /* The longer of both prefixes, in GPU memory: what was sent lately is computed there. */
 static void merge_own(view *v, uint32_t worker)
@@ -145,43 +145,63 @@ static void merge_own(view *v, uint32_t worker)
     *hit = (router_hit){own, host, lower - host, own};
 }
 
+/* The name of a block of the approximate index is that of the last block in it. */
+static const uint64_t *first_of(const view *v, const router_request *request)
+{
+    return request->num_blocks < v->stride ? NULL : request->blocks + (v->stride - 1);
+}
+
+static uint32_t at_most(uint32_t n, uint32_t most)
+{
+    return most > 0 && most < n ? most : n;
+}
+
+static void look_at_events(view *v, const router_request *request, uint32_t n)
+{
+    const kv_feed *feed = v->settings.feed;
+    const block_index *tiers[3] = {kv_feed_tier(feed, ROUTER_GPU), kv_feed_tier(feed, ROUTER_HOST),
+                                   kv_feed_tier(feed, ROUTER_DISK)};
+    const block_index *shared = kv_feed_tier(feed, ROUTER_SHARED);
+    block_index_walk(tiers, request->blocks, n, 1, v->hits);
+    if (block_index_pairs(shared) > 0)
+        block_index_leading(shared, request->blocks, n, 1, &v->shared_hit);
+}
+
+static void count_known(view *v)
+{
+    const block_index *index = NULL;
+    if (v->own != NULL)
+        index = own_blocks_index(v->own);
+    else if (v->settings.feed != NULL)
+        index = kv_feed_tier(v->settings.feed, ROUTER_GPU);
+    for (uint32_t w = 0; w < v->num_workers && index != NULL; w++)
+        v->workers[w].known_blocks = block_index_pairs_of(index, w);
+}
+
 void view_look(view *v, const router_request *request)
 {
     const router_knowledge *k = &v->settings.knows.knowledge;
     v->shared_hit = 0;
     if (uses_events(k->index) && v->settings.feed != NULL) {
-        const block_index *tiers[3] = {kv_feed_tier(v->settings.feed, ROUTER_GPU),
-                                       kv_feed_tier(v->settings.feed, ROUTER_HOST),
-                                       kv_feed_tier(v->settings.feed, ROUTER_DISK)};
-        const block_index *shared = kv_feed_tier(v->settings.feed, ROUTER_SHARED);
-        uint32_t n = request->num_blocks;
-        n = k->max_blocks > 0 && k->max_blocks < n ? k->max_blocks : n;
-        block_index_walk(tiers, request->blocks, n, 1, v->hits);
-        if (block_index_pairs(shared) > 0)
-            block_index_leading(shared, request->blocks, n, 1, &v->shared_hit);
+        look_at_events(v, request, at_most(request->num_blocks, k->max_blocks));
     } else {
         memset(v->hits, 0, v->settings.max_workers * sizeof *v->hits);
+        if (v->settings.exact_hits != NULL)
+            v->settings.exact_hits(v->settings.exact_context, request, v->hits);
     }
     if (v->own != NULL) {
-        uint32_t n = request->num_blocks / v->stride;
-        n = k->max_blocks > 0 && k->max_blocks < n ? k->max_blocks : n;
-        block_index_leading(own_blocks_index(v->own), request->blocks + (v->stride - 1), n,
-                            v->stride, v->own_hits);
+        uint32_t n = at_most(request->num_blocks / v->stride, k->max_blocks);
+        block_index_leading(own_blocks_index(v->own), first_of(v, request), n, v->stride,
+                            v->own_hits);
         for (uint32_t w = 0; w < v->num_workers; w++)
             merge_own(v, w);
     }
     if (v->active != NULL)
         active_blocks_leading(v->active, request->blocks, request->num_blocks, v->active_hits);
-    for (uint32_t w = 0; w < v->num_workers; w++) {
-        const block_index *index = v->own != NULL ? own_blocks_index(v->own)
-                                   : v->settings.feed != NULL
-                                       ? kv_feed_tier(v->settings.feed, ROUTER_GPU)
-                                       : NULL;
-        v->workers[w].known_blocks = index == NULL ? 0 : block_index_pairs_of(index, w);
-    }
+    count_known(v);
 }
 
-/* ---- requests ------------------------------------------------------------------------ */
+/* ---- requests -------------------------------------------------------------- */
 
 static uint32_t uncached_tokens(const view *v, uint32_t worker, const router_request *request)
 {
@@ -213,11 +233,9 @@ view_flight view_begin(view *v, double now_s, uint32_t worker, router_role role,
         w->active_blocks = active_blocks_of(v->active, worker);
     }
     if (v->own != NULL) {
-        uint32_t max_blocks = v->settings.knows.knowledge.max_blocks;
-        uint32_t n = request->num_blocks / v->stride;
-        n = max_blocks > 0 && max_blocks < n ? max_blocks : n;
-        (void)own_blocks_touch(v->own, now_s, worker, request->blocks + (v->stride - 1), n,
-                               v->stride);
+        uint32_t n =
+            at_most(request->num_blocks / v->stride, v->settings.knows.knowledge.max_blocks);
+        (void)own_blocks_touch(v->own, now_s, worker, first_of(v, request), n, v->stride);
     }
     return flight;
 }

@@ -22,6 +22,8 @@ typedef struct view_settings {
     uint32_t max_workers;
     uint32_t block_size;
     kv_feed *feed; /* the caller's; NULL: no KV events */
+    void (*exact_hits)(void *context, const router_request *request, router_hit *hits);
+    void *exact_context;
 } view_settings;
 
 typedef struct view {
