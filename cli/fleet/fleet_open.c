@@ -53,7 +53,8 @@ static int open_routers(fleet *f)
 static int open_workers(fleet *f)
 {
     uint32_t n = f->settings->num_workers;
-    trace_format format = trace_reader_format(f->reader);
+    worker_config config = {
+        .format = trace_reader_format(f->reader), .has_kv = f->wants_kv, .is_lean = n > 1};
     f->workers = calloc(n, sizeof *f->workers);
     f->next_s = calloc(n, sizeof *f->next_s);
     f->quiet_s = calloc(n, sizeof *f->quiet_s);
@@ -65,7 +66,7 @@ static int open_workers(fleet *f)
         f->going == NULL || f->result->workers == NULL || f->result->routed == NULL)
         return fail_with("not enough memory for %u workers", n);
     for (uint32_t i = 0; i < n; i++)
-        if (worker_open(&f->workers[i], &f->engine, format, f->wants_kv) != 0)
+        if (worker_open(&f->workers[i], &f->engine, &config) != 0)
             return -1;
     return 0;
 }

@@ -55,7 +55,8 @@ static void take_event(fleet *f, worker *w, const engine_event *event)
     switch (event->kind) {
     case ENGINE_ADDED:
         tally_id_block_size(total, q, f->num_added++ == 0);
-        ideal_arrived(&f->ideal, q, &it->ideal);
+        if (!f->ideal.has_workers) /* as a replay does: others are told when they come */
+            ideal_arrived(&f->ideal, q, &it->ideal);
         return;
     case ENGINE_ADMITTED:
         note_admitted(f, it, event);

@@ -126,6 +126,8 @@ static int take_arrival(fleet *f, arrival *it)
         total->max_waiting = total->waiting_at_last;
         total->max_waiting_s = it->time_s;
     }
+    if (f->ideal.has_workers)
+        ideal_arrived(&f->ideal, &it->request, &it->ideal);
     return route(f, it);
 }
 

@@ -68,7 +68,7 @@ static void note_kv(void *user, const quire_event *event)
     w->no_memory |= batch == NULL;
 }
 
-int worker_open(worker *w, const replay_settings *settings, trace_format format, bool has_kv)
+int worker_open(worker *w, const replay_settings *settings, const worker_config *config)
 {
     *w = (worker){.next_job_s = HUGE_VAL,
                   .alert_step = NO_STEP,
@@ -77,8 +77,11 @@ int worker_open(worker *w, const replay_settings *settings, trace_format format,
     step_work work = {0};
     step_work_add(settings->time, &work, 1, 0);
     w->least_step_s = time_model_step_ms(settings->time, &work) * 1e-3 * (1 - 1e-9);
-    engine_place place = {
-        .format = format, .allocator = &SMALL_PAGES, .on_kv = has_kv ? note_kv : NULL, .user = w};
+    engine_place place = {.format = config->format,
+                          .allocator = &SMALL_PAGES,
+                          .on_kv = config->has_kv ? note_kv : NULL,
+                          .user = w};
+    w->is_lean = config->is_lean;
     return engine_open(&w->engine, settings, &place, &w->result);
 }
 
@@ -151,12 +154,23 @@ static void note_alert(worker *w, uint64_t step)
     w->alert_step = step < w->alert_step ? step : w->alert_step;
 }
 
+/* In the order of arrival, a step admits at most as many requests as may run, less those that run:
+ * others need no memory in the scheduler yet. */
+static bool has_enough(const worker *w)
+{
+    const quire_sched_config *c = &w->engine.settings->sched;
+    bool is_in_order = c->policy == QUIRE_POLICY_FCFS && c->lookahead == 0 &&
+                       c->prefix_window == 0 && w->engine.tiers == NULL;
+    return w->is_lean && is_in_order &&
+           quire_sched_get_num_unfinished(w->engine.sched) >= c->max_num_seqs;
+}
+
 /* All that have come by now, as long as the scheduler takes them. */
 static int take_requests(worker *w)
 {
     engine *e = &w->engine;
     for (;;) {
-        arrival *it = take_request(w);
+        arrival *it = has_enough(w) ? NULL : take_request(w);
         if (it == NULL)
             break;
         fleet_request *request = it->note;

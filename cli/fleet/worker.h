@@ -54,6 +54,7 @@ typedef struct worker {
     int status;              /* of the last worker_advance: 0, or -1 and a sentence in why */
     char why[REPLAY_MESSAGE_BYTES];
     bool no_memory;
+    bool is_lean;
     worker_kv *kv;
     uint32_t num_kv;
     uint32_t kv_capacity;
@@ -62,8 +63,15 @@ typedef struct worker {
     uint32_t names_capacity;
 } worker;
 
+typedef struct worker_config {
+    trace_format format; /* of the trace */
+    bool has_kv;         /* changes of the cache are kept, for a router */
+    bool is_lean; /* few requests wait in the scheduler, and the rest in the inbox. It decides
+                            the same; but requests that are refused are refused at other times */
+} worker_config;
+
 /* 0, or -1 and a sentence; worker_close in either case. */
-int worker_open(worker *w, const replay_settings *settings, trace_format format, bool has_kv);
+int worker_open(worker *w, const replay_settings *settings, const worker_config *config);
 void worker_close(worker *w);
 
 /* The request is the worker's from now on. False: no memory. */
