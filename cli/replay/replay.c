@@ -135,7 +135,8 @@ static int make_memory(replay *r)
 static int open_trace(replay *r)
 {
     const replay_settings *s = r->settings;
-    r->reader = trace_open(s->path, &s->trace);
+    r->reader = s->paths != NULL ? trace_open_all(s->paths, s->num_paths, &s->trace)
+                                 : trace_open(s->path, &s->trace);
     if (r->reader == NULL)
         return -1;
     r->arrivals = arrivals_open(r->reader, s->clock, s->speed > 0 ? s->speed : 1, r->now_s);
@@ -240,12 +241,18 @@ static void fill_prompt(replay *r, const arrival *it)
     }
 }
 
+/* The file that the request stands in. */
+static const char *file_of(const replay *r, const trace_request *q)
+{
+    return q->file != NULL ? q->file : r->settings->path;
+}
+
 /* A request that can never be served. 0 where those are counted, else -1. */
 static int refuse(replay *r, const trace_request *q, const char *why)
 {
     replay_result *result = r->result;
     char text[REPLAY_MESSAGE_BYTES];
-    snprintf(text, sizeof text, "%s:%llu: a prompt of %u tokens %s", r->settings->path,
+    snprintf(text, sizeof text, "%s:%llu: a prompt of %u tokens %s", file_of(r, q),
              (unsigned long long)q->line, q->num_prompt_tokens, why);
     if (result->first_error[0] == '\0')
         memcpy(result->first_error, text, sizeof text);
@@ -306,7 +313,7 @@ static int add_request(replay *r, arrival *it)
                    ? 1
                    : -1;
     if (err != QUIRE_OK)
-        return fail_with("%s:%llu: %s", r->settings->path, (unsigned long long)q->line,
+        return fail_with("%s:%llu: %s", file_of(r, q), (unsigned long long)q->line,
                          quire_strerror(err));
     live *l = replay_live(r, req);
     *l = (live){.from = it,

@@ -61,7 +61,9 @@ typedef struct replay_progress {
 } replay_progress;
 
 typedef struct replay_settings {
-    const char *path;
+    const char *path;         /* of the trace; the names of several */
+    const char *const *paths; /* of several traces, as one (trace_open_all); NULL: path is one */
+    uint32_t num_paths;
     trace_options trace;
     replay_clock clock;
     double speed;       /* 0 = 1 */
