@@ -1,4 +1,4 @@
-/* cli/fleet/links.c - transfers begin, end and are stopped; links_rates.c gives them their rates. */
+/* cli/fleet/links.c - transfers begin, end and are stopped; links_rates.c has their rates. */
 #include "links_inner.h"
 
 #include <stdlib.h>

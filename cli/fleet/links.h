@@ -4,8 +4,8 @@
  *                         ╠══ total 180 ════╣                       transfer 0 ─► 1: 50
  *      prefill 1 ══ 100 ══╝                 ╚══ 100 ══ decode 1     transfer 1 ─► 1: 50
  *
- * link       carries `bandwidth` bytes a second, shared by the transfers over it. A network card that
- *            sends and receives at the same time is two links.
+ * link       carries `bandwidth` bytes a second, shared by the transfers over it. A network card
+ *            that sends and receives at the same time is two links.
  * transfer   bytes over one to LINKS_MAX_ROUTE links at once. It waits its latency, then moves its
  *            bytes, then ends. Without bytes it ends after its latency.
  * rate       of all transfers: max-min fair. No transfer can be faster unless one that is not
