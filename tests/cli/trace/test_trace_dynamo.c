@@ -224,6 +224,19 @@ static void children_join_where_they_ended(void **state)
     expect_waits(again, 5, NULL, 0, fewer, order);
 }
 
+/* Of two that end together the one that started last counts; and a child that began before its
+ * parent goes back to itself: what waits for both stands behind both. */
+static void joins_stand_behind_all_they_wait_for(void **state)
+{
+    (void)state;
+    workflow_request requests[] = {request(1, KID, ROOT, 0, 50), request(2, ROOT, 0, 10, 20),
+                                   request(3, KID, ROOT, 30, 50), request(4, ROOT, 0, 60, 70)};
+    static const uint64_t waits[][3] = {{0}, {0}, {1}, {2, 3}};
+    static const uint64_t order[] = {1, 3, 2, 4};
+    expect_waits(requests, 4, NULL, 0, waits, order);
+    assert_true(requests[3].think_ms == 10 && requests[2].think_ms == 0);
+}
+
 /* Two agents at a time: each one's requests stand together, in the order of the agents' starts. */
 static void each_root_keeps_its_requests(void **state)
 {
@@ -266,6 +279,7 @@ int main(void)
         cmocka_unit_test(sessions_are_closed_loops),
         cmocka_unit_test(launched_sessions_wait_for_their_source),
         cmocka_unit_test(children_join_where_they_ended),
+        cmocka_unit_test(joins_stand_behind_all_they_wait_for),
         cmocka_unit_test(each_root_keeps_its_requests),
         cmocka_unit_test(problems_of_the_whole_are_found),
     };

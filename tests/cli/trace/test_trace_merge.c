@@ -3,6 +3,7 @@
 #include <ftw.h>
 #include <math.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -224,6 +225,59 @@ static void sessions_go_on_in_the_next_file(void **state)
     kit_expect_end(reader);
 }
 
+/* A turn is read while the turn before it, of another file, is not handed out yet. */
+static void turns_of_overlapping_files_keep_their_order(void **state)
+{
+    (void)state;
+    char text[512] = "";
+    write_row(text, sizeof text, 0, 1);
+    snprintf(text + strlen(text), sizeof text - strlen(text),
+             "{\"session_id\":\"s\",\"timestamp\":5000,\"input_length\":1,\"output_length\":1}\n");
+    write_text("0.jsonl", text);
+    text[0] = 0;
+    write_row(text, sizeof text, 0, 2);
+    snprintf(text + strlen(text), sizeof text - strlen(text),
+             "{\"session_id\":\"s\",\"delay\":700,\"input_length\":1,\"output_length\":1}\n");
+    write_text("1.jsonl", text);
+    trace_reader *reader = trace_open(folder, &(trace_options){0});
+    assert_non_null(reader);
+    expect_time(reader, 0, "0.jsonl");
+    expect_time(reader, 0, "1.jsonl");
+    expect_time(reader, 5, "0.jsonl");
+    trace_request turn = kit_next(reader);
+    assert_true(turn.turn == 1 && fabs(turn.time_s - 5.7) < 1e-9);
+    kit_expect_end(reader);
+}
+
+/* A folder may have more files than a process may open. */
+static void files_are_opened_when_they_are_due(void **state)
+{
+    (void)state;
+    enum { NUM_FILES = 60 };
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    for (int has_times = 0; has_times < 2; has_times++) {
+        for (int i = 0; i < NUM_FILES; i++) {
+            char name[32];
+            snprintf(name, sizeof name, "%02d.json", i);
+            if (has_times)
+                write_times(name, (int[]){1000 * i, 1000 * i + 500, -1});
+            else
+                write_text(name, "{\"requests\":[{\"t\":0,\"in\":4,\"out\":1},{\"t\":1,\"in\":4,"
+                                 "\"out\":1}]}");
+        }
+        struct rlimit few = {.rlim_cur = 20, .rlim_max = before.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+        trace_reader *reader = trace_open(folder, &(trace_options){0});
+        if (reader == NULL)
+            fail_msg("%s", failure());
+        for (int i = 0; i < 2 * NUM_FILES; i++)
+            kit_next(reader);
+        kit_expect_end(reader);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    }
+}
+
 /* Files of sessions without times follow each other, as those of an archive do. */
 static void files_without_times_follow_each_other(void **state)
 {
@@ -417,6 +471,8 @@ int main(void)
         IN_FOLDER(overlapping_files_are_ordered_by_time),
         IN_FOLDER(dates_have_one_clock),
         IN_FOLDER(sessions_go_on_in_the_next_file),
+        IN_FOLDER(turns_of_overlapping_files_keep_their_order),
+        IN_FOLDER(files_are_opened_when_they_are_due),
         IN_FOLDER(files_without_times_follow_each_other),
         IN_FOLDER(rolled_files_are_read_as_one),
         IN_FOLDER(errors_name_the_file),
