@@ -139,6 +139,8 @@ class Traces(unittest.TestCase):
         self.assertIn("none: the folder has no trace (expected files that end with .jsonl, .json, .csv "
                       "or .tar", run("replay", self.path("none"), status=1))
         self.assertIn("cannot be standard input", run("sweep", "--tp", "1", a, "-", status=2))
+        self.assertIn("are the same file",
+                      run("replay", "--json", a, os.path.dirname(a), status=2))
         self.write("day/b.csv", "Timestamp,Model,Request tokens,Response tokens\n5,x,7,8\n")
         self.assertIn("day/b.csv: is a trace of format burstgpt, but ",
                       run("curve", self.path("day"), status=1))
