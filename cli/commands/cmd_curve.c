@@ -399,10 +399,12 @@ static int run_curve(void)
         status = engine_resolve_format(&cmd_curve, o.format, &o.trace.format);
     if (status != 0)
         return status;
-    trace_reader *reader = trace_open(cmd_curve.arguments[0], &o.trace);
+    uint32_t num_traces = (uint32_t)cmd_curve.num_arguments;
+    trace_reader *reader = trace_open_all(cmd_curve.arguments, num_traces, &o.trace);
     if (reader == NULL)
         return command_failed(&cmd_curve, "%s", failure());
-    o.report.made_by = made_by(&cmd_curve, cmd_curve.arguments[0]);
+    o.report.made_by = made_by(&cmd_curve);
+    json_object_set_new(o.report.made_by, "trace", made_by_traces(cmd_curve.arguments, num_traces));
     interrupt_catch();
     status = outputs_open_for(&cmd_curve);
     if (status == 0)
@@ -414,7 +416,7 @@ static int run_curve(void)
 
 command cmd_curve = {
     .name = "curve",
-    .usage = "curve [OPTION]... TRACE",
+    .usage = "curve [OPTION]... TRACE...",
     .summary =
         "finds the hit rate at every pool size in one reading of a trace, and Belady's bound",
     .examples = "  quire curve trace.jsonl.zst\n"
@@ -426,8 +428,9 @@ command cmd_curve = {
                 "  quire curve --sample 0.01 --sizes 10k,100k,1M huge.jsonl.zst\n"
                 "      a hundredth of the blocks, with error bars\n",
     .options = table,
-    .max_arguments = 1,
+    .max_arguments = COMMAND_MAX_WORDS,
+    .min_arguments = 1,
     .reads_arguments = true,
-    .missing = "expected one TRACE (- for standard input)",
+    .missing = "expected a TRACE: a file, a folder, or - for standard input",
     .run = run_curve,
 };

@@ -238,7 +238,7 @@ static int run_fleet(void)
         o.num_threads = num_processors();
     if (!router_spec_read(o.router, &spec, why))
         return command_error(&cmd_fleet, "--router: %s", why);
-    int status = replay_prepare(&cmd_fleet, &o.replay, cmd_fleet.arguments[0], &setup);
+    int status = replay_prepare(&cmd_fleet, &o.replay, &setup);
     if (status == 0)
         status = check(&setup);
     if (status == 0)
@@ -260,8 +260,9 @@ command cmd_fleet = {
         "  quire fleet --workers 8 --router dynamo-kv --kv-lag 50 --routers 4 trace.jsonl.zst\n"
         "      four routers, which hear of the caches 50 ms later\n",
     .options = table,
-    .max_arguments = 1,
+    .max_arguments = COMMAND_MAX_WORDS,
+    .min_arguments = 1,
     .reads_arguments = true,
-    .missing = "expected one TRACE (- for standard input)",
+    .missing = "expected a TRACE: a file, a folder, or - for standard input",
     .run = run_fleet,
 };

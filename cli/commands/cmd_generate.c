@@ -139,7 +139,7 @@ static int run_generate(void)
         if (status != 0)
             return status;
     }
-    json_t *record = made_by(&cmd_generate, NULL);
+    json_t *record = made_by(&cmd_generate);
     options.made_by = json_dumps(record, JSON_REAL_PRECISION(12));
     json_decref(record);
     generate_writer *writer = generate_writer_open(o.out);

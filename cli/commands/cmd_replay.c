@@ -156,7 +156,7 @@ static int run(replay_setup *setup)
 static int run_replay(void)
 {
     replay_setup setup;
-    int status = replay_prepare(&cmd_replay, &o.replay, cmd_replay.arguments[0], &setup);
+    int status = replay_prepare(&cmd_replay, &o.replay, &setup);
     if (status == 0)
         status = run(&setup);
     replay_unprepare(&setup);
@@ -165,7 +165,7 @@ static int run_replay(void)
 
 command cmd_replay = {
     .name = "replay",
-    .usage = "replay [OPTION]... TRACE",
+    .usage = "replay [OPTION]... TRACE...",
     .summary = "runs a trace through the real scheduler and cache, with the GPU's time predicted",
     .examples =
         "  quire replay trace.jsonl.zst\n"
@@ -177,10 +177,13 @@ command cmd_replay = {
         "  quire replay --cpu-blocks 240000 --file-tier 2T --html out.html trace.jsonl\n"
         "      host memory and a file behind the GPU's; what they bring\n"
         "  quire generate agent | quire replay -\n"
-        "      a made-up workload\n",
+        "      a made-up workload\n"
+        "  quire replay day/ chats.jsonl\n"
+        "      all traces of a folder as one, and another trace at the same time\n",
     .options = table,
-    .max_arguments = 1,
+    .max_arguments = COMMAND_MAX_WORDS,
+    .min_arguments = 1,
     .reads_arguments = true,
-    .missing = "expected one TRACE (- for standard input)",
+    .missing = "expected a TRACE: a file, a folder, or - for standard input",
     .run = run_replay,
 };

@@ -213,11 +213,43 @@ static int run_words(command *c, const words *w)
     return status;
 }
 
+/* Finds a trace of the record, checks it, and adds it to the words. */
+static int add_trace(words *w, const json_t *trace, const char *result)
+{
+    const char *recorded = json_string_value(json_object_get(trace, "path"));
+    char *found = recorded != NULL ? locate_trace(recorded, result) : NULL;
+    int status =
+        found == NULL ? command_failed(&cmd_rerun, "not enough memory") : check_trace(trace, found);
+    if (status == 0)
+        add_word(w, found);
+    free(found);
+    return status;
+}
+
+static int add_traces(words *w, json_t *trace, const char *result)
+{
+    const json_t *traces = json_object_get(trace, "traces");
+    size_t index;
+    json_t *one;
+    int status = 0;
+    if (traces == NULL)
+        return add_trace(w, trace, result);
+    if (o.trace_path != NULL)
+        return command_error(&cmd_rerun, "--trace-path cannot be used with a result of %zu traces",
+                             json_array_size(traces));
+    json_array_foreach(traces, index, one)
+    {
+        if (status == 0)
+            status = add_trace(w, one, result);
+    }
+    return status;
+}
+
 static int repeat(const json_t *record, const char *path, const words *rest)
 {
     const char *name = json_string_value(json_object_get(record, "command"));
     const char *version = json_string_value(json_object_get(record, "version"));
-    const json_t *trace = json_object_get(record, "trace");
+    json_t *trace = json_object_get(record, "trace");
     const char *recorded = json_string_value(json_object_get(trace, "path"));
     command *c = find_command(name);
     if (c == NULL || recorded == NULL)
@@ -225,24 +257,25 @@ static int repeat(const json_t *record, const char *path, const words *rest)
                              "%s: not a result of quire replay, sweep or curve (\"made_by\" is "
                              "missing or names another command)",
                              path);
-    char *found = locate_trace(recorded, path);
     words w = {0};
+    words traces = {0};
     add_word(&w, c->name);
-    int status = found == NULL ? 1 : check_trace(trace, found);
+    int status = add_traces(&traces, trace, path);
     if (status == 0)
         status = add_recorded(&w, c, record, path);
     for (uint32_t i = 0; i < rest->num; i++)
         add_word(&w, rest->texts[i]);
     add_word(&w, "--");
-    add_word(&w, found != NULL ? found : "");
-    if (w.no_memory || found == NULL)
+    for (uint32_t i = 0; i < traces.num; i++)
+        add_word(&w, traces.texts[i]);
+    if (w.no_memory || traces.no_memory)
         status = command_failed(&cmd_rerun, "not enough memory");
     if (status == 0 && (version == NULL || strcmp(version, quire_version_string()) != 0))
         command_error(&cmd_rerun, "%s was made by quire %s; this is %s", path,
                       version != NULL ? version : "of unknown version", quire_version_string());
     if (status == 0)
         status = run_words(c, &w);
-    free(found);
+    free_words(&traces);
     free_words(&w);
     return status;
 }

@@ -280,10 +280,11 @@ static int read_settings(serve_settings *s, serve_texts *texts)
 static int serve_trace(serve_settings *s)
 {
     replay_setup setup;
-    int status = replay_prepare(&cmd_serve, &o.replay, cmd_serve.arguments[0], &setup);
+    int status = replay_prepare(&cmd_serve, &o.replay, &setup);
     if (status == 0) {
-        const char *slash = strrchr(cmd_serve.arguments[0], '/');
-        s->http.title = slash != NULL ? slash + 1 : cmd_serve.arguments[0];
+        const char *slash = strrchr(setup.settings.path, '/');
+        bool has_name = cmd_serve.num_arguments == 1 && slash != NULL && slash[1] != '\0';
+        s->http.title = has_name ? slash + 1 : setup.settings.path;
         s->http.model_name = setup.engine.shape.name;
         s->http.gpu = setup.engine.place;
         status = serve_run(&cmd_serve, s, &setup);
@@ -295,8 +296,10 @@ static int serve_trace(serve_settings *s)
 static int run_serve(void)
 {
     static serve_texts texts;
-    if (o.s.loop && strcmp(cmd_serve.arguments[0], "-") == 0)
-        return command_error(&cmd_serve, "--loop cannot be used with standard input: give a file");
+    for (int i = 0; o.s.loop && i < cmd_serve.num_arguments; i++)
+        if (strcmp(cmd_serve.arguments[i], "-") == 0)
+            return command_error(&cmd_serve,
+                                 "--loop cannot be used with standard input: give a file");
     if (o.s.loop && o.replay.settings.max_steps > 0)
         return command_error(&cmd_serve, "--loop and --max-steps cannot be used together");
     if (o.s.loop && o.replay.tiers.settings.is_real && o.replay.tiers.redis != NULL)
@@ -321,7 +324,7 @@ static int run_serve(void)
 
 command cmd_serve = {
     .name = "serve",
-    .usage = "serve [OPTION]... TRACE",
+    .usage = "serve [OPTION]... TRACE...",
     .summary = "replays a trace in real time or faster, with a live page, metrics and KV events",
     .examples =
         "  quire serve --speed 10 trace.jsonl.zst\n"
@@ -333,8 +336,9 @@ command cmd_serve = {
         "  quire serve --speed max --hold --listen 127.0.0.1:0 trace.jsonl\n"
         "      to the end at once, on any free port, and stay\n",
     .options = table,
-    .max_arguments = 1,
+    .max_arguments = COMMAND_MAX_WORDS,
+    .min_arguments = 1,
     .reads_arguments = true,
-    .missing = "expected one TRACE (- for standard input)",
+    .missing = "expected a TRACE: a file, a folder, or - for standard input",
     .run = run_serve,
 };

@@ -9,6 +9,7 @@
 #include "output/progress.h"
 #include "replay/report.h"
 #include "sweep/sweep.h"
+#include "trace/files.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -89,7 +90,7 @@ static int parse_point(const sweep *s, uint32_t point)
 static json_t *sweep_made_by(const sweep *s)
 {
     o.replay = (replay_options)REPLAY_OPTIONS_INIT;
-    json_t *record = made_by(&cmd_sweep, NULL);
+    json_t *record = made_by(&cmd_sweep);
     json_t *options = json_object_get(record, "options");
     json_object_set(record, "trace", s->trace_record);
     for (uint32_t i = 0; i < s->num_axes; i++) {
@@ -125,7 +126,7 @@ static int run_point(const sweep *s, uint32_t point, FILE *out)
     int status = parse_point(s, point);
     if (status != 0)
         return status;
-    status = replay_prepare(&cmd_sweep, &o.replay, s->trace, &setup);
+    status = replay_prepare(&cmd_sweep, &o.replay, &setup);
     setup.settings.progress = has_progress ? tell_sweep : NULL;
     if (status == 0) {
         if (replay_run(&setup.settings, &result) != 0)
@@ -211,18 +212,23 @@ static int check_files(const sweep *s)
 
 static int run(sweep *s)
 {
-    s->trace = cmd_sweep.arguments[0];
-    if (strcmp(s->trace, "-") == 0)
-        return command_error(&cmd_sweep,
-                             "TRACE cannot be standard input: a sweep reads it several times");
-    if (access(s->trace, R_OK) != 0)
-        return command_failed(&cmd_sweep, "%s: %s", s->trace, strerror(errno));
+    static char names[TRACE_NAMES_BYTES];
+    uint32_t num_traces = (uint32_t)cmd_sweep.num_arguments;
+    s->trace = trace_names(names, cmd_sweep.arguments, num_traces);
+    for (uint32_t i = 0; i < num_traces; i++) {
+        const char *path = cmd_sweep.arguments[i];
+        if (strcmp(path, "-") == 0)
+            return command_error(&cmd_sweep,
+                                 "TRACE cannot be standard input: a sweep reads it several times");
+        if (access(path, R_OK) != 0)
+            return command_failed(&cmd_sweep, "%s: %s", path, strerror(errno));
+    }
     int status = check_files(s);
     if (status == 0)
         status = check_points(s);
     if (status != 0)
         return status;
-    s->trace_record = made_by_trace(s->trace);
+    s->trace_record = made_by_traces(cmd_sweep.arguments, num_traces);
     s->made_by = sweep_made_by(s);
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t num_jobs = o.num_jobs > 0 ? o.num_jobs : processors > 0 ? (uint32_t)processors : 1;
@@ -254,7 +260,7 @@ static int run_sweep(void)
 
 command cmd_sweep = {
     .name = "sweep",
-    .usage = "sweep [OPTION]... TRACE",
+    .usage = "sweep [OPTION]... TRACE...",
     .summary = "replays a trace with every combination of options, on all cores",
     .examples =
         "  quire sweep --num-gpu-blocks 2k..64k trace.jsonl.zst\n"
@@ -267,9 +273,10 @@ command cmd_sweep = {
         "1k..16k/x4\n"
         "  multiplies by 4, 0.5..0.9/+0.1 adds. Switches take =on,off.\n",
     .options = table,
-    .max_arguments = 1,
+    .max_arguments = COMMAND_MAX_WORDS,
+    .min_arguments = 1,
     .reads_arguments = true,
-    .missing = "expected one TRACE",
+    .missing = "expected a TRACE: a file or a folder",
     .run = run_sweep,
     .lists = table + NUM_OWN,
     .take_list = set_axis,

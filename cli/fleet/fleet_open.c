@@ -6,7 +6,7 @@
 static int open_trace(fleet *f)
 {
     const replay_settings *s = f->settings->replay;
-    f->reader = trace_open(s->path, &s->trace);
+    f->reader = replay_open_trace(s);
     if (f->reader == NULL)
         return -1;
     f->arrivals = arrivals_open(f->reader, s->clock, s->speed > 0 ? s->speed : 1, 0);

@@ -294,7 +294,8 @@ int command_run(command *cmd, int argc, char **argv)
     int leave = command_parse(cmd, argc, argv);
     if (leave != 0)
         return leave - 1;
-    if (cmd->missing && cmd->num_arguments < cmd->max_arguments)
+    int min_arguments = cmd->min_arguments > 0 ? cmd->min_arguments : cmd->max_arguments;
+    if (cmd->missing && cmd->num_arguments < min_arguments)
         return command_error(cmd, "%s", cmd->missing);
     return cmd->run();
 }

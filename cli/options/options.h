@@ -64,7 +64,7 @@ typedef struct option {
     const char *(*preset)(uint32_t i); /* for completion: values known by name; NULL at the end */
 } option;
 
-enum { COMMAND_MAX_WORDS = 2 };
+enum { COMMAND_MAX_WORDS = 16 };
 
 typedef struct command {
     const char *name;
@@ -74,9 +74,10 @@ typedef struct command {
     const option *options;
     const char *arguments[COMMAND_MAX_WORDS]; /* filled in: what is no option */
     int max_arguments;
+    int min_arguments; /* 0: max_arguments */
     int num_arguments;
     bool reads_arguments; /* they are files, or - for standard input */
-    const char *missing;  /* the sentence for fewer than max_arguments; NULL: fewer are fine */
+    const char *missing;  /* the sentence for fewer than min_arguments; NULL: fewer are fine */
     int (*run)(void);     /* an exit status: 0, 1 when its work failed, 2 for a wrong call */
     int (*run_line)(int argc, char **argv); /* instead of run: parses the command line itself */
     /* The options from this row on may have several values: take_list gets their texts, and nothing

@@ -123,8 +123,7 @@ static engine_options planned_engine(const replay_options *o)
     return engine;
 }
 
-int replay_prepare(const command *cmd, const replay_options *o, const char *path,
-                   replay_setup *setup)
+int replay_prepare(const command *cmd, const replay_options *o, replay_setup *setup)
 {
     *setup = (replay_setup){0};
     trace_format format;
@@ -156,7 +155,9 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
         return status;
     replay_settings *s = &setup->settings;
     *s = o->settings;
-    s->path = path;
+    s->path = trace_names(setup->trace_names, cmd->arguments, (uint32_t)cmd->num_arguments);
+    s->paths = cmd->arguments;
+    s->num_paths = (uint32_t)cmd->num_arguments;
     s->trace.format = format;
     s->time = &setup->engine.time;
     s->plan = setup->plan;
@@ -239,9 +240,10 @@ static json_t *resolved(const replay_setup *setup)
 
 json_t *replay_made_by(const command *cmd, const replay_setup *setup, json_t *trace)
 {
-    json_t *record = made_by(cmd, NULL);
-    json_object_set_new(record, "trace",
-                        trace != NULL ? trace : made_by_trace(setup->settings.path));
+    json_t *record = made_by(cmd);
+    json_object_set_new(
+        record, "trace",
+        trace != NULL ? trace : made_by_traces(setup->settings.paths, setup->settings.num_paths));
     json_object_set_new(record, "resolved", resolved(setup));
     return record;
 }

@@ -5,7 +5,7 @@
  *      static const option table[] = {REPLAY_OPTIONS(o), {0}};
  *      ...
  *      replay_setup setup;
- *      int status = replay_prepare(&cmd, &o, path, &setup);    0, or an exit status
+ *      int status = replay_prepare(&cmd, &o, &setup);    0, or an exit status
  *      replay_run(&setup.settings, ...);
  *      replay_unprepare(&setup);
  */
@@ -17,6 +17,7 @@
 #include "output/made_by.h"
 #include "replay/report.h"
 #include "tiers_options.h"
+#include "trace/files.h"
 
 /* `settings` has what is passed on as it is given; replay_prepare fills in the rest. */
 typedef struct replay_options {
@@ -116,13 +117,14 @@ extern const char *const replay_hash_algos[];
 
 typedef struct replay_setup {
     replay_settings settings;
+    char trace_names[TRACE_NAMES_BYTES];
     engine_setup engine;
     plan_result plan_result;
     quire_plan *plan;
 } replay_setup;
 
-int replay_prepare(const command *cmd, const replay_options *o, const char *path,
-                   replay_setup *setup);
+/* The traces are the command's arguments. */
+int replay_prepare(const command *cmd, const replay_options *o, replay_setup *setup);
 void replay_unprepare(replay_setup *setup);
 /* What a report is about; made_by stays the caller's. */
 report_subject replay_subject(const replay_setup *setup, json_t *made_by);

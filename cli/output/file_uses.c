@@ -27,6 +27,19 @@ void file_uses_add(file_uses *all, const char *name, const char *path, bool is_w
         all->no_memory = true;
 }
 
+/* A folder that cannot be read is refused when it is opened. */
+static void add_argument(file_uses *all, const char *path)
+{
+    trace_files *files = &all->folders[all->num_folders];
+    if (!trace_is_folder(path)) {
+        file_uses_add(all, NULL, path, false);
+    } else if (trace_files_find(files, path)) {
+        all->num_folders++;
+        for (uint32_t i = 0; i < files->count; i++)
+            file_uses_add(all, NULL, files->paths[i], false);
+    }
+}
+
 void file_uses_add_command(file_uses *all)
 {
     const command *cmd = all->cmd;
@@ -34,11 +47,13 @@ void file_uses_add_command(file_uses *all)
         if (option_is_file(opt))
             file_uses_add(all, opt->name, *(const char **)opt->value, opt->role != OPTION_SETTING);
     for (int i = 0; cmd->reads_arguments && i < cmd->num_arguments; i++)
-        file_uses_add(all, NULL, cmd->arguments[i], false);
+        add_argument(all, cmd->arguments[i]);
 }
 
 void file_uses_free(file_uses *all)
 {
+    for (uint32_t i = 0; i < all->num_folders; i++)
+        trace_files_free(&all->folders[i]);
     free(all->uses);
     *all = (file_uses){.cmd = all->cmd};
 }

@@ -10,6 +10,7 @@
 #define QUIRE_CLI_OUTPUT_FILE_USES_H
 
 #include "options/options.h"
+#include "trace/files.h"
 
 /* A file that a command reads or writes. */
 typedef struct file_use {
@@ -23,12 +24,15 @@ typedef struct file_uses {
     file_use *uses;
     uint32_t num_uses;
     uint32_t room;
+    trace_files folders[COMMAND_MAX_WORDS]; /* their files are read */
+    uint32_t num_folders;
     bool no_memory;
 } file_uses;
 
 /* path may be NULL: the option was not given. */
 void file_uses_add(file_uses *all, const char *name, const char *path, bool is_written);
-/* What the options and arguments of a command name, once they are parsed. */
+/* What the options and arguments of a command name, once they are parsed. An argument that is a
+ * folder stands for its trace files. */
 void file_uses_add_command(file_uses *all);
 /* 0, or exit status 2 after a sentence. */
 int file_uses_check(const file_uses *all);

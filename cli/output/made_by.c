@@ -3,6 +3,7 @@
 #include "base/hex.h"
 #include "failure.h"
 #include "file_target.h"
+#include "trace/files.h"
 
 #include <quire/version.h>
 
@@ -108,38 +109,106 @@ static bool hash_file(FILE *file, char hex[2 * SHA256_BYTES + 1])
     return ok;
 }
 
-json_t *made_by_trace(const char *path)
+static json_t *trace_record(const char *path, bool has_hash, uint64_t num_bytes, const char *hex)
+{
+    json_t *trace = json_object();
+    json_object_set_new(trace, "path", json_string(path)); /* no key where it is no UTF-8 */
+    json_object_set_new(trace, "bytes",
+                        has_hash ? json_integer((json_int_t)num_bytes) : json_null());
+    json_object_set_new(trace, "sha256", has_hash ? json_string(hex) : json_null());
+    return trace;
+}
+
+static json_t *file_record(const char *path)
 {
     char hex[2 * SHA256_BYTES + 1];
-    struct stat info;
+    struct stat info = {0};
     bool is_file = strcmp(path, "-") != 0 && stat(path, &info) == 0 && S_ISREG(info.st_mode);
     FILE *file = is_file ? fopen(path, "rb") : NULL;
     bool has_hash = file != NULL && hash_file(file, hex);
     if (file != NULL)
         fclose(file);
-    json_t *trace = json_object();
-    json_object_set_new(trace, "path", json_string(path)); /* no key where it is no UTF-8 */
-    json_object_set_new(trace, "bytes",
-                        has_hash ? json_integer((json_int_t)info.st_size) : json_null());
-    json_object_set_new(trace, "sha256", has_hash ? json_string(hex) : json_null());
-    return trace;
+    return trace_record(path, has_hash, (uint64_t)info.st_size, hex);
 }
 
-json_t *made_by(const command *cmd, const char *trace_path)
+/* Adds a record to those that are hashed as one: "HASH  NAME" in a line. False: it has no hash. */
+static bool add_record(FILE *lines, const json_t *record, const char *name, uint64_t *num_bytes)
+{
+    const char *hash = json_string_value(json_object_get(record, "sha256"));
+    *num_bytes += (uint64_t)json_integer_value(json_object_get(record, "bytes"));
+    return hash != NULL && fprintf(lines, "%s  %s\n", hash, name) > 0;
+}
+
+/* The record of what the lines say of its parts; closes them. */
+static json_t *record_of_lines(const char *path, FILE *lines, bool has_all, uint64_t num_bytes)
+{
+    char hex[2 * SHA256_BYTES + 1];
+    bool has_hash = has_all && fflush(lines) == 0;
+    rewind(lines);
+    has_hash = has_hash && hash_file(lines, hex);
+    fclose(lines);
+    return trace_record(path, has_hash, num_bytes, hex);
+}
+
+static json_t *folder_record(const char *path)
+{
+    trace_files files;
+    FILE *lines = tmpfile();
+    uint64_t num_bytes = 0;
+    bool has_all = lines != NULL && trace_files_find(&files, path);
+    if (lines == NULL)
+        return trace_record(path, false, 0, NULL);
+    if (!has_all)
+        return record_of_lines(path, lines, false, 0);
+    size_t length = strlen(path) + (path[strlen(path) - 1] != '/');
+    for (uint32_t i = 0; i < files.count; i++) {
+        json_t *record = file_record(files.paths[i]);
+        has_all = add_record(lines, record, files.paths[i] + length, &num_bytes) && has_all;
+        json_decref(record);
+    }
+    trace_files_free(&files);
+    return record_of_lines(path, lines, has_all, num_bytes);
+}
+
+json_t *made_by_trace(const char *path)
+{
+    return trace_is_folder(path) ? folder_record(path) : file_record(path);
+}
+
+json_t *made_by_traces(const char *const *paths, uint32_t num_paths)
+{
+    char names[TRACE_NAMES_BYTES];
+    FILE *lines = num_paths > 1 ? tmpfile() : NULL;
+    uint64_t num_bytes = 0;
+    bool has_all = true;
+    if (num_paths == 1)
+        return made_by_trace(paths[0]);
+    json_t *traces = json_array();
+    for (uint32_t i = 0; i < num_paths; i++) {
+        json_t *record = made_by_trace(paths[i]);
+        has_all = lines != NULL && add_record(lines, record, "", &num_bytes) && has_all;
+        json_array_append_new(traces, record);
+    }
+    const char *name = trace_names(names, paths, num_paths);
+    json_t *whole = lines != NULL ? record_of_lines(name, lines, has_all, num_bytes)
+                                  : trace_record(name, false, 0, NULL);
+    json_object_set_new(whole, "traces", traces);
+    return whole;
+}
+
+json_t *made_by(const command *cmd)
 {
     json_t *record = json_pack("{s:s, s:s, s:s}", "program", "quire", "version",
                                quire_version_string(), "command", cmd->name);
     if (record == NULL)
         return NULL;
     json_object_set_new(record, "options", options_json(cmd));
-    if (trace_path != NULL)
-        json_object_set_new(record, "trace", made_by_trace(trace_path));
     return record;
 }
 
 void made_by_print(FILE *out, const command *cmd)
 {
-    json_t *record = made_by(cmd, NULL);
+    json_t *record = made_by(cmd);
     if (record == NULL || json_dumpf(record, out, JSON_REAL_PRECISION(12)) != 0)
         fputs("null", out);
     json_decref(record);

@@ -26,13 +26,15 @@
 /* The value that an option has now; NULL: no memory. */
 json_t *option_json(const option *opt);
 
-/* The record of a command that was parsed. trace_path: the file that it reads, hashed here; NULL:
- * none. NULL: no memory. */
-json_t *made_by(const command *cmd, const char *trace_path);
+/* The record of a command that was parsed, without its trace. NULL: no memory. */
+json_t *made_by(const command *cmd);
 /* The record in one line, for JSON that is printed by hand. */
 void made_by_print(FILE *out, const command *cmd);
-/* The file as it is now: path, bytes, sha256. Both are null where it is no regular file. */
+/* The trace as it is now: path, bytes, sha256. Both are null where it is no regular file and no
+ * folder. Of a folder: the hash of lines "HASH  NAME" for its trace files, and their bytes. */
 json_t *made_by_trace(const char *path);
+/* The same of several, with a record for each in "traces"; one trace is made_by_trace. */
+json_t *made_by_traces(const char *const *paths, uint32_t num_paths);
 
 /* Options of the record as pairs of texts for the page, `resolved` included. NULL: no memory. */
 json_t *made_by_pairs(const json_t *record);

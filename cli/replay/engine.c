@@ -246,12 +246,18 @@ void engine_fill_prompt(engine_prompt *prompt, const arrival *it)
     }
 }
 
+/* The file that the request stands in. */
+static const char *file_of(const engine *e, const trace_request *q)
+{
+    return q->file != NULL ? q->file : e->settings->path;
+}
+
 /* A request that can never be served. 0 where those are counted, else -1. */
 static int refuse(engine *e, const trace_request *q, const char *why)
 {
     replay_result *result = e->result;
     char text[REPLAY_MESSAGE_BYTES];
-    snprintf(text, sizeof text, "%s:%llu: a prompt of %u tokens %s", e->settings->path,
+    snprintf(text, sizeof text, "%s:%llu: a prompt of %u tokens %s", file_of(e, q),
              (unsigned long long)q->line, q->num_prompt_tokens, why);
     if (result->first_error[0] == '\0')
         memcpy(result->first_error, text, sizeof text);
@@ -322,7 +328,7 @@ int engine_add(engine *e, arrival *it, const engine_names *names)
         return leave_out(
             e, it, refuse(e, q, "does not fit the whole pool; --num-gpu-blocks makes it larger"));
     if (err != QUIRE_OK)
-        return fail_with("%s:%llu: %s", e->settings->path, (unsigned long long)q->line,
+        return fail_with("%s:%llu: %s", file_of(e, q), (unsigned long long)q->line,
                          quire_strerror(err));
     live *l = engine_live(e, req);
     *l = (live){.from = it,

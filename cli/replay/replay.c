@@ -20,11 +20,17 @@ typedef struct replay {
 
 /* ---- making it -------------------------------------------------------------- */
 
+trace_reader *replay_open_trace(const replay_settings *s)
+{
+    return s->paths != NULL ? trace_open_all(s->paths, s->num_paths, &s->trace)
+                            : trace_open(s->path, &s->trace);
+}
+
 /* The trace, beginning now. */
 static int open_trace(replay *r)
 {
     const replay_settings *s = r->settings;
-    r->reader = trace_open(s->path, &s->trace);
+    r->reader = replay_open_trace(s);
     if (r->reader == NULL)
         return -1;
     r->arrivals = arrivals_open(r->reader, s->clock, s->speed > 0 ? s->speed : 1, r->engine.now_s);

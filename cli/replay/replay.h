@@ -61,7 +61,9 @@ typedef struct replay_progress {
 } replay_progress;
 
 typedef struct replay_settings {
-    const char *path;
+    const char *path;         /* of the trace; the names of several */
+    const char *const *paths; /* of several traces, as one (trace_open_all); NULL: path is one */
+    uint32_t num_paths;
     trace_options trace;
     replay_clock clock;
     double speed;       /* 0 = 1 */
@@ -201,6 +203,9 @@ struct replay_result {
     replay_clock clock;
     slo slo;
 };
+
+/* The trace of the settings; NULL, and a sentence. */
+trace_reader *replay_open_trace(const replay_settings *settings);
 
 /* 0, or -1 and a sentence. The result is to be freed either way. */
 int replay_run(const replay_settings *settings, replay_result *result);

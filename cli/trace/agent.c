@@ -39,6 +39,7 @@ typedef struct turn {
     double time_s;
     uint32_t agent; /* 0: the session itself */
     uint32_t number;
+    uint64_t request; /* its number among the requests, once it is handed out */
     uint32_t before;  /* the turn before of the same agent, of who started it; NONE */
     uint32_t helpers; /* the first helper that it waits for, or NONE */
     bool is_last;
@@ -65,7 +66,6 @@ typedef struct state {
     uint32_t helper_room;
     uint32_t num_agents;
     uint32_t next; /* the turn to hand out */
-    uint64_t first_number;
     uint64_t first_session;
     uint64_t block_size;
     bool are_ids_global;
@@ -350,7 +350,7 @@ static double find_waits(trace_reader *reader, const turn *t, trace_request *req
         return time_s; /* just the turn before */
     uint32_t h = t->helpers;
     for (uint32_t last = t->before; last != NONE;) {
-        trace_add_after(reader, st->first_number + last);
+        trace_add_after(reader, st->turns[last].request);
         time_s = fmax(time_s, st->turns[last].time_s);
         last = h != NONE ? st->helpers[h].last_turn : NONE;
         h = h != NONE ? st->helpers[h].next : NONE;
@@ -393,6 +393,7 @@ static trace_outcome hand_out(trace_reader *reader, trace_request *request)
         t->time_s = find_waits(reader, t, request) + request->think_s;
     }
     request->time_s = t->time_s;
+    t->request = request->number;
     st->next++;
     return TRACE_OK;
 }
@@ -407,11 +408,10 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
             st->next = 0;
             return outcome;
         }
-        st->first_number = reader->number;
-        st->first_session = reader->num_sessions + 1;
+        st->first_session = reader->shared->num_sessions + 1;
     }
     if (st->next == 0)
-        reader->num_sessions += 1 + st->num_agents;
+        reader->shared->num_sessions += 1 + st->num_agents;
     trace_outcome outcome = hand_out(reader, request);
     if (outcome != TRACE_OK)
         st->next = st->num_turns; /* others wait for it: the rest of the session goes with it */

@@ -40,9 +40,9 @@ static const trace_field fields[] = {
 /* The session of its parent, or a new one. */
 static bool join_session(trace_reader *reader, const row *r, trace_request *request)
 {
-    trace_memo *chats = &reader->sessions;
+    trace_memo *chats = &reader->shared->sessions;
     const trace_known *parent = r->parent != 0 ? trace_memo_find(chats, r->parent) : NULL;
-    request->session = parent != NULL ? parent->session : ++reader->num_sessions;
+    request->session = parent != NULL ? parent->session : ++reader->shared->num_sessions;
     request->turn = parent != NULL ? parent->turn + 1 : 0;
     if (r->chat == 0)
         return true;

@@ -169,12 +169,12 @@ static void place(trace_reader *reader, const row *r, const trace_known *session
 static bool note(trace_reader *reader, const row *r, trace_request *request)
 {
     if (r->session != 0) {
-        trace_known *known = trace_memo_find(&reader->sessions, r->session);
+        trace_known *known = trace_memo_find(&reader->shared->sessions, r->session);
         if (known == NULL) {
-            known = trace_memo_add(&reader->sessions, r->session);
+            known = trace_memo_add(&reader->shared->sessions, r->session);
             if (known == NULL)
                 return false;
-            known->session = ++reader->num_sessions;
+            known->session = ++reader->shared->num_sessions;
         }
         request->session = known->session;
         known->turn = request->turn + 1;
@@ -184,7 +184,7 @@ static bool note(trace_reader *reader, const row *r, trace_request *request)
         if (is_delta(reader) && !trace_note_said(reader, known, request))
             return false;
     }
-    return trace_memo_note(&reader->requests, r->request, request);
+    return trace_memo_note(&reader->shared->requests, r->request, request);
 }
 
 static trace_outcome next(trace_reader *reader, trace_request *request)
@@ -202,7 +202,7 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
                              &r.num_output_tokens))
         return TRACE_BAD;
     const trace_known *session =
-        r.session != 0 ? trace_memo_find(&reader->sessions, r.session) : NULL;
+        r.session != 0 ? trace_memo_find(&reader->shared->sessions, r.session) : NULL;
     push_prompt(reader, &r, session);
     if (!trace_fill(reader, request, (uint32_t)r.num_output_tokens))
         return TRACE_BAD;

@@ -150,7 +150,8 @@ static void push_prompt(trace_reader *reader, const row *r, const trace_known *s
     if (r->has_more)
         trace_push_all(reader, session->said, session->num_said);
     for (uint32_t i = 0; i + 1 < reader->num_ids; i += 2)
-        trace_push(reader, content_of(TRACE_CONTENT_NUMBER, reader->ids[i], 0), reader->ids[i + 1]);
+        trace_push(reader, trace_own_content(reader, TRACE_CONTENT_NUMBER, reader->ids[i], 0),
+                   reader->ids[i + 1]);
 }
 
 static void place(trace_reader *reader, const row *r, const trace_known *session,
@@ -172,22 +173,31 @@ static void place(trace_reader *reader, const row *r, const trace_known *session
 /* Remembers it for the next turn, and for those that wait for it. */
 static bool note(trace_reader *reader, const row *r, trace_known *session, trace_request *request)
 {
-    if (!trace_memo_note(&reader->requests, r->id, request))
+    if (!trace_memo_note(&reader->shared->requests, r->id, request))
         return false;
     if (r->session == 0)
         return true;
     if (r->is_last) {
         if (session != NULL)
-            trace_memo_forget(&reader->sessions, session);
+            trace_memo_forget(&reader->shared->sessions, session);
         return true;
     }
     if (session == NULL)
-        session = trace_memo_add(&reader->sessions, r->session);
+        session = trace_memo_add(&reader->shared->sessions, trace_own_key(reader, r->session));
     if (session == NULL)
         return false;
+    session->session = request->session;
     session->turn = request->turn + 1;
     session->time_s = request->time_s;
     return trace_note_said(reader, session, request);
+}
+
+/* The file's own number, unless there are other files with such numbers. */
+static uint64_t session_number(trace_reader *reader, const row *r, const trace_known *session)
+{
+    if (r->session == 0 || !reader->is_merged)
+        return r->session;
+    return session != NULL ? session->session : ++reader->shared->num_sessions;
 }
 
 static trace_outcome next(trace_reader *reader, trace_request *request)
@@ -200,7 +210,9 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
     } while (outcome == TRACE_OK && r.is_header);
     if (outcome != TRACE_OK)
         return outcome;
-    trace_known *session = r.session != 0 ? trace_memo_find(&reader->sessions, r.session) : NULL;
+    trace_known *session = r.session != 0 ? trace_memo_find(&reader->shared->sessions,
+                                                            trace_own_key(reader, r.session))
+                                          : NULL;
     check_row(reader, &r, session);
     if (reader->has_problem)
         return TRACE_BAD;
@@ -210,8 +222,9 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
         !trace_fill(reader, request, (uint32_t)r.num_output_tokens))
         return TRACE_BAD;
     if (r.has_output_content)
-        request->output_content = content_of(TRACE_CONTENT_NUMBER, r.output_content, 0);
-    request->session = r.session;
+        request->output_content =
+            trace_own_content(reader, TRACE_CONTENT_NUMBER, r.output_content, 0);
+    request->session = session_number(reader, &r, session);
     request->turn = session != NULL ? session->turn : 0;
     request->is_last_turn = r.is_last;
     request->priority = r.priority;

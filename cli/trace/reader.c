@@ -21,8 +21,30 @@ bool trace_reader_reserve(trace_reader *reader)
     reader->id_room = FIRST_ROOM;
     reader->segment_room = FIRST_ROOM;
     return reader->ids != NULL && reader->segments != NULL &&
-           trace_memo_begin(&reader->sessions, TRACE_MEMO_ENTRIES) &&
-           trace_memo_begin(&reader->requests, TRACE_MEMO_ENTRIES);
+           (reader->shared != &reader->own_shared || trace_shared_begin(&reader->own_shared));
+}
+
+bool trace_shared_begin(trace_shared *shared)
+{
+    return trace_memo_begin(&shared->sessions, TRACE_MEMO_ENTRIES) &&
+           trace_memo_begin(&shared->requests, TRACE_MEMO_ENTRIES);
+}
+
+void trace_shared_end(trace_shared *shared)
+{
+    trace_memo_end(&shared->sessions);
+    trace_memo_end(&shared->requests);
+}
+
+uint64_t trace_own_key(const trace_reader *reader, uint64_t key)
+{
+    return reader->scope == 0 ? key : content_of(TRACE_CONTENT_SCOPE, key, reader->scope) | 1;
+}
+
+uint64_t trace_own_content(const trace_reader *reader, uint64_t kind, uint64_t a, uint64_t b)
+{
+    return content_of(kind, a,
+                      reader->scope == 0 ? b : content_of(TRACE_CONTENT_SCOPE, b, reader->scope));
 }
 
 /* ---- problems -------------------------------------------------------------- */
@@ -33,7 +55,8 @@ trace_outcome trace_problem(trace_reader *reader, const char *field, const char 
         return TRACE_BAD;
     reader->has_problem = true;
     size_t size = sizeof reader->message;
-    int n = snprintf(reader->message, size, "%s:", input_name(reader->in));
+    const char *name = reader->name != NULL ? reader->name : input_name(reader->in);
+    int n = snprintf(reader->message, size, "%s:", name);
     if (n > 0 && (size_t)n < size && reader->entry != NULL)
         n += snprintf(reader->message + n, size - (size_t)n, "%s:", reader->entry);
     if (n > 0 && (size_t)n < size)
@@ -68,7 +91,7 @@ void trace_begin_record(trace_reader *reader, uint64_t line)
     reader->num_tokens = 0;
     reader->num_ids = 0;
     reader->num_after = 0;
-    reader->num_records++;
+    reader->shared->num_records++;
 }
 
 trace_outcome trace_next_line(trace_reader *reader, char **line, size_t *length)
@@ -171,11 +194,12 @@ void trace_take_key(trace_reader *reader, scanner *scan, const char *field, uint
     switch (scan_peek(scan)) {
     case JSON_STRING:
         if (scan_string(scan, &text))
-            *key = content_of(JSON_STRING, text.hash, text.num_bytes) | 1;
+            *key = trace_own_key(reader, content_of(JSON_STRING, text.hash, text.num_bytes) | 1);
         break;
     case JSON_NUMBER:
         if (scan_number(scan, &value))
-            *key = content_of(JSON_NUMBER, value.magnitude, value.is_negative) | 1;
+            *key = trace_own_key(reader,
+                                 content_of(JSON_NUMBER, value.magnitude, value.is_negative) | 1);
         break;
     case JSON_NULL:
     case JSON_NOTHING:
@@ -412,7 +436,7 @@ void trace_push_all(trace_reader *reader, const trace_segment *segments, uint32_
 
 void trace_push_unique(trace_reader *reader, uint32_t num_tokens)
 {
-    push(reader, content_of(TRACE_CONTENT_UNIQUE, reader->num_records, 0), num_tokens);
+    push(reader, content_of(TRACE_CONTENT_UNIQUE, reader->shared->num_records, 0), num_tokens);
 }
 
 bool trace_ids_fit(trace_reader *reader, const char *field, uint32_t num_ids, uint32_t num_tokens,
@@ -435,36 +459,36 @@ void trace_push_ids(trace_reader *reader, const char *field, const uint64_t *ids
     uint32_t num_full = num_tokens / block_size;
     uint32_t rest = num_tokens % block_size;
     for (uint32_t i = 0; i < num_full; i++)
-        trace_push(reader, content_of(TRACE_CONTENT_ID, ids[i], scope), block_size);
+        trace_push(reader, trace_own_content(reader, TRACE_CONTENT_ID, ids[i], scope), block_size);
     if (num_ids > num_full)
-        trace_push(reader, content_of(TRACE_CONTENT_ID, ids[num_full], scope), rest);
+        trace_push(reader, trace_own_content(reader, TRACE_CONTENT_ID, ids[num_full], scope), rest);
     else
-        trace_push(reader, content_of(TRACE_CONTENT_TAIL, reader->num_records, 0), rest);
+        trace_push(reader, content_of(TRACE_CONTENT_TAIL, reader->shared->num_records, 0), rest);
 }
 
 /* ---- requests -------------------------------------------------------------- */
 
 double trace_place(trace_reader *reader, double recorded_s)
 {
-    if (!reader->has_first) {
-        reader->has_first = true;
-        reader->first_s = recorded_s;
+    if (!reader->clock->has_first) {
+        reader->clock->has_first = true;
+        reader->clock->first_s = recorded_s;
     }
-    reader->last_s = fmax(recorded_s - reader->first_s, reader->last_s);
+    reader->last_s = fmax(recorded_s - reader->clock->first_s, reader->last_s);
     return reader->last_s;
 }
 
 double trace_place_session(trace_reader *reader, double after_start_s)
 {
     double gap_s = reader->options.session_gap_s > 0 ? reader->options.session_gap_s : 1;
-    return trace_place(reader, (double)reader->num_starts++ * gap_s + after_start_s);
+    return trace_place(reader, (double)reader->clock->num_starts++ * gap_s + after_start_s);
 }
 
 double trace_find_waits(trace_reader *reader, const char *field, const char *why,
                         trace_request *request)
 {
     double time_s = 0;
-    if (!trace_memo_number(&reader->requests, reader->after, reader->num_after, &time_s)) {
+    if (!trace_memo_number(&reader->shared->requests, reader->after, reader->num_after, &time_s)) {
         trace_problem(reader, field, "%s", why);
         return 0;
     }
@@ -477,8 +501,8 @@ bool trace_note_said(trace_reader *reader, trace_known *session, trace_request *
 {
     trace_push(reader, request->output_content, request->num_output_tokens);
     request->prompt = reader->segments; /* may have moved */
-    return !reader->has_problem &&
-           trace_memo_say(&reader->sessions, session, reader->segments, reader->num_segments);
+    return !reader->has_problem && trace_memo_say(&reader->shared->sessions, session,
+                                                  reader->segments, reader->num_segments);
 }
 
 bool trace_fill(trace_reader *reader, trace_request *request, uint32_t num_output_tokens)
@@ -494,8 +518,8 @@ bool trace_fill(trace_reader *reader, trace_request *request, uint32_t num_outpu
         .num_segments = reader->num_segments,
         .num_prompt_tokens = (uint32_t)reader->num_tokens,
         .num_output_tokens = num_output_tokens,
-        .output_content = content_of(TRACE_CONTENT_OUTPUT, reader->num_records, 0),
-        .number = reader->number,
+        .output_content = content_of(TRACE_CONTENT_OUTPUT, reader->shared->num_records, 0),
+        .number = reader->shared->number,
         .pin_s = -1,
     };
     return true;

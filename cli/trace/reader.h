@@ -33,7 +33,9 @@ enum {
     TRACE_CONTENT_UNIQUE, /* a prompt of which nothing is known: request */
     TRACE_CONTENT_OUTPUT, /* what a request generates: request */
     TRACE_CONTENT_TEXT,   /* hash of a message, its length */
-    TRACE_CONTENT_NUMBER  /* a content of a workload file */
+    TRACE_CONTENT_NUMBER, /* a content of a workload file */
+    TRACE_CONTENT_HASH,   /* hash of tokens and of all before them, tokens of a block */
+    TRACE_CONTENT_SCOPE   /* a name, the trace that it belongs to: for own names */
 };
 
 typedef struct trace_kind {
@@ -42,6 +44,7 @@ typedef struct trace_kind {
     const char *alias;                   /* NULL: none */
     uint32_t id_block_size;              /* usual tokens of one block id; 0: it has none */
     size_t state_bytes;                  /* 0: it has no state of its own */
+    bool reads_all;                      /* one reader reads all files of a folder */
     bool (*begin)(trace_reader *reader); /* state is all zero; NULL: nothing to do */
     trace_outcome (*next)(trace_reader *reader, trace_request *request);
     void (*end)(trace_reader *reader);
@@ -55,17 +58,52 @@ extern const trace_kind trace_burstgpt;
 extern const trace_kind trace_sharegpt;
 extern const trace_kind trace_agent;
 extern const trace_kind trace_quire;
+extern const trace_kind trace_dynamo;
+extern const trace_kind trace_merged;
+
+/* What readers have in common whose requests become one trace. */
+typedef struct trace_shared {
+    trace_memo sessions;
+    trace_memo requests;  /* by their names */
+    uint64_t num_records; /* begun, broken ones too */
+    uint64_t number;      /* of the next request */
+    uint64_t num_sessions;
+} trace_shared;
+
+/* What the files of one trace have in common: its time 0. */
+typedef struct trace_clock {
+    bool has_first;
+    double first_s;      /* as recorded: time 0 */
+    int64_t whole_s;     /* dates: whole seconds since 1970 at which first_s counts from 0 */
+    uint64_t num_starts; /* of sessions without times */
+} trace_clock;
+
+/* One reader of several. */
+typedef struct trace_membership {
+    trace_shared *shared;
+    trace_clock *clock;
+    uint64_t scope; /* the trace: 0, 1, ... */
+} trace_membership;
 
 struct trace_reader {
     input *in;
     trace_options options;
     const trace_kind *kind;
     void *state;
-    trace_memo sessions;
-    trace_memo requests;    /* by their names */
+    trace_shared *shared; /* &own_shared, unless it is one of several */
+    trace_clock *clock;   /* the same */
+    trace_shared own_shared;
+    trace_clock own_clock;
+    bool is_merged; /* it is one of several */
+    uint64_t scope; /* names that only this trace knows are different from those of scope 0 */
+    char **files;   /* of a folder, where one reader reads them all */
+    uint32_t num_files;
+    uint32_t num_opened;
+    uint64_t num_requests;  /* handed out */
     uint32_t id_block_size; /* as the options or the format have it */
     bool are_ids_local;     /* to a play */
     uint64_t line;          /* of the record that is read */
+    const char *name;       /* of the file in messages; NULL: that of the input */
     const char *entry;      /* of the archive; NULL: no archive */
     uint64_t item;          /* of the record, from 1 on: its request, its message; 0: it has none */
     bool has_problem;       /* with the record that is read, or with all */
@@ -84,19 +122,21 @@ struct trace_reader {
     uint64_t *after; /* what the record waits for: names, and then numbers of requests */
     uint32_t num_after;
     uint32_t after_room;
-    uint64_t num_records; /* begun, broken ones too */
-    uint64_t number;      /* of the next request */
-    uint64_t num_sessions;
-    uint64_t num_starts; /* of sessions without times */
     uint64_t num_bad;
     bool has_contents; /* something other than trace_push_unique was called */
-    bool has_first;
-    double first_s;
     double last_s;
 };
 
 /* Takes over the input. */
 trace_reader *trace_open_input(input *in, const trace_options *options);
+/* The same for one reader of several; NULL: it is the only one. */
+trace_reader *trace_open_member(input *in, const trace_options *options,
+                                const trace_membership *member);
+bool trace_shared_begin(trace_shared *shared);
+void trace_shared_end(trace_shared *shared);
+/* The input becomes the next of `files`. TRACE_END: there is none; TRACE_BROKEN: it cannot be
+ * read. */
+trace_outcome trace_next_file(trace_reader *reader);
 /* First room for segments, ids and what is remembered: there is always some. */
 bool trace_reader_reserve(trace_reader *reader);
 
@@ -155,6 +195,9 @@ void trace_take_length(trace_reader *reader, scanner *scan, const char *field, i
 void trace_take_time(trace_reader *reader, scanner *scan, const char *field, double *time);
 void trace_take_u64(trace_reader *reader, scanner *scan, const char *field, uint64_t *value);
 void trace_take_key(trace_reader *reader, scanner *scan, const char *field, uint64_t *key);
+/* A name or a content that means something in its own trace only. */
+uint64_t trace_own_key(const trace_reader *reader, uint64_t key);
+uint64_t trace_own_content(const trace_reader *reader, uint64_t kind, uint64_t a, uint64_t b);
 /* Appends a list of numbers to the record's ids. */
 void trace_take_ids(trace_reader *reader, scanner *scan, const char *field);
 void trace_add_id(trace_reader *reader, uint64_t id);

@@ -29,6 +29,7 @@ typedef struct state {
     uint32_t num_answers;
     uint32_t room;
     uint32_t next; /* the one to hand out */
+    uint64_t session;
 } state;
 
 static bool begin(trace_reader *reader)
@@ -142,14 +143,14 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
             return outcome;
         }
         if (st->num_answers > 0)
-            reader->num_sessions++;
+            st->session = ++reader->shared->num_sessions;
     }
     const answer *a = &st->answers[st->next];
     trace_fill(reader, request, a->num_tokens);
     request->num_segments = a->num_segments;
     request->num_prompt_tokens = a->num_prompt_tokens;
     request->output_content = a->content;
-    request->session = reader->num_sessions;
+    request->session = st->session;
     request->turn = st->next;
     request->is_closed_loop = true;
     request->time_s = st->next == 0 ? trace_place_session(reader, 0) : reader->last_s;

@@ -22,8 +22,6 @@ typedef struct state {
     uint32_t places[NUM_COLUMNS];   /* of each, in a row */
     const char *cells[NUM_COLUMNS]; /* of each, in the row last read */
     bool has_header;
-    bool has_first;
-    int64_t first_s;
 } state;
 
 /* ---- rows ------------------------------------------------------------------ */
@@ -225,11 +223,10 @@ static trace_outcome next_azure(trace_reader *reader, trace_request *request)
     outcome = fill_request(reader, columns, request);
     if (outcome != TRACE_OK)
         return outcome;
-    if (!st->has_first) {
-        st->has_first = true;
-        st->first_s = whole_s;
-    }
-    request->time_s = trace_place(reader, (double)(whole_s - st->first_s) + fraction_s);
+    trace_clock *clock = reader->clock;
+    if (!clock->has_first)
+        clock->whole_s = whole_s;
+    request->time_s = trace_place(reader, (double)(whole_s - clock->whole_s) + fraction_s);
     return TRACE_OK;
 }
 

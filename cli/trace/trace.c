@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "files.h"
+#include "merge.h"
 #include "output/failure.h"
 #include "reader.h"
 #include "tar.h"
@@ -12,8 +14,8 @@
 enum { HEAD_BYTES = 1 << 16 };
 
 static const trace_kind *const kinds[] = {
-    &trace_mooncake, &trace_bailian,        &trace_azure, &trace_burstgpt,
-    &trace_sharegpt, &trace_mooncake_delta, &trace_agent, &trace_quire,
+    &trace_mooncake,       &trace_bailian, &trace_azure, &trace_burstgpt, &trace_sharegpt,
+    &trace_mooncake_delta, &trace_agent,   &trace_quire, &trace_dynamo,
 };
 
 enum { NUM_KINDS = sizeof kinds / sizeof kinds[0] };
@@ -39,6 +41,8 @@ static const trace_kind *kind_of(trace_format format)
 const char *trace_format_name(trace_format format)
 {
     const trace_kind *kind = kind_of(format);
+    if (format == TRACE_MIXED)
+        return "mixed";
     return kind != NULL ? kind->name : "detect";
 }
 
@@ -54,6 +58,8 @@ static trace_format format_of_object(scanner *scan)
     while (scan_field(scan, &name) == 1) {
         if (scan_is(&name, "quire_workload"))
             return TRACE_QUIRE;
+        if (scan_is(&name, "event_type") || scan_is(&name, "event"))
+            return TRACE_DYNAMO;
         if (scan_is(&name, "chat_id") || scan_is(&name, "parent_chat_id"))
             return TRACE_BAILIAN;
         if (scan_is(&name, "conversations"))
@@ -127,6 +133,12 @@ static bool choose_kind(trace_reader *reader)
 
 trace_reader *trace_open_input(input *in, const trace_options *options)
 {
+    return trace_open_member(in, options, NULL);
+}
+
+trace_reader *trace_open_member(input *in, const trace_options *options,
+                                const trace_membership *member)
+{
     trace_reader *reader = calloc(1, sizeof *reader);
     if (reader == NULL) {
         fail_with("%s: no memory to read it", input_name(in));
@@ -134,6 +146,10 @@ trace_reader *trace_open_input(input *in, const trace_options *options)
         return NULL;
     }
     reader->in = in;
+    reader->is_merged = member != NULL;
+    reader->shared = member != NULL ? member->shared : &reader->own_shared;
+    reader->clock = member != NULL ? member->clock : &reader->own_clock;
+    reader->scope = member != NULL ? member->scope : 0;
     if (options != NULL)
         reader->options = *options;
     if (choose_kind(reader))
@@ -144,8 +160,31 @@ trace_reader *trace_open_input(input *in, const trace_options *options)
 
 trace_reader *trace_open(const char *path, const trace_options *options)
 {
-    input *in = input_open(path);
+    return trace_open_all(&path, 1, options);
+}
+
+trace_reader *trace_open_all(const char *const *paths, uint32_t num_paths,
+                             const trace_options *options)
+{
+    if (num_paths != 1 || trace_is_folder(paths[0]))
+        return trace_merge(paths, num_paths, options);
+    input *in = input_open(paths[0]);
     return in != NULL ? trace_open_input(in, options) : NULL;
+}
+
+trace_outcome trace_next_file(trace_reader *reader)
+{
+    if (reader->num_opened == reader->num_files)
+        return TRACE_END;
+    input *in = input_open(reader->files[reader->num_opened]);
+    if (in == NULL) {
+        snprintf(reader->message, sizeof reader->message, "%s", failure());
+        return TRACE_BROKEN;
+    }
+    input_close(reader->in);
+    reader->in = in;
+    reader->num_opened++;
+    return TRACE_OK;
 }
 
 void trace_close(trace_reader *reader)
@@ -155,8 +194,7 @@ void trace_close(trace_reader *reader)
     if (reader->state != NULL && reader->kind->end != NULL)
         reader->kind->end(reader);
     input_close(reader->in);
-    trace_memo_end(&reader->sessions);
-    trace_memo_end(&reader->requests);
+    trace_shared_end(&reader->own_shared);
     free(reader->state);
     free(reader->segments);
     free(reader->ids);
@@ -169,7 +207,7 @@ int trace_next(trace_reader *reader, trace_request *request)
     if (reader->is_broken)
         return -1;
     if (reader->is_finished ||
-        (reader->options.max_requests > 0 && reader->number >= reader->options.max_requests))
+        (reader->options.max_requests > 0 && reader->num_requests >= reader->options.max_requests))
         return 0;
     trace_outcome outcome;
     do {
@@ -177,7 +215,8 @@ int trace_next(trace_reader *reader, trace_request *request)
         reader->num_bad += outcome == TRACE_BAD && reader->options.skip_bad;
     } while (outcome == TRACE_BAD && reader->options.skip_bad);
     if (outcome == TRACE_OK) {
-        reader->number++;
+        reader->num_requests++;
+        reader->shared->number += reader->kind != &trace_merged;
         return 1;
     }
     reader->is_finished = outcome == TRACE_END;
@@ -192,7 +231,7 @@ const char *trace_error(const trace_reader *reader)
 
 trace_format trace_reader_format(const trace_reader *reader)
 {
-    return reader->kind->format;
+    return reader->kind == &trace_merged ? trace_merge_format(reader) : reader->kind->format;
 }
 
 bool trace_has_contents(const trace_reader *reader)
@@ -207,10 +246,11 @@ uint64_t trace_num_bad(const trace_reader *reader)
 
 uint64_t trace_position(const trace_reader *reader)
 {
-    return input_position(reader->in);
+    return reader->kind == &trace_merged ? trace_merge_position(reader)
+                                         : input_position(reader->in);
 }
 
 uint64_t trace_size(const trace_reader *reader)
 {
-    return input_size(reader->in);
+    return reader->kind == &trace_merged ? trace_merge_size(reader) : input_size(reader->in);
 }

@@ -45,8 +45,12 @@ typedef struct trace_request {
     uint64_t output_content; /* what it generates: a later prompt may contain it */
     uint32_t id_block_size;  /* tokens of one of the trace's own block ids; 0: it has none */
     int32_t priority;
-    double pin_s;    /* its blocks are kept for so long after its end; negative: it does not say */
-    uint64_t number; /* 0, 1, ...: counts what trace_next hands out */
+    double pin_s; /* its blocks are kept for so long after its end; negative: it does not say */
+    /* 0, 1, ... as they are read: in the order of the file. Of several files, of which records are
+     * read ahead, the numbers may be handed out in another order. */
+    uint64_t number;
+    const char *file; /* of several: the one that it stands in, until trace_close; NULL: the only
+                         one */
     const uint64_t *after; /* closed loop: numbers of the requests at whose end it may come, if it
                               is not simply the turn before (agents that wait for their helpers) */
     uint32_t num_after;    /* 0: the turn before */
@@ -59,9 +63,11 @@ typedef enum trace_format {
     TRACE_AZURE,
     TRACE_BURSTGPT,
     TRACE_SHAREGPT,
-    TRACE_AGENT,         /* one JSON file for each session, or a tar of them */
-    TRACE_QUIRE,         /* what `quire generate` writes */
-    TRACE_MOONCAKE_DELTA /* a turn has what is new in its prompt; cannot be told from the above */
+    TRACE_AGENT,          /* one JSON file for each session, or a tar of them */
+    TRACE_QUIRE,          /* what `quire generate` writes */
+    TRACE_MOONCAKE_DELTA, /* a turn has what is new in its prompt; cannot be told from the above */
+    TRACE_DYNAMO,         /* request traces of NVIDIA Dynamo */
+    TRACE_MIXED           /* several traces of more than one format */
 } trace_format;
 
 /* "mooncake", "azure", ...; TRACE_DETECT where there is none of that name. */
@@ -78,8 +84,18 @@ typedef struct trace_options {
 
 typedef struct trace_reader trace_reader;
 
-/* "-": standard input. NULL, and a sentence (failure.h), when it cannot be read. */
+/* A file, "-" for standard input, or a folder. NULL, and a sentence (failure.h), when it cannot be
+ * read.
+ *
+ * All trace files of a folder and of the folders in it (files.h) are one trace in one format: the
+ * same ids, sessions and clock, ordered by time, equal times in the order of the files' names. */
 trace_reader *trace_open(const char *path, const trace_options *options);
+/* Several traces as one: all begin at time 0, and are ordered by time, equal times in the order of
+ * the paths. Sessions, and what only one trace can know (ids, contents of workload files), are
+ * different in different traces; texts and hashes of tokens mean the same in all. One path is
+ * trace_open. */
+trace_reader *trace_open_all(const char *const *paths, uint32_t num_paths,
+                             const trace_options *options);
 /* 1: a request; 0: the end; -1: trace_error says what is wrong, with file, line and field. */
 int trace_next(trace_reader *reader, trace_request *request);
 const char *trace_error(const trace_reader *reader);

@@ -47,6 +47,17 @@ static const struct {
      "[{\"id\": \"a\", \"conversations\": [{\"from\": \"human\", \"value\": \"Hello\\u00e9\"}, "
      "{\"from\": \"gpt\", \"value\": \"Hi \\ud83d\\ude00\"}, {\"from\": \"human\", \"value\": "
      "\"Bye\"}, {\"from\": \"gpt\", \"value\": \"\"}]}, {\"conversations\": []}]"},
+    {TRACE_DYNAMO,
+     "{\"schema\":\"dynamo.request.trace.v1\",\"event_type\":\"request_end\",\"agent_context\":{"
+     "\"session_id\":\"s\"},\"request\":{\"request_id\":\"a\",\"request_received_ms\":10,"
+     "\"total_time_ms\":5,\"output_tokens\":4,\"replay\":{\"trace_block_size\":2,"
+     "\"input_length\":3,\"input_sequence_hashes\":[11,22]}}}\n"
+     "{\"event\":{\"schema\":\"dynamo.request.trace.v1\",\"event_type\":\"request_end\","
+     "\"event_time_unix_ms\":25,\"agent_context\":{\"session_id\":\"c\",\"parent_session_id\":"
+     "\"s\"},\"request\":{\"request_id\":\"b\",\"request_received_ms\":20,\"output_tokens\":1,"
+     "\"replay\":{\"trace_block_size\":2,\"input_length\":2,\"input_sequence_hashes\":[11]}}}}\n"
+     "{\"schema\":\"dynamo.request.trace.v1\",\"event_type\":\"tool_end\",\"tool\":{\"claude\":{"
+     "\"child_session_id\":\"c\",\"source_request_id\":\"a\"}}}\n"},
     {TRACE_AGENT,
      "{\"id\":\"p\",\"block_size\":4,\"hash_id_scope\":\"local\",\"requests\":[{\"t\":0,\"in\":4,"
      "\"out\":2,\"hash_ids\":[1],\"api_time\":1},{\"t\":1,\"type\":\"subagent\",\"requests\":[{"

@@ -63,7 +63,7 @@ static uint64_t run(const fuzz_sample *sample, bool skip_bad, bool *has_failed)
         ;
     assert_true(more == 0 || trace_error(reader)[0] != 0);
     *has_failed = more < 0 || trace_num_bad(reader) > 0;
-    uint64_t num_requests = reader->number;
+    uint64_t num_requests = reader->shared->number;
     trace_close(reader);
     return num_requests;
 }
