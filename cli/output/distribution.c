@@ -57,6 +57,24 @@ int distribution_add(distribution *d, double value)
     return 1;
 }
 
+int distribution_take(distribution *d, const distribution *from)
+{
+    double sum = d->sum + from->sum; /* of both as they are: adding one by one would round more */
+    for (uint64_t i = 0; from->bins == NULL && i < from->count; i++)
+        if (!distribution_add(d, from->values[i]))
+            return 0;
+    if (from->bins != NULL) {
+        if (d->bins == NULL && !start_bins(d))
+            return 0;
+        for (size_t i = 0; i < NUM_BINS; i++)
+            d->bins[i] += from->bins[i];
+        d->count += from->count;
+        d->max = from->max > d->max ? from->max : d->max;
+    }
+    d->sum = sum;
+    return 1;
+}
+
 double distribution_mean(const distribution *d)
 {
     return d->count == 0 ? 0 : d->sum / (double)d->count;

@@ -21,6 +21,8 @@ typedef struct distribution {
 
 /* Negative numbers count as 0. False: no memory. */
 int distribution_add(distribution *d, double value);
+/* Adds all numbers of another one. False: no memory. */
+int distribution_take(distribution *d, const distribution *from);
 double distribution_mean(const distribution *d);
 /* The smallest number that at least `share` (0 to 1) of all are not above; 0 when there are none.
  * Sorts what is kept. */

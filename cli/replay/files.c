@@ -1,4 +1,4 @@
-#include "run.h"
+#include "engine.h"
 #include "snapshots.h"
 
 #include <stdlib.h>
@@ -11,45 +11,45 @@ static double ms_between(double from_s, double to_s)
     return from_s < 0 || to_s < 0 ? 0 : (to_s - from_s) * 1e3;
 }
 
-static void write_csv(const replay *r, const live *l, double end_s)
+static void write_csv(const engine *e, const live *l, double end_s)
 {
-    FILE *out = r->settings->requests_csv;
+    FILE *out = e->settings->requests_csv;
     const trace_request *q = &l->from->request;
     double arrival_s = l->from->time_s;
     char tpot[32] = ""; /* of a request with one token: none, and no 0 that means would count */
     if (l->num_generated > 1)
         snprintf(tpot, sizeof tpot, "%.3f", tally_tpot_ms(l, end_s));
     fprintf(out, "%llu,%llu,%llu,%u,%.6f,%.6f,%.6f,%.6f,%u,%u,%u,%u,%.3f,%s,%.3f,%.3f",
-            (unsigned long long)replay_id(l), (unsigned long long)q->line,
+            (unsigned long long)live_id(l), (unsigned long long)q->line,
             (unsigned long long)q->session, q->turn, arrival_s, l->scheduled_s, l->first_token_s,
             end_s, q->num_prompt_tokens, l->num_generated, l->hit_tokens, l->num_preempted,
             ms_between(arrival_s, l->first_token_s), tpot, ms_between(arrival_s, end_s),
             ms_between(arrival_s, l->scheduled_s));
-    if (slo_is_set(&r->settings->slo))
-        fprintf(out, ",%d", tally_is_good(r, l, end_s));
-    if (r->num_tiers > 0)
+    if (slo_is_set(&e->settings->slo))
+        fprintf(out, ",%d", tally_is_good(e, l, end_s));
+    if (e->num_tiers > 0)
         fprintf(out, ",%u", l->split.gpu);
-    for (uint32_t i = 0; i < r->num_tiers; i++)
+    for (uint32_t i = 0; i < e->num_tiers; i++)
         fprintf(out, ",%u", l->split.tiers[i]);
-    if (r->settings->swap.num_blocks > 0)
+    if (e->settings->swap.num_blocks > 0)
         fprintf(out, ",%u", l->num_swaps);
     fputc('\n', out);
 }
 
 /* One more column for each place that hits come from. */
-static void write_csv_head(const replay *r)
+static void write_csv_head(const engine *e)
 {
-    FILE *out = r->settings->requests_csv;
+    FILE *out = e->settings->requests_csv;
     fputs("request,line,session,turn,arrival_s,scheduled_s,first_token_s,end_s,prompt_tokens,"
           "output_tokens,hit_tokens,preemptions,ttft_ms,tpot_ms,e2e_ms,queue_ms",
           out);
-    if (slo_is_set(&r->settings->slo))
+    if (slo_is_set(&e->settings->slo))
         fputs(",meets_slo", out);
-    if (r->num_tiers > 0)
+    if (e->num_tiers > 0)
         fputs(",gpu_tokens,cpu_tokens", out);
-    for (uint32_t i = 0; i + 1 < r->num_tiers; i++)
-        fprintf(out, ",%s_tokens", tiers_label(r->settings->tiers.lower[i].kind));
-    if (r->settings->swap.num_blocks > 0)
+    for (uint32_t i = 0; i + 1 < e->num_tiers; i++)
+        fprintf(out, ",%s_tokens", tiers_label(e->settings->tiers.lower[i].kind));
+    if (e->settings->swap.num_blocks > 0)
         fputs(",swaps", out);
     fputc('\n', out);
 }
@@ -57,57 +57,57 @@ static void write_csv_head(const replay *r)
 /* ---- a trace for ui.perfetto.dev -------------------------------------------- */
 
 /* Requests are slices of their own, counters and steps have a track each. Times in microseconds. */
-static FILE *next_event(replay *r)
+static FILE *next_event(engine *e)
 {
-    FILE *out = r->settings->perfetto;
-    fputs(r->num_events++ == 0 ? "\n" : ",\n", out);
+    FILE *out = e->settings->perfetto;
+    fputs(e->num_lines++ == 0 ? "\n" : ",\n", out);
     return out;
 }
 
-static void write_slice(replay *r, const live *l, const char *name, double from_s, double to_s)
+static void write_slice(engine *e, const live *l, const char *name, double from_s, double to_s)
 {
-    unsigned long long id = replay_id(l);
+    unsigned long long id = live_id(l);
     if (from_s < 0 || to_s < from_s)
         return;
-    fprintf(next_event(r),
+    fprintf(next_event(e),
             "{\"name\":\"%s\",\"cat\":\"request\",\"ph\":\"b\",\"id\":%llu,\"pid\":2,\"tid\":1,"
             "\"ts\":%.3f,\"args\":{\"request\":%llu,\"prompt_tokens\":%u,\"hit_tokens\":%u}}",
             name, id, from_s * 1e6, id, l->from->request.num_prompt_tokens, l->hit_tokens);
-    fprintf(next_event(r),
+    fprintf(next_event(e),
             "{\"name\":\"%s\",\"cat\":\"request\",\"ph\":\"e\",\"id\":%llu,\"pid\":2,\"tid\":1,"
             "\"ts\":%.3f}",
             name, id, to_s * 1e6);
 }
 
-static void write_slices(replay *r, const live *l, double end_s)
+static void write_slices(engine *e, const live *l, double end_s)
 {
     uint32_t n = l->num_preempted < REPLAY_INTERVALS ? l->num_preempted : REPLAY_INTERVALS;
-    write_slice(r, l, "waiting", l->from->time_s, l->scheduled_s);
-    write_slice(r, l, "prefill", l->scheduled_s, l->first_token_s);
-    write_slice(r, l, "decode", l->first_token_s, end_s);
+    write_slice(e, l, "waiting", l->from->time_s, l->scheduled_s);
+    write_slice(e, l, "prefill", l->scheduled_s, l->first_token_s);
+    write_slice(e, l, "decode", l->first_token_s, end_s);
     for (uint32_t i = 0; i < n; i++)
-        write_slice(r, l, "preempted", l->preempted[i].from_s, l->preempted[i].to_s);
+        write_slice(e, l, "preempted", l->preempted[i].from_s, l->preempted[i].to_s);
 }
 
 enum { COUNTERS_EVERY_MS = 20 };
 
-static void write_step_event(replay *r, double start_s, double end_s)
+static void write_step_event(engine *e, double start_s, double end_s)
 {
-    const quire_snapshot *s = &r->snapshot;
-    fprintf(next_event(r),
+    const quire_snapshot *s = &e->snapshot;
+    fprintf(next_event(e),
             "{\"name\":\"step\",\"cat\":\"step\",\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":%.3f,"
             "\"dur\":%.3f,\"args\":{\"step\":%llu,\"requests\":%u,\"tokens\":%u,\"prefill\":%u}}",
             start_s * 1e6, (end_s - start_s) * 1e6, (unsigned long long)s->step, s->num_scheduled,
             s->num_tokens, s->num_prefill_tokens);
-    if (start_s < r->last_counters_s + COUNTERS_EVERY_MS * 1e-3 && s->num_preempted == 0)
+    if (start_s < e->last_counters_s + COUNTERS_EVERY_MS * 1e-3 && s->num_preempted == 0)
         return;
-    r->last_counters_s = start_s;
-    fprintf(next_event(r),
+    e->last_counters_s = start_s;
+    fprintf(next_event(e),
             "{\"name\":\"blocks\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"active\":%llu,"
             "\"cached\":%llu,\"empty\":%llu}}",
             start_s * 1e6, (unsigned long long)s->blocks.active,
             (unsigned long long)s->blocks.cached, (unsigned long long)s->blocks.empty);
-    fprintf(next_event(r),
+    fprintf(next_event(e),
             "{\"name\":\"requests\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"running\":%u,"
             "\"waiting\":%u}}",
             start_s * 1e6, s->num_running, s->num_waiting);
@@ -131,25 +131,25 @@ static const char *reason_name(quire_reason reason)
     return (size_t)reason < sizeof names / sizeof *names ? names[reason] : "";
 }
 
-static unsigned long long id_of(const replay *r, quire_req req)
+static unsigned long long id_of(const engine *e, quire_req req)
 {
     quire_req_info info =
         QUIRE_REQ_INFO_INIT; /* a pin outlives its request, whose place may be another's */
-    bool is_there = req != 0 && quire_sched_get_req_info(r->sched, req, &info) == QUIRE_OK;
-    const live *l = is_there ? replay_live(r, req) : NULL;
-    return l == NULL || l->from == NULL ? 0 : replay_id(l);
+    bool is_there = req != 0 && quire_sched_get_req_info(e->sched, req, &info) == QUIRE_OK;
+    const live *l = is_there ? engine_live(e, req) : NULL;
+    return l == NULL || l->from == NULL ? 0 : live_id(l);
 }
 
-void replay_write_decision(replay *r, const quire_decision *d)
+void engine_write_decision(engine *e, const quire_decision *d)
 {
-    FILE *out = r->settings->why;
+    FILE *out = e->settings->why;
     fprintf(out, "{\"step\":%llu,\"time_s\":%.6f,\"kind\":\"%s\",\"request\":%llu",
-            (unsigned long long)r->result->steps + 1, r->now_s, kind_name(d->kind),
-            id_of(r, d->req));
+            (unsigned long long)e->result->steps + 1, e->now_s, kind_name(d->kind),
+            id_of(e, d->req));
     if (d->reason != QUIRE_REASON_NONE)
         fprintf(out, ",\"reason\":\"%s\"", reason_name(d->reason));
     if (d->other != 0)
-        fprintf(out, ",\"other\":%llu", id_of(r, d->other));
+        fprintf(out, ",\"other\":%llu", id_of(e, d->other));
     if (d->kind == QUIRE_DECISION_EVICTED)
         fprintf(out, ",\"block\":%u", d->block);
     else
@@ -157,21 +157,21 @@ void replay_write_decision(replay *r, const quire_decision *d)
     fputs("}\n", out);
     if (d->kind != QUIRE_DECISION_DROPPED)
         return;
-    uint64_t tokens = (uint64_t)d->num * r->settings->block_size;
-    r->result->dropped_tokens += tokens;
-    tally_cost(r, (replay_cost){.request = id_of(r, d->req),
-                                .step = r->result->steps + 1,
-                                .time_s = r->now_s,
+    uint64_t tokens = (uint64_t)d->num * e->settings->block_size;
+    e->result->dropped_tokens += tokens;
+    tally_cost(e, (replay_cost){.request = id_of(e, d->req),
+                                .step = e->result->steps + 1,
+                                .time_s = e->now_s,
                                 .tokens = tokens});
 }
 
 /* ---- all of them -------------------------------------------------------------- */
 
-void replay_write_heads(replay *r)
+void engine_write_heads(engine *e)
 {
-    const replay_settings *s = r->settings;
+    const replay_settings *s = e->settings;
     if (s->requests_csv != NULL)
-        write_csv_head(r);
+        write_csv_head(e);
     if (s->snapshots != NULL)
         snapshots_write_meta(s->snapshots, s->meta);
     if (s->perfetto == NULL)
@@ -181,23 +181,23 @@ void replay_write_heads(replay *r)
         fprintf(s->perfetto, ",\"otherData\":{\"made_by\":%s}", s->made_by);
     fputs(",\"traceEvents\":[", s->perfetto);
     fputs("{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"engine\"}}",
-          next_event(r));
+          next_event(e));
     fputs("{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":2,\"args\":{\"name\":\"requests\"}}",
-          next_event(r));
+          next_event(e));
 }
 
-void replay_write_request(replay *r, const live *l, double end_s, page_end end)
+void engine_write_request(engine *e, const live *l, double end_s, page_end end)
 {
-    const replay_settings *s = r->settings;
+    const replay_settings *s = e->settings;
     const trace_request *q = &l->from->request;
     if (s->requests_csv != NULL)
-        write_csv(r, l, end_s);
+        write_csv(e, l, end_s);
     if (s->perfetto != NULL)
-        write_slices(r, l, end_s);
+        write_slices(e, l, end_s);
     if (s->page == NULL)
         return;
     uint32_t n = l->num_preempted < REPLAY_INTERVALS ? l->num_preempted : REPLAY_INTERVALS;
-    page_request_end(s->page, &(page_request){.id = replay_id(l),
+    page_request_end(s->page, &(page_request){.id = live_id(l),
                                               .session = q->session,
                                               .turn = q->turn,
                                               .arrival_s = l->from->time_s,
@@ -213,65 +213,65 @@ void replay_write_request(replay *r, const live *l, double end_s, page_end end)
 }
 
 /* Who has which block. */
-static void find_owners(replay *r)
+static void find_owners(engine *e)
 {
     quire_req running[PAGE_MAX_OWNERS];
-    uint32_t n = quire_sched_get_queue(r->sched, 0, running, PAGE_MAX_OWNERS);
-    uint32_t num_groups = quire_cache_get_counts(quire_sched_get_cache(r->sched)).num_groups;
-    memset(r->owners, 0, PAGE_MAX_OWNERS * sizeof *r->owners);
+    uint32_t n = quire_sched_get_queue(e->sched, 0, running, PAGE_MAX_OWNERS);
+    uint32_t num_groups = quire_cache_get_counts(quire_sched_get_cache(e->sched)).num_groups;
+    memset(e->owners, 0, PAGE_MAX_OWNERS * sizeof *e->owners);
     for (uint32_t i = 0; i < n && i < PAGE_MAX_OWNERS; i++) {
-        quire_sched_get_blocks(r->sched, running[i], r->spans);
+        quire_sched_get_blocks(e->sched, running[i], e->spans);
         for (uint32_t g = 0; g < num_groups; g++)
-            for (uint32_t k = 0; k < r->spans[g].count; k++)
-                r->owners[r->spans[g].ids[k]] = replay_id(replay_live(r, running[i]));
+            for (uint32_t k = 0; k < e->spans[g].count; k++)
+                e->owners[e->spans[g].ids[k]] = live_id(engine_live(e, running[i]));
     }
 }
 
-static void write_host_blocks(replay *r, page *p)
+static void write_host_blocks(engine *e, page *p)
 {
-    const quire_pool *host = tiers_run_host_pool(r->tiers);
-    if (host == NULL || !page_wants_blocks(p, PAGE_HOST, r->snapshot.step))
+    const quire_pool *host = tiers_run_host_pool(e->tiers);
+    if (host == NULL || !page_wants_blocks(p, PAGE_HOST, e->snapshot.step))
         return;
     uint32_t num_blocks = (uint32_t)quire_pool_get_usage(host).total;
-    if (r->host_states == NULL)
-        r->host_states = malloc((size_t)num_blocks + 1); /* and a zero at the end */
-    if (r->host_states == NULL)
+    if (e->host_states == NULL)
+        e->host_states = malloc((size_t)num_blocks + 1); /* and a zero at the end */
+    if (e->host_states == NULL)
         return;
-    quire_pool_draw(host, 0, num_blocks, r->host_states);
-    page_blocks(p, PAGE_HOST, r->snapshot.step, r->host_states, num_blocks, NULL);
+    quire_pool_draw(host, 0, num_blocks, e->host_states);
+    page_blocks(p, PAGE_HOST, e->snapshot.step, e->host_states, num_blocks, NULL);
 }
 
-static void write_blocks(replay *r, page *p)
+static void write_blocks(engine *e, page *p)
 {
-    write_host_blocks(r, p);
-    if (!page_wants_blocks(p, PAGE_GPU, r->snapshot.step))
+    write_host_blocks(e, p);
+    if (!page_wants_blocks(p, PAGE_GPU, e->snapshot.step))
         return;
-    quire_pool_draw(quire_cache_get_pool(quire_sched_get_cache(r->sched)), 0, r->num_blocks,
-                    r->states);
-    bool has_owners = r->num_blocks <= PAGE_MAX_OWNERS;
+    quire_pool_draw(quire_cache_get_pool(quire_sched_get_cache(e->sched)), 0, e->num_blocks,
+                    e->states);
+    bool has_owners = e->num_blocks <= PAGE_MAX_OWNERS;
     if (has_owners)
-        find_owners(r);
-    page_blocks(p, PAGE_GPU, r->snapshot.step, r->states, r->num_blocks,
-                has_owners ? r->owners : NULL);
+        find_owners(e);
+    page_blocks(p, PAGE_GPU, e->snapshot.step, e->states, e->num_blocks,
+                has_owners ? e->owners : NULL);
 }
 
-void replay_write_step(replay *r, double start_s, double end_s)
+void engine_write_step(engine *e, double start_s, double end_s)
 {
-    const replay_settings *s = r->settings;
+    const replay_settings *s = e->settings;
     if (s->page != NULL)
-        page_step(s->page, &r->snapshot, start_s, end_s - start_s, r->query_tokens,
-                  r->num_tier_steps > 0 ? r->tier_steps : NULL);
+        page_step(s->page, &e->snapshot, start_s, end_s - start_s, e->query_tokens,
+                  e->num_tier_steps > 0 ? e->tier_steps : NULL);
     if (s->snapshots != NULL)
-        snapshots_write_step(s->snapshots, &r->snapshot, start_s, end_s - start_s, r->query_tokens,
-                             r->tier_steps, r->num_tier_steps);
+        snapshots_write_step(s->snapshots, &e->snapshot, start_s, end_s - start_s, e->query_tokens,
+                             e->tier_steps, e->num_tier_steps);
     if (s->perfetto != NULL)
-        write_step_event(r, start_s, end_s);
+        write_step_event(e, start_s, end_s);
     if (s->page != NULL)
-        write_blocks(r, s->page);
+        write_blocks(e, s->page);
 }
 
-void replay_write_tails(replay *r)
+void engine_write_tails(engine *e)
 {
-    if (r->settings->perfetto != NULL)
-        fputs("\n]}\n", r->settings->perfetto);
+    if (e->settings->perfetto != NULL)
+        fputs("\n]}\n", e->settings->perfetto);
 }

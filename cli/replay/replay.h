@@ -108,17 +108,6 @@ typedef struct replay_settings {
     const replay_watch *watch; /* NULL: nobody */
 } replay_settings;
 
-/* Why hits that an infinite cache would have had did not come about, in tokens. */
-typedef struct replay_losses {
-    uint64_t partial;    /* the end of a shared prefix that fills no block */
-    uint64_t last_token; /* blocks of a prompt that was there as a whole: one token is computed */
-    uint64_t not_ready;  /* blocks that another request was still computing, or waiting to */
-    uint64_t evicted;    /* blocks that were computed once, and evicted */
-    uint64_t beyond;     /* hits that the ideal does not know: taken off the sum */
-    uint64_t partial_requests;
-    uint64_t last_token_requests;
-} replay_losses;
-
 /* A decision, and what it cost. */
 typedef struct replay_cost {
     uint64_t request; /* its number in the trace */
@@ -163,7 +152,7 @@ struct replay_result {
     uint64_t ideal_blocks; /* of the trace's own ids */
     uint64_t trace_blocks;
     uint32_t id_block_size; /* 0: the trace has no ids, or several sizes */
-    replay_losses losses;
+    ideal_losses losses;
     uint64_t preemptions;
     uint64_t recomputed_tokens; /* after preemption */
     uint64_t overtaking;        /* requests that were admitted before others of the queue */

@@ -44,7 +44,7 @@ typedef struct loss {
 
 enum { NUM_LOSSES = 4 };
 
-static void list_losses(const replay_losses *l, loss list[NUM_LOSSES])
+static void list_losses(const ideal_losses *l, loss list[NUM_LOSSES])
 {
     const loss all[NUM_LOSSES] = {
         {"evicted before their reuse", l->evicted,

@@ -17,7 +17,7 @@ static json_t *latency(distribution *d)
 
 static json_t *losses_json(const replay_result *r)
 {
-    const replay_losses *l = &r->losses;
+    const ideal_losses *l = &r->losses;
     json_t *o =
         json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "partial_tokens", report_integer(l->partial),
                   "last_token_tokens", report_integer(l->last_token), "not_ready_tokens",

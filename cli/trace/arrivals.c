@@ -36,13 +36,6 @@ typedef struct open_request {
 
 enum { NUM_BUCKETS = 1 << 14, MAX_SESSIONS = 1 << 20 };
 
-/* By time, then by number. */
-typedef struct heap {
-    arrival **items;
-    uint32_t count;
-    uint32_t capacity;
-} heap;
-
 struct arrivals {
     trace_reader *reader;
     replay_clock clock;
@@ -54,23 +47,14 @@ struct arrivals {
     bool is_broken;
     bool no_memory;
     uint64_t num_active; /* taken and not ended */
-    heap due;            /* have come */
-    heap later;          /* turns of sessions whose time is known */
+    arrival_queue due;   /* have come */
+    arrival_queue later; /* turns of sessions whose time is known */
     double now_s;
     arrivals_read read;
     size_t num_sessions;
     link *sessions[NUM_BUCKETS];
     link *open[NUM_BUCKETS];
 };
-
-void arrival_free(arrival *it)
-{
-    if (it != NULL) {
-        free(it->segments);
-        free(it->after);
-    }
-    free(it);
-}
 
 arrivals *arrivals_open(trace_reader *reader, replay_clock clock, double speed, double start_s)
 {
@@ -160,51 +144,7 @@ static bool wait_for(arrivals *a, waiter *w, uint64_t number)
     return true;
 }
 
-/* ---- the heap -------------------------------------------------------------- */
-
-static bool is_before(const arrival *a, const arrival *b)
-{
-    return a->time_s < b->time_s || (a->time_s == b->time_s && a->number < b->number);
-}
-
-static bool heap_push(heap *h, arrival *it)
-{
-    if (!grow(&h->items, h->count, &h->capacity, UINT32_MAX, sizeof(arrival *)))
-        return false;
-    size_t i = h->count++;
-    for (; i > 0 && is_before(it, h->items[(i - 1) / 2]); i = (i - 1) / 2)
-        h->items[i] = h->items[(i - 1) / 2];
-    h->items[i] = it;
-    return true;
-}
-
-static arrival *heap_pop(heap *h)
-{
-    arrival *top = h->items[0];
-    arrival *last = h->items[--h->count];
-    size_t i = 0;
-    for (;;) {
-        size_t child = 2 * i + 1;
-        if (child >= h->count)
-            break;
-        if (child + 1 < h->count && is_before(h->items[child + 1], h->items[child]))
-            child++;
-        if (!is_before(h->items[child], last))
-            break;
-        h->items[i] = h->items[child];
-        i = child;
-    }
-    if (h->count > 0)
-        h->items[i] = last;
-    return top;
-}
-
-static void heap_free(heap *h)
-{
-    for (size_t i = 0; i < h->count; i++)
-        arrival_free(h->items[i]);
-    free(h->items);
-}
+/* ---- ends ------------------------------------------------------------------- */
 
 /* Those that wait for it lose one that they wait for; who waits for nobody is handed to `ready`. */
 static bool close_request(arrivals *a, link **at, bool (*ready)(arrivals *, waiter *))
@@ -232,7 +172,7 @@ static bool discard(arrivals *a, waiter *w)
 static bool start_turn(arrivals *a, waiter *w)
 {
     w->it->time_s = a->now_s + w->it->request.think_s / a->speed;
-    bool ok = heap_push(&a->later, w->it);
+    bool ok = arrival_queue_push(&a->later, w->it);
     if (!ok)
         arrival_free(w->it);
     free(w);
@@ -249,8 +189,8 @@ void arrivals_close(arrivals *a)
         while (a->open[i] != NULL)
             close_request(a, &a->open[i], discard);
     }
-    heap_free(&a->due);
-    heap_free(&a->later);
+    arrival_queue_free(&a->due);
+    arrival_queue_free(&a->later);
     arrival_free(a->ahead);
     arrival_free(a->back);
     free(a);
@@ -333,7 +273,7 @@ static bool place_turn(arrivals *a, arrival *it, const session *s)
     double from_s = has_before ? s->end_s : a->now_s; /* all have ended already */
     it->time_s = from_s + r->think_s / a->speed;
     free(w);
-    return heap_push(&a->later, it);
+    return arrival_queue_push(&a->later, it);
 }
 
 /* Puts `ahead` where it belongs. */
@@ -343,12 +283,12 @@ static bool place_ahead(arrivals *a)
     const trace_request *r = &it->request;
     a->ahead = NULL;
     if (!a->has_sessions)
-        return heap_push(&a->due, it);
+        return arrival_queue_push(&a->due, it);
     session *s = r->session == 0 ? NULL : find_session(a, r->session);
     bool is_later = is_later_turn(a, it);
     bool ok = add_link(a->open, it->number + 1, sizeof(open_request)) != NULL;
     uint64_t number = it->number;
-    ok = ok && (is_later ? place_turn(a, it, s) : heap_push(&a->due, it));
+    ok = ok && (is_later ? place_turn(a, it, s) : arrival_queue_push(&a->due, it));
     if (!ok || r->session == 0)
         return ok;
     if (s == NULL)
@@ -385,7 +325,7 @@ static void fill_due(arrivals *a, double now_s)
             give_up(a);
     }
     while (!a->is_broken && a->later.count > 0 && a->later.items[0]->time_s <= now_s)
-        if (!heap_push(&a->due, heap_pop(&a->later)))
+        if (!arrival_queue_push(&a->due, arrival_queue_pop(&a->later)))
             give_up(a);
 }
 
@@ -416,7 +356,7 @@ arrival *arrivals_take(arrivals *a, double now_s)
     arrival *it = a->back;
     a->back = NULL;
     if (it == NULL && a->due.count > 0)
-        it = heap_pop(&a->due);
+        it = arrival_queue_pop(&a->due);
     a->num_active += it != NULL;
     return it;
 }
@@ -451,6 +391,12 @@ void arrivals_note_left_out(arrivals *a, const trace_request *r, double now_s)
     a->read.prompt_tokens -= r->num_prompt_tokens;
     a->read.output_tokens -= r->num_output_tokens;
     arrivals_note_end(a, r, now_s);
+}
+
+bool arrivals_may_follow(const arrivals *a, const trace_request *r)
+{
+    return a->clock == REPLAY_CLOCK_SERIAL ||
+           (a->has_sessions && (r->session != 0 || r->is_closed_loop));
 }
 
 bool arrivals_no_memory(const arrivals *a)

@@ -14,22 +14,13 @@
 #ifndef QUIRE_CLI_TRACE_ARRIVALS_H
 #define QUIRE_CLI_TRACE_ARRIVALS_H
 
-#include "trace.h"
+#include "arrival_queue.h"
 
 typedef enum replay_clock {
     REPLAY_CLOCK_TRACE,
     REPLAY_CLOCK_BURST,
     REPLAY_CLOCK_SERIAL
 } replay_clock;
-
-/* A request with its own copies of the arrays. */
-typedef struct arrival {
-    trace_request request;
-    trace_segment *segments;
-    uint64_t *after;
-    double time_s;
-    uint64_t number; /* in the order of the trace */
-} arrival;
 
 typedef struct arrivals arrivals;
 
@@ -48,6 +39,8 @@ void arrivals_put_back(arrivals *a, arrival *it);
 void arrivals_note_end(arrivals *a, const trace_request *request, double now_s);
 /* The same for a request that is not served: it no longer counts as read. */
 void arrivals_note_left_out(arrivals *a, const trace_request *request, double now_s);
+/* Whether another request may wait for the end of this one. */
+bool arrivals_may_follow(const arrivals *a, const trace_request *request);
 bool arrivals_no_memory(const arrivals *a);
 /* What was read of the trace so far. */
 typedef struct arrivals_read {
@@ -60,6 +53,5 @@ typedef struct arrivals_read {
 arrivals_read arrivals_get_read(const arrivals *a);
 /* Requests that are due and not taken. */
 uint64_t arrivals_num_due(const arrivals *a);
-void arrival_free(arrival *it);
 
 #endif

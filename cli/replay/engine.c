@@ -1,0 +1,466 @@
+#include "engine.h"
+#include "options/options.h"
+#include "output/failure.h"
+#include "trace/content.h"
+
+#include <quire/error.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Requests that wait in the scheduler; others wait outside. In order of arrival, as many as one
+ * step can admit are enough, and nobody can tell; by priority all should be there. */
+enum { WAITING_BY_PRIORITY = 65536, MEAN_PROMPT = 1024 };
+
+/* Somebody watches: those that wait are to be seen, up to so many. */
+enum { WAITING_WATCHED = 4096 };
+
+/* Evicted blocks to remember, for the log of decisions. */
+enum { MAX_GHOSTS = 1 << 22 };
+
+/* ---- making it -------------------------------------------------------------- */
+
+/* Secrets of hash tables: the same in every run, since nobody attacks a replay. */
+static int no_secret(void *user, void *out, size_t bytes)
+{
+    (void)user;
+    memset(out, 0x51, bytes);
+    return 0;
+}
+
+/* The scheduler's clock is the simulated one. */
+static uint64_t simulated_ns(void *user)
+{
+    const engine *e = user;
+    return (uint64_t)(e->now_s * 1e9);
+}
+
+static void take_snapshot(void *user, const quire_snapshot *snapshot)
+{
+    engine *e = user;
+    e->snapshot = *snapshot;
+    e->snapshot.step =
+        e->result->steps + 1; /* steps without tokens, while all wait, do not count */
+    e->snapshot.num_waiting += e->num_outside;
+    if (e->tiers != NULL) { /* counted when a request runs, not when its load begins */
+        e->snapshot.num_hit_tokens = 0;
+        e->snapshot.num_external_tokens = 0;
+    }
+    if (e->settings->swap.num_blocks > 0)
+        engine_note_swap(e, snapshot);
+}
+
+int engine_hasher(const replay_settings *s, quire_hasher **hasher)
+{
+    quire_hasher_config h = QUIRE_HASHER_CONFIG_INIT;
+    h.algo = s->hash_algo;
+    h.profile = s->sched.profile;
+    h.block_size = s->hash_block_size;
+    h.seed = (quire_bytes){"replay", 6};
+    h.hooks.random_bytes = no_secret;
+    int err = quire_hasher_create(&h, NULL, hasher);
+    return err == QUIRE_OK ? 0 : fail_with("cannot create the hasher: %s", why_refused(err));
+}
+
+static int make_sched(engine *e, const engine_place *place)
+{
+    const replay_settings *s = e->settings;
+    quire_cache_config cache = QUIRE_CACHE_CONFIG_INIT;
+    quire_sched_config c = s->sched;
+    c.cache = &cache;
+    int err = quire_plan_cache_config(s->plan, c.cache);
+    if (err != QUIRE_OK)
+        return fail_with("the plan cannot be used: %s", quire_strerror(err));
+    cache.enable_caching = s->enable_prefix_caching ? QUIRE_ON : QUIRE_OFF;
+    cache.hash_block_size = s->hash_block_size;
+    cache.prefix_cache_retention_interval = s->retention_interval;
+    cache.watermark = s->pressure.watermark;
+    cache.admit_below = s->pressure.admit_below;
+    cache.preempt_above = s->pressure.preempt_above;
+    if (engine_hasher(s, &e->hasher) != 0)
+        return -1;
+    c.hasher = e->hasher;
+    c.enable_chunked_prefill = s->enable_chunked_prefill ? QUIRE_ON : QUIRE_OFF;
+    c.reserve_full_sequence = s->reserve_full_sequence ? QUIRE_ON : QUIRE_OFF;
+    c.async_scheduling = s->async_scheduling ? QUIRE_ON : QUIRE_OFF;
+    c.max_pins = e->max_pins;
+    c.max_batches = e->max_flights;
+    c.max_requests = e->max_requests;
+    c.max_text_tokens = s->sched.policy == QUIRE_POLICY_FCFS
+                            ? (uint64_t)s->sched.max_num_seqs * cache.max_model_len
+                            : (uint64_t)WAITING_BY_PRIORITY * MEAN_PROMPT;
+    c.max_request_bytes = 64;
+    c.max_encoder_items = 1;
+    c.hooks = (quire_hooks){.user = e, .now_ns = simulated_ns, .random_bytes = no_secret};
+    cache.hooks.random_bytes = no_secret;
+    cache.on_event = place->on_kv;
+    cache.event_user = place->user;
+    c.on_snapshot = take_snapshot;
+    bool has_decisions = s->why != NULL || s->pressure.preempt_above > 0;
+    c.on_decision = has_decisions ? tally_decision : NULL;
+    c.observer = e;
+    c.max_ghosts = s->why != NULL ? MAX_GHOSTS : 0;
+    c.monitor = s->watch != NULL ? s->watch->monitor : NULL;
+    e->max_model_len = cache.max_model_len;
+    e->num_blocks = cache.num_blocks;
+    if (s->tiers.cpu_blocks > 0 && engine_make_tiers(e, &c) != 0)
+        return -1;
+    err = quire_sched_create(&c, place->allocator, &e->sched);
+    if (err == QUIRE_OK && e->tiers != NULL)
+        err = tiers_run_bind(e->tiers, e->sched);
+    if (err == QUIRE_E_NOMEM)
+        return fail_with("not enough memory for a pool of %u blocks (--num-gpu-blocks)",
+                         e->num_blocks);
+    if (err != QUIRE_OK)
+        return fail_with("cannot create a scheduler with these options: %s", why_refused(err));
+    return 0;
+}
+
+static int make_memory(engine *e)
+{
+    const replay_settings *s = e->settings;
+    e->lives = calloc(e->max_requests, sizeof *e->lives);
+    bool ok = e->lives != NULL;
+    for (uint32_t i = 0; i < REPLAY_BATCHES; i++) {
+        e->flights[i].sampled = calloc(s->sched.max_num_seqs, sizeof *e->flights[i].sampled);
+        ok = ok && e->flights[i].sampled != NULL;
+    }
+    if (s->page != NULL) {
+        uint32_t num_groups = quire_cache_get_counts(quire_sched_get_cache(e->sched)).num_groups;
+        e->states = malloc((size_t)e->num_blocks + 1); /* and a zero at the end */
+        e->owners = calloc(PAGE_MAX_OWNERS, sizeof *e->owners);
+        e->spans = calloc((size_t)num_groups + 1, sizeof *e->spans);
+        ok = ok && e->states != NULL && e->owners != NULL && e->spans != NULL;
+    }
+    return ok ? 0 : fail_with("not enough memory for a pool of %u blocks", e->num_blocks);
+}
+
+static uint32_t num_waiting_inside(const replay_settings *s)
+{
+    if (s->sched.policy != QUIRE_POLICY_FCFS)
+        return WAITING_BY_PRIORITY;
+    uint32_t seen = s->watch != NULL ? WAITING_WATCHED : s->sched.lookahead;
+    seen = seen < s->sched.prefix_window ? s->sched.prefix_window : seen;
+    return s->sched.max_num_seqs < seen ? seen : s->sched.max_num_seqs;
+}
+
+/* ---- blocks that are kept after the end of a turn, for the next one ------------ */
+
+/* Requests whose blocks are kept at one time: when there are more, the first to expire goes. */
+enum { MAX_PINS = 1024, LONGEST_S = 1000000000 };
+
+/* Where the trace may say so, or --pin-ttl does. */
+static uint32_t max_pins(const engine *e, trace_format format)
+{
+    const replay_settings *s = e->settings;
+    bool is_asked = s->pin_ttl_s > 0 || format == TRACE_QUIRE;
+    bool can_pin = s->sched.profile == QUIRE_PROFILE_DEFAULT && s->enable_prefix_caching;
+    return is_asked && can_pin ? MAX_PINS : 0;
+}
+
+/* The trace's own time, or that of --pin-ttl for a turn that another one follows. */
+static int pin_blocks(engine *e, const trace_request *q, quire_req req)
+{
+    bool goes_on = q->session != 0 && !q->is_last_turn;
+    double ttl_s = q->pin_s >= 0 ? q->pin_s : goes_on ? e->settings->pin_ttl_s : 0;
+    if (e->max_pins == 0 || ttl_s <= 0)
+        return QUIRE_OK;
+    e->result->pinned++;
+    ttl_s = ttl_s < LONGEST_S ? ttl_s : LONGEST_S;
+    return quire_sched_pin(e->sched, req, (uint64_t)(ttl_s * 1e9));
+}
+
+int engine_open(engine *e, const replay_settings *s, const engine_place *place,
+                replay_result *result)
+{
+    *result = (replay_result){.format = place->format};
+    *e = (engine){.settings = s,
+                  .result = result,
+                  .writes_steps = s->page != NULL || s->snapshots != NULL || s->perfetto != NULL};
+    e->max_requests = s->sched.max_num_seqs + num_waiting_inside(s);
+    if (s->tiers.cpu_blocks > 0) /* those that load beside those that run, those lookahead sees */
+        e->max_requests += s->sched.max_num_seqs + s->tiers.backlog;
+    e->max_flights = s->async_scheduling ? REPLAY_BATCHES : 1;
+    e->max_pins = max_pins(e, place->format);
+    if (make_sched(e, place) != 0)
+        return -1;
+    return make_memory(e);
+}
+
+void engine_close(engine *e)
+{
+    for (uint32_t i = 0; i < e->num_lives; i++)
+        arrival_free(e->lives[i].from);
+    for (uint32_t i = 0; i < REPLAY_BATCHES; i++)
+        free(e->flights[i].sampled);
+    free(e->lives);
+    free(e->events);
+    free(e->states);
+    free(e->host_states);
+    free(e->owners);
+    free(e->spans);
+    quire_sched_destroy(e->sched);
+    tiers_run_close(e->tiers);
+    quire_hasher_destroy(e->hasher);
+}
+
+bool engine_prompt_open(engine_prompt *p, uint32_t max_model_len)
+{
+    *p = (engine_prompt){.tokens = malloc(max_model_len * sizeof *p->tokens)};
+    return p->tokens != NULL;
+}
+
+void engine_prompt_close(engine_prompt *p)
+{
+    free(p->tokens);
+    *p = (engine_prompt){0};
+}
+
+int engine_reset(engine *e)
+{
+    if (e->tiers != NULL)
+        tiers_run_drain(e->tiers);
+    return quire_sched_reset_prefix_cache(e->sched, 0, e->tiers != NULL);
+}
+
+void engine_finish(engine *e, double end_s)
+{
+    e->now_s = end_s;
+    tally_finish(e);
+}
+
+/* ---- requests come ---------------------------------------------------------- */
+
+/* The tokens of a prompt; one that could not be added before is there already. */
+void engine_fill_prompt(engine_prompt *prompt, const arrival *it)
+{
+    const trace_request *q = &it->request;
+    uint32_t at = 0;
+    if (prompt->filled == it->number + 1)
+        return;
+    prompt->filled = it->number + 1;
+    for (uint32_t i = 0; i < q->num_segments; i++) {
+        content_tokens(q->prompt[i].content, 0, q->prompt[i].num_tokens, prompt->tokens + at);
+        at += q->prompt[i].num_tokens;
+    }
+}
+
+/* A request that can never be served. 0 where those are counted, else -1. */
+static int refuse(engine *e, const trace_request *q, const char *why)
+{
+    replay_result *result = e->result;
+    char text[REPLAY_MESSAGE_BYTES];
+    snprintf(text, sizeof text, "%s:%llu: a prompt of %u tokens %s", e->settings->path,
+             (unsigned long long)q->line, q->num_prompt_tokens, why);
+    if (result->first_error[0] == '\0')
+        memcpy(result->first_error, text, sizeof text);
+    result->errors++;
+    if (e->settings->trace.skip_bad)
+        return 0;
+    return fail_with("%s (--skip-bad skips such requests)", text);
+}
+
+/* A prompt that is too long; 0 or -1 as above. */
+static int refuse_length(engine *e, const trace_request *q)
+{
+    char why[256];
+    uint32_t in_pool = (e->num_blocks - 1) * e->settings->block_size;
+    uint32_t longest = in_pool < e->max_model_len ? in_pool : e->max_model_len;
+    if (e->settings->limit == REPLAY_LIMIT_POOL)
+        snprintf(why, sizeof why,
+                 "does not fit: the pool of %u blocks of %u tokens holds requests of %u tokens at "
+                 "most; --num-gpu-blocks or --gpu-memory-utilization makes it larger",
+                 e->num_blocks - 1, e->settings->block_size, longest);
+    else
+        snprintf(why, sizeof why, "is too long: it must be below %s (%u)",
+                 e->settings->limit == REPLAY_LIMIT_GIVEN ? "--max-model-len"
+                                                          : "the longest request of the model",
+                 e->max_model_len);
+    return refuse(e, q, why);
+}
+
+/* It can never be served: the driver is told, where that is no error. */
+static int leave_out(engine *e, arrival *it, int status)
+{
+    if (status == 0)
+        engine_tell(e, ENGINE_LEFT_OUT, it, 0);
+    return status == 0 ? 1 : -1;
+}
+
+int engine_add(engine *e, arrival *it, const engine_names *names)
+{
+    const trace_request *q = &it->request;
+    if (q->num_prompt_tokens >= e->max_model_len)
+        return leave_out(e, it, refuse_length(e, q));
+    engine_fill_prompt(e->prompt, it);
+    unsigned char id[8];
+    for (int i = 0; i < 8; i++) /* so that ids are in the order of arrival */
+        id[i] = (unsigned char)(it->number >> (56 - 8 * i));
+    uint32_t outputs = q->num_output_tokens > 0 ? q->num_output_tokens : 1;
+    quire_request_params p = {.size = sizeof(quire_request_params),
+                              .id = {id, sizeof id},
+                              .prompt = e->prompt->tokens,
+                              .num_prompt_tokens = q->num_prompt_tokens,
+                              .max_tokens = outputs,
+                              .priority = q->priority,
+                              .arrival_time = it->time_s};
+    if (names != NULL) {
+        p.hashes = names->hashes;
+        p.num_hashes = names->count;
+    }
+    quire_req req;
+    double now_s = e->now_s;
+    e->now_s = it->time_s; /* it came while the last step was computed: its waiting begins there */
+    int err = quire_sched_add(e->sched, &p, &req);
+    if (err == QUIRE_OK)
+        err = pin_blocks(e, q, req);
+    e->now_s = now_s;
+    if (err == QUIRE_FULL)
+        return 0;
+    if (err == QUIRE_E_TOO_LONG)
+        return leave_out(
+            e, it, refuse(e, q, "does not fit the whole pool; --num-gpu-blocks makes it larger"));
+    if (err != QUIRE_OK)
+        return fail_with("%s:%llu: %s", e->settings->path, (unsigned long long)q->line,
+                         quire_strerror(err));
+    live *l = engine_live(e, req);
+    *l = (live){.from = it,
+                .output_content = q->output_content,
+                .prompt_tokens = q->num_prompt_tokens,
+                .output_tokens = outputs,
+                .prefill_left = q->num_prompt_tokens,
+                .scheduled_s = -1,
+                .first_token_s = -1,
+                .preempted_s = -1};
+    if (quire_req_index(req) >= e->num_lives)
+        e->num_lives = quire_req_index(req) + 1;
+    e->prefill_left += q->num_prompt_tokens;
+    engine_tell(e, ENGINE_ADDED, it, 0);
+    if (e->tiers != NULL)
+        tiers_run_added(e->tiers, req);
+    e->num_added++;
+    return 1;
+}
+
+/* ---- a step ----------------------------------------------------------------- */
+
+/* Of its prompt, what is left when it is computed up to `end`. */
+static void note_prefill(engine *e, live *l, uint32_t end)
+{
+    uint32_t left = l->prompt_tokens > end ? l->prompt_tokens - end : 0;
+    e->prefill_left -= l->prefill_left;
+    e->prefill_left += left;
+    l->prefill_left = left;
+}
+
+/* What the step costs, and what it will have sampled. */
+static double run_step(engine *e, const quire_step *step, quire_token *sampled, double start_s)
+{
+    step_work work = {0};
+    const time_model *time = e->settings->time;
+    for (uint32_t i = 0; i < step->num_preempted; i++) {
+        tally_preempted(e, step->preempted[i]);
+        note_prefill(e, engine_live(e, step->preempted[i]), 0);
+    }
+    for (uint32_t i = 0; i < step->num_reqs; i++) {
+        live *l = engine_live(e, step->reqs[i]);
+        uint32_t n = step->num_tokens[i];
+        uint32_t computed = step->num_computed_tokens[i];
+        step_work_add(time, &work, n, computed);
+        uint32_t end = computed + n; /* the token sampled stands there */
+        if (step->kinds[i] != QUIRE_STEP_RUNNING) {
+            quire_step_kind kind = (quire_step_kind)step->kinds[i];
+            if (e->tiers != NULL)
+                tally_sources(e, l, step->reqs[i], kind, computed);
+            tally_admitted(e, l, kind, computed, start_s);
+        }
+        l->num_computed = end > l->num_computed ? end : l->num_computed;
+        if (l->prefill_left > 0)
+            note_prefill(e, l, end);
+        uint32_t place = end > l->prompt_tokens ? end - l->prompt_tokens : 0;
+        content_tokens(l->output_content, place, 1, &sampled[i]);
+    }
+    e->context_tokens = work.kv_tokens;
+    return time_model_step_ms(time, &work) * 1e-3;
+}
+
+/* The GPU does it when it has done those before. */
+int engine_begin(engine *e)
+{
+    const quire_step *step;
+    e->query_tokens = 0;
+    int err = quire_sched_schedule(e->sched, &step);
+    if (err != QUIRE_OK)
+        return fail_with("schedule: %s", quire_strerror(err));
+    flight *f = &e->flights[(e->first_flight + e->num_flights++) % REPLAY_BATCHES];
+    double start_s = e->free_s > e->now_s ? e->free_s : e->now_s;
+    f->step = step->step;
+    f->start_s = start_s;
+    double compute_s = run_step(e, step, f->sampled, start_s);
+    f->copy_s = e->settings->swap.num_blocks > 0 ? engine_copy_swapped(e, step, start_s) : 0;
+    f->end_s = start_s + f->copy_s + compute_s;
+    f->num_tokens = e->snapshot.num_tokens;
+    f->num_prefill = e->snapshot.num_prefill_tokens;
+    e->free_s = f->end_s;
+    bool has_tokens = step->total_tokens > 0;
+    tally_step(e, start_s, f->end_s);
+    if (has_tokens && e->writes_steps)
+        engine_write_step(e, start_s, f->end_s);
+    e->is_idle = !has_tokens && e->num_flights == 1;
+    e->num_to_end = !has_tokens ? e->num_flights : e->num_flights == e->max_flights;
+    e->phase = e->num_to_end > 0 ? ENGINE_END : ENGINE_BEGIN;
+    if (!e->is_idle)
+        e->num_idle = 0;
+    return e->no_memory ? fail_with("not enough memory") : 0;
+}
+
+int engine_end(engine *e)
+{
+    flight *f = &e->flights[e->first_flight];
+    const quire_outputs *out;
+    quire_model_output output = {.size = sizeof(quire_model_output), .sampled = f->sampled};
+    e->first_flight = (e->first_flight + 1) % REPLAY_BATCHES;
+    e->num_flights--;
+    int err = e->tiers != NULL ? engine_poll_tiers(e, f, &output) : QUIRE_OK;
+    e->now_s = f->end_s;
+    if (err == QUIRE_OK)
+        err = quire_sched_update(e->sched, f->step, &output, &out);
+    if (err != QUIRE_OK)
+        return fail_with("update: %s", quire_strerror(err));
+    for (uint32_t i = 0; i < out->num_outputs; i++) {
+        const quire_output *o = &out->outputs[i];
+        live *l = engine_live(e, o->req);
+        if (l->num_generated == 0 && o->num_new_tokens > 0)
+            tally_first_token(e, l);
+        l->num_generated += o->num_new_tokens;
+        e->result->output_tokens += o->num_new_tokens;
+        if (o->finish_reason == QUIRE_FINISH_NONE)
+            continue;
+        tally_end(e, l);
+        note_prefill(e, l, l->prompt_tokens);
+        engine_tell(e, ENGINE_ENDED, l->from, l->num_generated);
+        l->from = NULL;
+    }
+    if (e->num_to_end > 0 && --e->num_to_end == 0)
+        e->phase = e->is_idle ? ENGINE_IDLE : ENGINE_BEGIN;
+    return e->no_memory ? fail_with("not enough memory") : 0;
+}
+
+double engine_next_s(const engine *e)
+{
+    if (e->phase == ENGINE_END)
+        return e->flights[e->first_flight].end_s;
+    return e->phase == ENGINE_BEGIN ? e->now_s : HUGE_VAL;
+}
+
+void engine_wake(engine *e, double time_s)
+{
+    bool is_empty = quire_sched_get_num_unfinished(e->sched) == 0;
+    if (e->settings->page != NULL && time_s > e->now_s && is_empty)
+        page_idle(e->settings->page, e->now_s, &e->pool.now, engine_look_at_tiers(e, e->now_s));
+    if (e->tiers != NULL)
+        tiers_run_pass(e->tiers, time_s - e->now_s);
+    e->now_s = time_s > e->now_s ? time_s : e->now_s;
+    e->phase = ENGINE_BEGIN;
+}

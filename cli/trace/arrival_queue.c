@@ -1,0 +1,61 @@
+#include "arrival_queue.h"
+
+#include "output/grown.h"
+
+#include <stdlib.h>
+
+void arrival_free(arrival *it)
+{
+    if (it != NULL) {
+        free(it->segments);
+        free(it->after);
+    }
+    free(it);
+}
+
+static bool is_before(const arrival *a, const arrival *b)
+{
+    return a->time_s < b->time_s || (a->time_s == b->time_s && a->number < b->number);
+}
+
+bool arrival_queue_push(arrival_queue *q, arrival *it)
+{
+    if (!grow(&q->items, q->count, &q->capacity, UINT32_MAX, sizeof(arrival *)))
+        return false;
+    size_t i = q->count++;
+    for (; i > 0 && is_before(it, q->items[(i - 1) / 2]); i = (i - 1) / 2)
+        q->items[i] = q->items[(i - 1) / 2];
+    q->items[i] = it;
+    return true;
+}
+
+arrival *arrival_queue_pop(arrival_queue *q)
+{
+    if (q->count == 0)
+        return NULL;
+    arrival *top = q->items[0];
+    arrival *last = q->items[--q->count];
+    size_t i = 0;
+    for (;;) {
+        size_t child = 2 * i + 1;
+        if (child >= q->count)
+            break;
+        if (child + 1 < q->count && is_before(q->items[child + 1], q->items[child]))
+            child++;
+        if (!is_before(q->items[child], last))
+            break;
+        q->items[i] = q->items[child];
+        i = child;
+    }
+    if (q->count > 0)
+        q->items[i] = last;
+    return top;
+}
+
+void arrival_queue_free(arrival_queue *q)
+{
+    for (size_t i = 0; i < q->count; i++)
+        arrival_free(q->items[i]);
+    free(q->items);
+    *q = (arrival_queue){0};
+}
