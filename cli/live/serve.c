@@ -202,7 +202,7 @@ static void explain_http(const quire_http_config *config, int err, const char *s
         fail_with("--%s: %.500s", name, said);
 }
 
-static void explain_publisher(const quire_publisher_config *config, int err, const char *said)
+void serve_explain_publisher(const quire_publisher_config *config, int err, const char *said)
 {
     const char *replay = config->replay_endpoint;
     bool is_replay =
@@ -232,7 +232,7 @@ static int begin(void *user, quire_sched *sched)
     if (err == QUIRE_OK && s->settings->has_events) {
         err = quire_publisher_create(&publisher, &s->publisher);
         if (err != QUIRE_OK)
-            explain_publisher(&publisher, err, quire_refusal());
+            serve_explain_publisher(&publisher, err, quire_refusal());
     }
     if (err != QUIRE_OK) {
         s->status = err == QUIRE_E_SYSTEM || err == QUIRE_E_NOMEM ? 1 : 2;
