@@ -27,7 +27,10 @@ ask *ask_create(api_request *request, uint32_t answer_tokens)
     request->tokens = NULL;
     const api_request *q = &a->request;
     a->content = words_content(q->tokens, q->num_tokens);
-    a->answer_tokens = answer_tokens;
+    /* Like a model: it does not end its answer where it must not. */
+    a->answer_tokens = q->ignore_eos                   ? UINT32_MAX
+                       : q->min_tokens > answer_tokens ? q->min_tokens
+                                                       : answer_tokens;
     a->created_s = progress_clock();
     a->created_unix_s = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
     a->engine.token_at = ask_token_at;
@@ -186,6 +189,14 @@ ask *inbox_take(inbox *x)
     }
     pthread_mutex_unlock(&x->lock);
     return a;
+}
+
+double inbox_first_s(inbox *x)
+{
+    pthread_mutex_lock(&x->lock);
+    double first_s = x->first != NULL ? x->first->created_s : -1;
+    pthread_mutex_unlock(&x->lock);
+    return first_s;
 }
 
 ask *inbox_take_cancelled(inbox *x)

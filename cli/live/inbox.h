@@ -104,6 +104,8 @@ void inbox_wake_gone(inbox *x, bool (*is_gone)(void *asker));
 
 /* The oldest new ask, or NULL. */
 ask *inbox_take(inbox *x);
+/* The real time at which that ask came; negative: there is none. */
+double inbox_first_s(inbox *x);
 /* One that was taken, is not done, and whose asker has left; NULL: none. Each comes once. */
 ask *inbox_take_cancelled(inbox *x);
 /* How far it is; with an end, the ask is not the engine's any more. */

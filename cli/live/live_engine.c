@@ -172,7 +172,9 @@ static void idle(live_engine *e)
         left = fmin(left, STEP_MS * 1e-3);
     if (left > 0)
         inbox_wait(&e->inbox, left);
-    double now_s = fmin(pace_simulated_s(&e->pace, progress_clock()), job_s);
+    double first_s = inbox_first_s(&e->inbox); /* that this thread woke late is not its fault */
+    double real_s = first_s >= 0 ? first_s : progress_clock();
+    double now_s = fmin(pace_simulated_s(&e->pace, real_s), job_s);
     engine_wake(&e->engine, fmax(now_s, e->engine.now_s));
 }
 
