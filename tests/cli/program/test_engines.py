@@ -6,8 +6,11 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -557,6 +560,30 @@ class Options(unittest.TestCase):
             self.assertEqual(it.complete(1, model="m", prompt="x")["model"], "m")
             said = run(QUIRE, "serve", "--engines", "1", "--listen", f"127.0.0.1:{port + 1}", status=1)
             self.assertIn(f"cannot listen on 127.0.0.1 port {port + 1}", said)
+
+
+class Page(unittest.TestCase):
+    @unittest.skipUnless(shutil.which("curl"), "no curl here")
+    def test_example(self):
+        """The commands of docs/live.md, at other ports, and what the page says of them."""
+        page = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../docs/live.md")
+        with open(page, encoding="utf-8") as file:
+            part = file.read().split("## Engines for a router")[1]
+        commands = part.split("```sh\n")[1].split("```")[0]
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1] // 300 * 300
+        for old, new in (("800", port), ("555", port + 100), ("565", port + 200)):
+            commands = re.sub(rf"\b{old}(\d)\b", lambda m, n=new: str(n + int(m[1])), commands)
+        with tempfile.TemporaryDirectory() as folder:
+            os.symlink(os.path.abspath(QUIRE), os.path.join(folder, "quire"))
+            env = {**os.environ, "PATH": folder + ":" + os.environ["PATH"]}
+            said = subprocess.run(["bash", "-m", "-c", commands], env=env, capture_output=True, text=True,
+                                  timeout=60)
+        self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
+        self.assertEqual(re.findall(r'"cached_tokens":(\d+)', said.stdout), ["0", "16", "0"])
+        self.assertIn('engine="1"} 16', said.stdout)
+        self.assertIn("Check: passed", said.stdout)
 
 
 if __name__ == "__main__":
