@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* One engine, and what others see of it. */
 typedef struct place {
@@ -29,6 +30,16 @@ typedef struct engines {
     player *player;         /* NULL: no trace */
     FILE *out;
 } engines;
+
+/* Each client is a descriptor: as many as this process may have. */
+static void allow_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
 
 /* ---- opening --------------------------------------------------------------------- */
 
@@ -282,6 +293,7 @@ int engines_run(const command *cmd, const serve_settings *settings, const engine
                              "--listen: %s is reachable from other machines: give --token-file "
                              "FILE, or listen on 127.0.0.1",
                              settings->http.address);
+    allow_descriptors();
     interrupt_catch();
     if (outputs_open_for(cmd) != 0)
         return 1;

@@ -16,6 +16,7 @@ from serve_kit import WAIT_S
 
 ANY = "tcp://127.0.0.1:*"
 MODEL = "llama-3.1-8b"
+LONG = "The quick brown fox jumps over the lazy dog, again and again; " * 8  # 124 tokens
 END, SYSTEM, USER, ASSISTANT = (1 << 29) + 0, (1 << 29) + 1, (1 << 29) + 2, (1 << 29) + 3
 
 
@@ -33,14 +34,20 @@ def tokens_of(text):
     return tokens
 
 
+def words_of(answer):
+    choice = answer["choices"][0]
+    return choice["text"] if "text" in choice else choice["message"]["content"]
+
+
 class Engines:
-    def __init__(self, quire, count, *args, listen="127.0.0.1:0", events=True):
+    def __init__(self, quire, count, *args, listen="127.0.0.1:0", events=True, **options):
         self.err = tempfile.TemporaryFile(mode="w+")
         self.count = count
         if events:
             args = ("--events", ANY, "--replay-events", ANY, *args)
         self.process = subprocess.Popen([quire, "serve", "--engines", str(count), "--listen", listen,
-                                         *args], text=True, stdout=subprocess.PIPE, stderr=self.err)
+                                         *args], text=True, stdout=subprocess.PIPE, stderr=self.err,
+                                        **options)
         self.lists = {"engine": [], "page": [], "events": [], "replay": []}
         lines = count * (3 if events else 1) + count * ("--page-listen" in args)
         for _ in range(lines):
