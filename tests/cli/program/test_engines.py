@@ -139,9 +139,9 @@ class Time(unittest.TestCase):
                     times.append(time.monotonic())
             connection.close()
             itl = it.metrics(0)["vllm:inter_token_latency_seconds_sum"]
-        self.assertEqual(len(times), 25)
+        self.assertIn(len(times), range(20, 26))  # two tokens may come together
         self.assertGreater(times[-1] - times[0], 0.9 * 4 * itl)
-        self.assertGreater(times[12] - times[0], 0.3 * (times[-1] - times[0]))
+        self.assertGreater(times[10] - times[0], 0.3 * (times[-1] - times[0]))
 
     def test_same_as_replay(self):
         """The first token takes what `quire replay` says that it takes."""
