@@ -1,6 +1,6 @@
 /* cmd_serve.c - `quire serve`: a trace at its own pace, and what others see of it. */
 #include "commands.h"
-#include "live/serve.h"
+#include "live/engines.h"
 #include "options/secret_file.h"
 
 #include <errno.h>
@@ -17,8 +17,10 @@ static const char *host_texts[MAX_HOSTS];
 static struct {
     replay_options replay;
     serve_settings s;
+    engines_settings engines;
     const char *speed;
     const char *listen;
+    const char *page_listen;
     option_list hosts;
     bool event_tokens;
     bool every_copy;
@@ -52,8 +54,20 @@ static const option table[] = {
     {"quiet", OPTION_SWITCH, &o.s.quiet, NULL, "no report, no progress", .def = "off",
      .role = OPTION_OUTPUT},
     {"listen", OPTION_TEXT, &o.listen, "ADDRESS:PORT",
-     "address of the page and the metrics; port 0: any free port", .def = "127.0.0.1:8080",
-     .section = "HTTP"},
+     "address of the page and the metrics, or of the first of --engines; port 0: any free port",
+     .def = "127.0.0.1:8080", .section = "HTTP"},
+    {"engines", OPTION_U32, &o.engines.count, "N",
+     "N engines that take requests over HTTP, with OpenAI's API: at the port of --listen and the "
+     "N - 1 ports after it; TRACE is optional",
+     .def = "none", .min = 1, .max = ENGINES_MAX, .section = "Engines"},
+    {"served-model-name", OPTION_TEXT, &o.engines.model, "NAME",
+     "model that requests to --engines name", .def = "--model"},
+    {"answer-tokens", OPTION_U32, &o.engines.answer_tokens, "N",
+     "tokens after which an answer of --engines ends by itself; 0: at max_tokens", .def = "0",
+     .max = ENGINE_MAX_TOKENS},
+    {"page-listen", OPTION_TEXT, &o.page_listen, "ADDRESS:PORT",
+     "address of the live page of the first of --engines; the others have the ports after it",
+     .def = NULL},
     {"token-file", OPTION_TEXT, &o.s.token_file, "FILE",
      "its first line is the token that clients must send; required unless --listen is loopback",
      .def = NULL},
@@ -121,7 +135,8 @@ static int read_speed(const char *text, double *speed)
 enum { ADDRESS_BYTES = 64 };
 
 /* "127.0.0.1:8080", "[::1]:8080", "localhost:0". */
-static int read_listen(const char *text, char address[ADDRESS_BYTES], uint32_t *port)
+static int read_listen(const char *name, const char *text, char address[ADDRESS_BYTES],
+                       uint32_t *port)
 {
     const char *colon = strrchr(text, ':');
     size_t length = colon == NULL ? 0 : (size_t)(colon - text);
@@ -138,9 +153,9 @@ static int read_listen(const char *text, char address[ADDRESS_BYTES], uint32_t *
         number = strtoul(colon + 1, &rest, 10);
     if (length == 0 || length >= ADDRESS_BYTES || rest == NULL || rest[0] != '\0' || number > 65535)
         return command_error(&cmd_serve,
-                             "invalid value \"%s\" for --listen (expected ADDRESS:PORT, such as "
+                             "invalid value \"%s\" for --%s (expected ADDRESS:PORT, such as "
                              "127.0.0.1:8080 or [::1]:0)",
-                             text);
+                             text, name);
     memcpy(address, from, length);
     address[length] = '\0';
     if (strcmp(address, "localhost") == 0)
@@ -193,6 +208,7 @@ static uint32_t stuck_after_s(double speed)
 /* What the settings point to. */
 typedef struct serve_texts {
     char address[ADDRESS_BYTES];
+    char page_address[ADDRESS_BYTES];
     char token[SECRET_BYTES];
     char secret[KEY_CHARACTERS + 1];
     char (*clients)[KEY_CHARACTERS + 1];
@@ -264,7 +280,10 @@ static int read_settings(serve_settings *s, serve_texts *texts)
     s->monitor.token_ids = o.event_tokens ? QUIRE_ON : QUIRE_OFF;
     int status = read_speed(o.speed, &s->speed);
     if (status == 0)
-        status = read_listen(o.listen, texts->address, &s->http.port);
+        status = read_listen("listen", o.listen, texts->address, &s->http.port);
+    if (status == 0 && o.page_listen != NULL)
+        status =
+            read_listen("page-listen", o.page_listen, texts->page_address, &o.engines.page_port);
     if (status == 0 && o.s.token_file != NULL)
         status = secret_file_read(&cmd_serve, "token-file", o.s.token_file, texts->token);
     if (status == 0)
@@ -273,15 +292,104 @@ static int read_settings(serve_settings *s, serve_texts *texts)
         status = read_events(s, texts);
     s->http.stuck_s = stuck_after_s(s->speed);
     s->http.address = texts->address;
+    o.engines.page_address = texts->page_address;
+    o.engines.has_pages = o.page_listen != NULL;
     s->http.token = o.s.token_file != NULL ? texts->token : NULL;
     return status;
+}
+
+/* ---- engines ----------------------------------------------------------------- */
+
+/* An option that N engines cannot have; NULL: none was given. */
+static const char *first_of_one(void)
+{
+    const struct {
+        bool is_given;
+        const char *name;
+    } rows[] = {{o.s.loop, "loop"},
+                {o.replay.settings.max_steps > 0, "max-steps"},
+                {o.replay.tiers.settings.is_real, "real-tiers"},
+                {o.replay.tiers.settings.peer_listen != NULL, "peer-listen"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].is_given)
+            return rows[i].name;
+    return NULL;
+}
+
+/* The port of a tcp endpoint; 0: it has none, or the system chooses it. */
+static uint32_t port_of(const char *endpoint)
+{
+    const char *colon = endpoint != NULL ? strrchr(endpoint, ':') : NULL;
+    unsigned long port = colon != NULL ? strtoul(colon + 1, NULL, 10) : 0;
+    return port <= 65535 ? (uint32_t)port : 0;
+}
+
+/* Each engine has the port of its number after the first: no two may meet. */
+static int check_ports(const serve_settings *s)
+{
+    const struct {
+        const char *name;
+        uint32_t port;
+    } rows[] = {{"listen", s->http.port},
+                {"page-listen", o.engines.page_port},
+                {"events", port_of(s->publisher.endpoint)},
+                {"replay-events", port_of(s->publisher.replay_endpoint)}};
+    uint32_t n = o.engines.count;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].port > 0 && rows[i].port + n - 1 > 65535)
+            return command_error(&cmd_serve,
+                                 "--%s: invalid port %u (expected 1..%u with %u engines)",
+                                 rows[i].name, rows[i].port, 65536 - n, n);
+        for (size_t k = 0; k < i; k++)
+            if (rows[i].port > 0 && rows[k].port > 0 && rows[i].port < rows[k].port + n &&
+                rows[k].port < rows[i].port + n)
+                return command_error(&cmd_serve,
+                                     "--%s and --%s: the ports %u..%u and %u..%u of %u engines "
+                                     "overlap",
+                                     rows[k].name, rows[i].name, rows[k].port, rows[k].port + n - 1,
+                                     rows[i].port, rows[i].port + n - 1, n);
+    }
+    return 0;
+}
+
+static int check_engines(const serve_settings *s)
+{
+    const char *name = o.engines.model != NULL       ? "served-model-name"
+                       : o.engines.answer_tokens > 0 ? "answer-tokens"
+                       : o.page_listen != NULL       ? "page-listen"
+                                                     : NULL;
+    bool has_trace = cmd_serve.num_arguments > 0;
+    if (o.engines.count == 0 && name != NULL)
+        return command_error(&cmd_serve, "--%s needs --engines", name);
+    if (o.engines.count == 0)
+        return has_trace
+                   ? 0
+                   : command_error(&cmd_serve, "expected one TRACE (- for standard input), or "
+                                               "--engines N");
+    name = first_of_one();
+    if (name != NULL)
+        return command_error(&cmd_serve, "--engines and --%s cannot be used together", name);
+    if (has_trace && s->speed <= 0)
+        return command_error(&cmd_serve,
+                             "--speed max cannot be used with --engines and a TRACE: the engines "
+                             "have no common time then");
+    if (s->hold && !has_trace)
+        return command_error(&cmd_serve, "--hold needs a TRACE: engines without one serve until "
+                                         "Ctrl-C");
+    return check_ports(s);
 }
 
 static int serve_trace(serve_settings *s)
 {
     replay_setup setup;
     int status = replay_prepare(&cmd_serve, &o.replay, &setup);
-    if (status == 0) {
+    if (status == 0 && o.engines.count > 0) {
+        if (o.engines.model == NULL)
+            o.engines.model = setup.engine.shape.name;
+        s->http.model_name = o.engines.model;
+        s->http.gpu = setup.engine.place;
+        status = engines_run(&cmd_serve, s, &o.engines, &setup);
+    } else if (status == 0) {
         const char *slash = strrchr(setup.settings.path, '/');
         bool has_name = cmd_serve.num_arguments == 1 && slash != NULL && slash[1] != '\0';
         s->http.title = has_name ? slash + 1 : setup.settings.path;
@@ -296,6 +404,7 @@ static int serve_trace(serve_settings *s)
 static int run_serve(void)
 {
     static serve_texts texts;
+    bool has_trace = cmd_serve.num_arguments > 0;
     for (int i = 0; o.s.loop && i < cmd_serve.num_arguments; i++)
         if (strcmp(cmd_serve.arguments[i], "-") == 0)
             return command_error(&cmd_serve,
@@ -316,6 +425,8 @@ static int run_serve(void)
                              "and cannot empty the peer's memory");
     int status = read_settings(&o.s, &texts);
     if (status == 0)
+        status = check_engines(&o.s);
+    if (status == 0)
         status = serve_trace(&o.s);
     free(texts.clients);
     free(texts.client_list);
@@ -324,7 +435,7 @@ static int run_serve(void)
 
 command cmd_serve = {
     .name = "serve",
-    .usage = "serve [OPTION]... TRACE...",
+    .usage = "serve [OPTION]... TRACE... | serve --engines N [OPTION]... [TRACE]...",
     .summary = "replays a trace in real time or faster, with a live page, metrics and KV events",
     .examples =
         "  quire serve --speed 10 trace.jsonl.zst\n"
@@ -334,11 +445,12 @@ command cmd_serve = {
         "      trace.jsonl\n"
         "      events for a router; quire events shows them\n"
         "  quire serve --speed max --hold --listen 127.0.0.1:0 trace.jsonl\n"
-        "      to the end at once, on any free port, and stay\n",
+        "      to the end at once, on any free port, and stay\n"
+        "  quire serve --engines 4 --listen 127.0.0.1:8000 --events tcp://127.0.0.1:5557\n"
+        "      four engines for a router: completions at ports 8000 to 8003, events at 5557 to "
+        "5560\n",
     .options = table,
     .max_arguments = COMMAND_MAX_WORDS,
-    .min_arguments = 1,
     .reads_arguments = true,
-    .missing = "expected a TRACE: a file, a folder, or - for standard input",
     .run = run_serve,
 };

@@ -1,4 +1,5 @@
 #include "serve.h"
+#include "live/pace.h"
 #include "output/failure.h"
 #include "output/interrupt.h"
 #include "output/output.h"
@@ -11,42 +12,12 @@
 
 /* ---- pace -------------------------------------------------------------------- */
 
-/* Simulated time beside real time:
- *
- *      simulated   0 ────── 10 s ────── 20 s ── ...
- *      real        t0 ───── t0 + 10/X ─ t0 + 20/X          X: the speed
- */
-typedef struct pace {
-    double speed; /* 0: as fast as it goes */
-    bool has_begun;
-    double real_s; /* at this real time it was */
-    double simulated_s;
-} pace;
-
-enum { MAX_BEHIND_MS = 500 };
-
-/* Comes back when the simulated time is there, or when an interrupt came. Who falls behind, since
- * the machine is slow or slept, goes on from there: nothing rushes to catch up. */
+/* Comes back when the simulated time is there, or when an interrupt came. */
 static void pace_wait(pace *p, double until_s)
 {
-    if (p->speed <= 0)
-        return;
-    double now = progress_clock();
-    if (!p->has_begun) {
-        p->has_begun = true;
-        p->real_s = now;
-    }
-    /* Naps add up to a little more than was asked for: the clock says how much is left. */
-    for (;;) {
-        double left = p->real_s + (until_s - p->simulated_s) / p->speed - now;
-        if (left < -MAX_BEHIND_MS * 1e-3) {
-            p->real_s = now;
-            p->simulated_s = until_s;
-        }
-        if (left <= 0 || !interrupt_sleep(left))
-            return;
-        now = progress_clock();
-    }
+    double left = pace_left_s(p, until_s, progress_clock());
+    while (left > 0 && interrupt_sleep(left)) /* naps end a little early or late */
+        left = pace_left_s(p, until_s, progress_clock());
 }
 
 typedef struct server {
@@ -231,7 +202,7 @@ static void explain_http(const quire_http_config *config, int err, const char *s
         fail_with("--%s: %.500s", name, said);
 }
 
-static void explain_publisher(const quire_publisher_config *config, int err, const char *said)
+void serve_explain_publisher(const quire_publisher_config *config, int err, const char *said)
 {
     const char *replay = config->replay_endpoint;
     bool is_replay =
@@ -261,7 +232,7 @@ static int begin(void *user, quire_sched *sched)
     if (err == QUIRE_OK && s->settings->has_events) {
         err = quire_publisher_create(&publisher, &s->publisher);
         if (err != QUIRE_OK)
-            explain_publisher(&publisher, err, quire_refusal());
+            serve_explain_publisher(&publisher, err, quire_refusal());
     }
     if (err != QUIRE_OK) {
         s->status = err == QUIRE_E_SYSTEM || err == QUIRE_E_NOMEM ? 1 : 2;

@@ -27,6 +27,10 @@ typedef struct serve_settings {
     const char *token_file; /* to be named where the URL is printed */
 } serve_settings;
 
+/* Why there is no publisher, with the option that says it: a sentence (failure.h). said: of
+ * quire_refusal. */
+void serve_explain_publisher(const quire_publisher_config *config, int err, const char *said);
+
 /* An exit status; a sentence is out where it is not 0. */
 int serve_run(const command *cmd, const serve_settings *settings, replay_setup *setup);
 

@@ -155,7 +155,9 @@ int replay_prepare(const command *cmd, const replay_options *o, replay_setup *se
         return status;
     replay_settings *s = &setup->settings;
     *s = o->settings;
-    s->path = trace_names(setup->trace_names, cmd->arguments, (uint32_t)cmd->num_arguments);
+    s->path = cmd->num_arguments > 0
+                  ? trace_names(setup->trace_names, cmd->arguments, (uint32_t)cmd->num_arguments)
+                  : NULL;
     s->paths = cmd->arguments;
     s->num_paths = (uint32_t)cmd->num_arguments;
     s->trace.format = format;

@@ -289,9 +289,42 @@ static int refuse_length(engine *e, const trace_request *q)
 /* It can never be served: the driver is told, where that is no error. */
 static int leave_out(engine *e, arrival *it, int status)
 {
+    if (it->ask != NULL) /* whoever asked hears it */
+        status = 0;
     if (status == 0)
         engine_tell(e, ENGINE_LEFT_OUT, it, 0);
     return status == 0 ? 1 : -1;
+}
+
+enum { ID_BYTES = 8 };
+
+/* So that ids are in the order of arrival. */
+static void write_id(const arrival *it, unsigned char id[ID_BYTES])
+{
+    for (int i = 0; i < ID_BYTES; i++)
+        id[i] = (unsigned char)(it->number >> (56 - 8 * i));
+}
+
+/* What the scheduler is told of it, but its id. */
+static quire_request_params params_of(engine *e, const arrival *it, const engine_names *names)
+{
+    const trace_request *q = &it->request;
+    quire_request_params p = {.size = sizeof(quire_request_params)};
+    if (it->ask != NULL) {
+        p = it->ask->params;
+    } else {
+        engine_fill_prompt(e->prompt, it);
+        p.prompt = e->prompt->tokens;
+        p.num_prompt_tokens = q->num_prompt_tokens;
+        p.max_tokens = q->num_output_tokens > 0 ? q->num_output_tokens : 1;
+    }
+    if (names != NULL) {
+        p.hashes = names->hashes;
+        p.num_hashes = names->count;
+    }
+    p.priority = q->priority;
+    p.arrival_time = it->time_s;
+    return p;
 }
 
 int engine_add(engine *e, arrival *it, const engine_names *names)
@@ -299,22 +332,10 @@ int engine_add(engine *e, arrival *it, const engine_names *names)
     const trace_request *q = &it->request;
     if (q->num_prompt_tokens >= e->max_model_len)
         return leave_out(e, it, refuse_length(e, q));
-    engine_fill_prompt(e->prompt, it);
-    unsigned char id[8];
-    for (int i = 0; i < 8; i++) /* so that ids are in the order of arrival */
-        id[i] = (unsigned char)(it->number >> (56 - 8 * i));
-    uint32_t outputs = q->num_output_tokens > 0 ? q->num_output_tokens : 1;
-    quire_request_params p = {.size = sizeof(quire_request_params),
-                              .id = {id, sizeof id},
-                              .prompt = e->prompt->tokens,
-                              .num_prompt_tokens = q->num_prompt_tokens,
-                              .max_tokens = outputs,
-                              .priority = q->priority,
-                              .arrival_time = it->time_s};
-    if (names != NULL) {
-        p.hashes = names->hashes;
-        p.num_hashes = names->count;
-    }
+    unsigned char id[ID_BYTES];
+    write_id(it, id);
+    quire_request_params p = params_of(e, it, names);
+    p.id = (quire_bytes){id, sizeof id};
     quire_req req;
     double now_s = e->now_s;
     e->now_s = it->time_s; /* it came while the last step was computed: its waiting begins there */
@@ -334,7 +355,7 @@ int engine_add(engine *e, arrival *it, const engine_names *names)
     *l = (live){.from = it,
                 .output_content = q->output_content,
                 .prompt_tokens = q->num_prompt_tokens,
-                .output_tokens = outputs,
+                .output_tokens = it->ask != NULL ? 0 : p.max_tokens,
                 .prefill_left = q->num_prompt_tokens,
                 .scheduled_s = -1,
                 .first_token_s = -1,
@@ -349,8 +370,6 @@ int engine_add(engine *e, arrival *it, const engine_names *names)
     return 1;
 }
 
-/* ---- a step ----------------------------------------------------------------- */
-
 /* Of its prompt, what is left when it is computed up to `end`. */
 static void note_prefill(engine *e, live *l, uint32_t end)
 {
@@ -359,6 +378,23 @@ static void note_prefill(engine *e, live *l, uint32_t end)
     e->prefill_left += left;
     l->prefill_left = left;
 }
+
+int engine_abort(engine *e, const arrival *it)
+{
+    unsigned char id[ID_BYTES];
+    write_id(it, id);
+    quire_req req = quire_sched_find(e->sched, (quire_bytes){id, sizeof id});
+    int err = req == 0 ? QUIRE_E_UNKNOWN_REQ
+                       : quire_sched_finish(e->sched, &req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL);
+    if (err != QUIRE_OK)
+        return fail_with("abort: %s", quire_strerror(err));
+    live *l = engine_live(e, req);
+    note_prefill(e, l, l->prompt_tokens);
+    l->from = NULL;
+    return 0;
+}
+
+/* ---- a step ----------------------------------------------------------------- */
 
 /* What the step costs, and what it will have sampled. */
 static double run_step(engine *e, const quire_step *step, quire_token *sampled, double start_s)
@@ -385,7 +421,10 @@ static double run_step(engine *e, const quire_step *step, quire_token *sampled, 
         if (l->prefill_left > 0)
             note_prefill(e, l, end);
         uint32_t place = end > l->prompt_tokens ? end - l->prompt_tokens : 0;
-        content_tokens(l->output_content, place, 1, &sampled[i]);
+        if (l->from->ask != NULL)
+            sampled[i] = l->from->ask->token_at(l->from->ask, place);
+        else
+            content_tokens(l->output_content, place, 1, &sampled[i]);
     }
     e->context_tokens = work.kv_tokens;
     return time_model_step_ms(time, &work) * 1e-3;
@@ -441,11 +480,15 @@ int engine_end(engine *e)
             tally_first_token(e, l);
         l->num_generated += o->num_new_tokens;
         e->result->output_tokens += o->num_new_tokens;
-        if (o->finish_reason == QUIRE_FINISH_NONE)
+        if (o->finish_reason == QUIRE_FINISH_NONE) {
+            if (l->from->ask != NULL)
+                engine_tell(e, ENGINE_TOKENS, l->from, l->num_generated);
             continue;
+        }
         tally_end(e, l);
         note_prefill(e, l, l->prompt_tokens);
-        engine_tell(e, ENGINE_ENDED, l->from, l->num_generated);
+        if (engine_tell(e, ENGINE_ENDED, l->from, l->num_generated))
+            e->events[e->num_events - 1].finish = o->finish_reason;
         l->from = NULL;
     }
     if (e->num_to_end > 0 && --e->num_to_end == 0)

@@ -31,15 +31,25 @@ typedef enum engine_event_kind {
     ENGINE_LEFT_OUT,    /* it can never be served (--skip-bad) */
     ENGINE_ADMITTED,    /* it is in a step for the first time: its hit is known */
     ENGINE_FIRST_TOKEN, /* its prompt is computed */
+    ENGINE_TOKENS,      /* of an ask: it generated tokens, and has not ended */
     ENGINE_ENDED
 } engine_event_kind;
 
 typedef struct engine_event {
     engine_event_kind kind;
-    uint32_t num_tokens; /* ADMITTED: of its hit; ENDED: that it generated */
+    uint32_t num_tokens; /* ADMITTED: of its hit; TOKENS and ENDED: that it generated so far */
     double time_s;
-    arrival *from; /* LEFT_OUT and ENDED: the driver's to free */
+    arrival *from;              /* LEFT_OUT and ENDED: the driver's to free */
+    quire_finish_reason finish; /* ENDED */
 } engine_event;
+
+/* What a request has that is not of a trace: all that the scheduler takes, but its id, priority and
+ * arrival time, which the arrival has. It must live as long as the arrival. */
+typedef struct engine_ask {
+    quire_request_params params;
+    /* The token that it generates in that place, from 0 on. */
+    quire_token (*token_at)(const struct engine_ask *ask, uint32_t place);
+} engine_ask;
 
 /* A request in the scheduler; its place is that of its quire_req. (None leaves the scheduler before
  * update tells its end: the planned pool holds a request of max_model_len tokens.) */
@@ -47,7 +57,7 @@ typedef struct live {
     arrival *from;
     uint64_t output_content; /* as in from: looked at in every step */
     uint32_t prompt_tokens;
-    uint32_t output_tokens; /* that it will generate */
+    uint32_t output_tokens; /* that it will generate; of an ask 0: its own rules end it */
     uint32_t num_generated;
     uint32_t prefill_left; /* prompt tokens that no step has computed or found */
     uint32_t num_computed; /* the most it ever had */
@@ -169,6 +179,9 @@ void engine_fill_prompt(engine_prompt *p, const arrival *it);
 /* Gives it a request that has come by now. names may be NULL. 1: it is taken (ENGINE_ADDED), or
  * left out; 0: there is no room before the next step; -1: an error. */
 int engine_add(engine *e, arrival *it, const engine_names *names);
+/* The request, which was added and has not ended, ends now without an event, and is the driver's to
+ * free. 0 or -1. */
+int engine_abort(engine *e, const arrival *it);
 /* Schedules a step. 0 or -1. */
 int engine_begin(engine *e);
 /* The oldest step has ended: now is its end. 0 or -1. */

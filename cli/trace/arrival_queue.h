@@ -14,9 +14,10 @@ typedef struct arrival {
     trace_segment *segments;
     uint64_t *after;
     double time_s;
-    uint64_t number;   /* in the order of the trace */
-    ideal_share ideal; /* what an infinite cache has of it: the replay fills it in */
-    void *note;        /* of who replays it; not freed */
+    uint64_t number;              /* in the order of the trace */
+    ideal_share ideal;            /* what an infinite cache has of it: the replay fills it in */
+    void *note;                   /* of who replays it; not freed */
+    const struct engine_ask *ask; /* it is not of a trace (replay/engine.h); not freed */
 } arrival;
 
 void arrival_free(arrival *it);

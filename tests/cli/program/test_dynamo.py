@@ -9,6 +9,7 @@ indexer joins late, asks for a replay of what it missed, and reads stores and ev
 
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import unittest
 import urllib.request
 
 from fake_publisher import FakePublisher, batch, removed, stored
+from engines_kit import Engines, tokens_of
 from serve_kit import Serving, run, until
 
 QUIRE = ""
@@ -53,20 +55,19 @@ def is_up(port):
         return False
 
 
-def dumped(port, tier="device"):
-    """The hashes that the indexer has in one of its tiers."""
+def dumped(port, tier="device", worker=1):
+    """The hashes that the indexer has in one of its tiers, of one engine."""
     hashes = set()
     for event in get(port, "/dump").get("default:default", {"events": []})["events"]:
-        if event["storage_tier"] == tier:
+        if event["storage_tier"] == tier and event["worker_id"] == worker:
             for block in event["event"]["data"].get("stored", {}).get("blocks", []):
                 hashes.add(f"{block['block_hash']:016x}")
     return hashes
 
 
-def published(serving):
+def published(events, replay):
     """Those of the publisher's whole index, as {medium: {hash: its parent's}}."""
-    text = run(QUIRE, "events", serving.events, "--replay-events", serving.replay, "--json",
-               "--seconds", "1")
+    text = run(QUIRE, "events", events, "--replay-events", replay, "--json", "--seconds", "1")
     index = {}
     for event in map(json.loads, text.splitlines()):
         parent = event.get("parent_block_hash")
@@ -139,7 +140,7 @@ class Dynamo(unittest.TestCase):
             until(serving.has_ended, "the end of the trace")
             said = run(QUIRE, "events", serving.events, "--replay-events", serving.replay, "--from-start",
                        "--quiet", "--check", "--compare", "--seconds", "2")
-            ours = published(serving)
+            ours = published(serving.events, serving.replay)
             for medium in ("CPU", "DISK"):
                 until(lambda: dumped(port, TIERS[medium]) == set(ours[medium]), f"the same {medium}")
             has = dumped(port)
@@ -154,6 +155,47 @@ class Dynamo(unittest.TestCase):
         print(f"Dynamo's indexer has {len(has)} of {len(gpu)} GPU blocks, all of "
               f"{len(ours['CPU'])} in host memory and {len(ours['DISK'])} on disk")
 
+    def test_two_of_four_engines(self):
+        """A router that follows two of four live engines knows what each of them will find of a prompt."""
+        draw = random.Random(28)
+        heads = ["".join(draw.choices("abcdefgh ", k=640)) for _ in range(4)]
+        port = self.start_indexer()
+
+        def prompt():
+            return draw.choice(heads)[:draw.randrange(64, 641)] + draw.choice("xyz") * draw.randrange(100)
+        with Engines(QUIRE, 4, "--speed", "50", "--num-gpu-blocks", "101", "--max-model-len", "300",
+                     "--event-tokens") as it:
+            for i in range(4):  # so that there is something to miss
+                it.complete(i, prompt=prompt(), max_tokens=20)
+            for i in (1, 3):
+                post(port, "/register", {"instance_id": i, "endpoint": it.events[i], "dp_rank": i,
+                                         "replay_endpoint": it.replay[i], "model_name": "default",
+                                         "block_size": BLOCK_SIZE})
+            time.sleep(1)  # it listens, and subscribes
+            for k in range(120):
+                it.complete(k % 4, prompt=prompt(), max_tokens=20)
+            for i in (1, 3):
+                ours = set(published(it.events[i], it.replay[i])["GPU"])
+                until(lambda: dumped(port, worker=i) == ours, f"the same index of engine {i}")
+            for i in (0, 2):
+                self.assertEqual(dumped(port, worker=i), set())
+            hits = []
+            for i, text in ((i, head[:n]) for i in (1, 3) for head in heads for n in (64, 300, 640)):
+                ids = tokens_of(text)
+                said = post(port, "/query", {"token_ids": ids, "model_name": "default"})
+                known = said["scores"].get(str(i), {}).get(str(i), 0)
+                usage = it.complete(i, prompt=ids, max_tokens=1)["usage"]
+                most = (len(ids) - 1) // BLOCK_SIZE * BLOCK_SIZE
+                hits.append(usage["prompt_tokens_details"]["cached_tokens"])
+                self.assertEqual(hits[-1], min(known, most), (i, text[:8], len(ids)))
+                if most > known:  # it has stored more, and has evicted
+                    time.sleep(0.3)
+            evicted = [it.metrics(i)["quire_blocks_evicted_total"] for i in (1, 3)]
+        self.assertGreater(min(evicted), 0)
+        self.assertGreater(len(set(hits)), 3)
+        print(f"Dynamo's indexer has foretold {len(hits)} hits of two engines, of {min(hits)} to "
+              f"{max(hits)} tokens; {sum(evicted):.0f} blocks were evicted on the way")
+
     def test_same_index(self):
         with tempfile.TemporaryDirectory() as folder:
             trace = os.path.join(folder, "trace.jsonl")
@@ -167,7 +209,7 @@ class Dynamo(unittest.TestCase):
                                      "replay_endpoint": serving.replay, "model_name": "default",
                                      "block_size": BLOCK_SIZE})
             until(serving.has_ended, "the end of the trace")
-            ours = set(published(serving)["GPU"])
+            ours = set(published(serving.events, serving.replay)["GPU"])
             until(lambda: dumped(port) == ours, "the same index")
             evicted = serving.metrics()["quire_blocks_evicted_total"]
             self.assertGreater(len(ours), 500)
