@@ -154,6 +154,13 @@ class Fleet(unittest.TestCase):
         self.assertGreater(misses["losses"]["stale_view_tokens"],
                            knows["losses"]["stale_view_tokens"])
 
+    def test_rerun(self):
+        trace = self.generate("chat", "--requests", "60")
+        run("fleet", "--quiet", "--deterministic", "--workers", "3", "--router", "dynamo-kv",
+            "--json", self.path("one"), trace)
+        run("rerun", self.path("one"), "--quiet", "--threads", "1", "--json", self.path("other"))
+        self.assertEqual(read(self.path("one")), read(self.path("other")))
+
     # ---- all adds up ------------------------------------------------------------
 
     def check_sums(self, r):
