@@ -83,6 +83,7 @@ static void a_policy_is_loaded_from_a_file(void **state)
     assert_int_equal(policy_choose(&w).worker, 2);
     policy_close(&w);
     refuse(FLEET_MY_ROUTER ":weight=101", "invalid value \"101\" for weight of router my-router");
+    refuse(FLEET_MY_ROUTER ":weight=100.5", "(expected 0 to 100)");
     refuse(FLEET_MY_ROUTER ":size=1", "router my-router has no option \"size\"");
     refuse(FLEET_OLD_ROUTER, "invalid version 99 of router");
     refuse(FLEET_NO_ROUTER, "quire_router_policy not found in router");
