@@ -415,7 +415,7 @@ class Replay(unittest.TestCase):
         self.assertEqual((r["requests"], r["errors"]), (1, 1))
         said = run("replay", "--html", self.path("no/such/folder.html"), bad, "--skip-bad", status=1)
         self.assertIn("folder.html", said)
-        self.assertIn("one TRACE", run("replay", status=2))
+        self.assertIn("expected a TRACE", run("replay", status=2))
         self.assertIn("for --format", run("replay", "--format", "xml", bad, status=2))
 
     # -- the real thing

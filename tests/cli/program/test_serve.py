@@ -204,7 +204,7 @@ class Serve(unittest.TestCase):
                 (("--listen", "127.0.0.1:0", "--host", "http://a"), "--host: "),
                 (("--loop", "--max-steps", "3"), "--max-steps")):
             self.assertIn(words, run(QUIRE, "serve", *args, self.trace, status=2), args)
-        self.assertIn("one TRACE", run(QUIRE, "serve", status=2))
+        self.assertIn("expected a TRACE", run(QUIRE, "serve", status=2))
         self.assertIn("cannot be used with standard input", run(QUIRE, "serve", "--loop", "-", status=2))
 
     def test_addresses_that_cannot_be(self):

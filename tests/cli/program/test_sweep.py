@@ -96,7 +96,7 @@ class Sweep(unittest.TestCase):
             (("--blok-size", "3", TRACE), "did you mean --block-size"),
             (("--max-num-seqs", "1..1000/+1", "--tp", "1..200/+1", TRACE), "combinations"),
             (("-",), "cannot be standard input"),
-            ((), "one TRACE"),
+            ((), "expected a TRACE"),
         ):
             self.assertIn(sentence, run("sweep", *args, status=2), args)
         self.assertIn("No such file", run("sweep", os.path.join(FOLDER, "none"), status=1))
