@@ -145,6 +145,20 @@ class Time(unittest.TestCase):
         self.assertGreater(times[-1] - times[0], 0.9 * 4 * itl)
         self.assertGreater(times[10] - times[0], 0.3 * (times[-1] - times[0]))
 
+    def test_waits_for_the_step(self):
+        """A request that comes while a step is computed waits for its end, from the time at which it came."""
+        with Engines(QUIRE, 1, "--speed", "0.2", events=False) as it:
+            first = threading.Thread(target=it.complete, args=(0,),
+                                     kwargs={"prompt": list(range(8000)), "max_tokens": 1})
+            first.start()
+            until(lambda: it.metrics(0)["vllm:num_requests_running"] == 1, "a long step")
+            it.complete(0, prompt="x", max_tokens=1)
+            first.join()
+            m = it.metrics(0)
+        self.assertEqual(m["vllm:request_queue_time_seconds_count"], 2)
+        self.assertGreater(m["vllm:request_queue_time_seconds_sum"], 0.5 * 0.1)
+        self.assertLess(m["vllm:request_queue_time_seconds_sum"], 0.3)
+
     def test_same_as_replay(self):
         """The first token takes what `quire replay` says that it takes."""
         with tempfile.TemporaryDirectory() as folder:
