@@ -7,6 +7,7 @@
 #include "options/options.h"
 
 extern command cmd_replay;
+extern command cmd_fleet;
 extern command cmd_serve;
 extern command cmd_events;
 extern command cmd_sweep;

@@ -197,6 +197,11 @@ int engine_reset(engine *e);
 /* It is over, at that time. */
 void engine_finish(engine *e, double end_s);
 
+/* A prompt is computed: what an infinite cache has found of it, and what was lost. */
+void tally_ideal(replay_result *result, const arrival *it);
+/* A request was added: the size of the trace's own blocks, if all its requests have the same. */
+void tally_id_block_size(replay_result *result, const trace_request *q, bool is_first);
+
 /* ---- for its files ----------------------------------------------------------- */
 
 static inline live *engine_live(const engine *e, quire_req req)

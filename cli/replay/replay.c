@@ -66,24 +66,6 @@ static void unmake(replay *r)
 
 /* ---- what happens to requests ------------------------------------------------- */
 
-/* Some of a prompt was found, and some was computed: what an infinite cache had found of it. */
-static void count_ideal(replay_result *result, const arrival *it)
-{
-    result->ideal_tokens += it->ideal.tokens;
-    result->ideal_blocks += it->ideal.blocks;
-    result->trace_blocks += it->ideal.trace_blocks;
-    ideal_add_losses(&result->losses, &it->ideal.losses);
-}
-
-/* The size of the trace's own blocks: that of all its requests. */
-static void note_id_block_size(replay_result *result, const trace_request *q, bool is_first)
-{
-    if (is_first)
-        result->id_block_size = q->id_block_size;
-    else if (result->id_block_size != q->id_block_size)
-        result->id_block_size = 0;
-}
-
 static void take_event(replay *r, const engine_event *event)
 {
     arrival *it = event->from;
@@ -91,7 +73,7 @@ static void take_event(replay *r, const engine_event *event)
     switch (event->kind) {
     case ENGINE_ADDED:
         ideal_arrived(&r->ideal, q, &it->ideal);
-        note_id_block_size(r->result, q, r->result->requests == 0 && r->engine.num_added == 1);
+        tally_id_block_size(r->result, q, r->result->requests == 0 && r->engine.num_added == 1);
         return;
     case ENGINE_ADMITTED:
         ideal_admitted(
@@ -100,7 +82,7 @@ static void take_event(replay *r, const engine_event *event)
             &it->ideal);
         return;
     case ENGINE_FIRST_TOKEN:
-        count_ideal(r->result, it);
+        tally_ideal(r->result, it);
         ideal_computed(&r->ideal, q, 0);
         return;
     case ENGINE_TOKENS: /* of asks alone */

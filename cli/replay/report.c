@@ -42,7 +42,7 @@ typedef struct loss {
     const char *remedy; /* NULL: none */
 } loss;
 
-enum { NUM_LOSSES = 4 };
+enum { NUM_LOSSES = 6 };
 
 static void list_losses(const ideal_losses *l, loss list[NUM_LOSSES])
 {
@@ -52,7 +52,10 @@ static void list_losses(const ideal_losses *l, loss list[NUM_LOSSES])
         {"still being computed by another request", l->not_ready, NULL},
         {"in a last block that is not full", l->partial,
          "a smaller --block-size finds more of them"},
-        {"in the last block of a prompt found whole", l->last_token, NULL}};
+        {"in the last block of a prompt found whole", l->last_token, NULL},
+        {"computed by another worker", l->wrong_worker,
+         "a router that knows the caches finds them"},
+        {"not at the worker where the router believed them", l->stale, NULL}};
     for (int i = 0; i < NUM_LOSSES; i++) {
         int at = i;
         for (; at > 0 && list[at - 1].tokens < all[i].tokens; at--)
@@ -78,7 +81,7 @@ static void print_verdict(FILE *out, replay_result *r)
             "Lost: %.1f %% of prompt tokens were computed although they had been seen; most of "
             "them were %s\n",
             100 * report_share(r->losses.evicted + r->losses.not_ready + r->losses.partial +
-                                   r->losses.last_token,
+                                   r->losses.last_token + r->losses.wrong_worker + r->losses.stale,
                                r->prompt_tokens),
             list[0].name);
     if (list[0].remedy != NULL)
@@ -114,7 +117,7 @@ static void print_loss(FILE *out, const char *name, uint64_t tokens, uint64_t al
                 report_number(tokens));
 }
 
-static void print_hits(FILE *out, const replay_result *r)
+void report_print_hits(FILE *out, const replay_result *r)
 {
     loss list[NUM_LOSSES];
     if (!r->has_contents)
@@ -179,7 +182,7 @@ static void print_goodput(FILE *out, const replay_result *r, double seconds)
     fprintf(out, ")\n");
 }
 
-static void print_times(FILE *out, replay_result *r)
+void report_print_times(FILE *out, replay_result *r)
 {
     double seconds = r->simulated_s > 0 ? r->simulated_s : 1;
     fprintf(out, "\nLatency                         mean        p50        p90        p95        "
@@ -300,7 +303,7 @@ static void print_choices(FILE *out, const replay_result *r)
                 report_number(r->pinned), r->mean_pinned, report_number(r->most_pinned));
 }
 
-void report_print(FILE *out, const report_subject *subject, replay_result *r)
+void report_print_head(FILE *out, const report_subject *subject, replay_result *r)
 {
     fprintf(out, "%s (%s)", subject->trace, trace_format_name(r->format));
     if (subject->model != NULL && subject->gpu != NULL)
@@ -315,8 +318,13 @@ void report_print(FILE *out, const report_subject *subject, replay_result *r)
     print_trouble(out, r);
     fprintf(out, "\n");
     print_verdict(out, r);
-    print_hits(out, r);
-    print_times(out, r);
+}
+
+void report_print(FILE *out, const report_subject *subject, replay_result *r)
+{
+    report_print_head(out, subject, r);
+    report_print_hits(out, r);
+    report_print_times(out, r);
     print_occupancy(out, subject, r);
     tiers_report_print(out, r, subject->bytes_per_block);
     fprintf(out, "\nPreemptions: %s, with %s tokens computed again\n",

@@ -21,10 +21,17 @@ typedef struct report_subject {
 void report_print(FILE *out, const report_subject *subject, replay_result *result);
 /* One JSON object, to be freed; NULL: no memory. The keys are stable, see docs/replay.md. */
 char *report_json(const report_subject *subject, replay_result *result);
+/* The same before it is text; to be freed with json_decref. */
+json_t *report_tree(const report_subject *subject, replay_result *result);
 /* By the trace's own block ids where it has them. */
 double report_ideal_rate(const replay_result *result);
 /* Simulated seconds in a second; 0: not known. */
 double report_speed_factor(const replay_result *result);
+/* The largest loss, and which part of prompt tokens was lost; hits and losses, as part of the
+ * ideal; times. Parts of report_print. */
+void report_print_hits(FILE *out, const replay_result *result);
+void report_print_times(FILE *out, replay_result *result);
+void report_print_head(FILE *out, const report_subject *subject, replay_result *result);
 /* 1234567 as "1,234,567", valid until the fourth call after it. */
 const char *report_number(uint64_t n);
 

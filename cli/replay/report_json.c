@@ -157,7 +157,7 @@ static void set_swap(json_t *o, const replay_swaps *s, uint64_t bytes_per_block)
     json_object_set_new(o, "swap", swap);
 }
 
-char *report_json(const report_subject *subject, replay_result *r)
+json_t *report_tree(const report_subject *subject, replay_result *r)
 {
     json_t *o = json_object();
     double seconds = r->simulated_s > 0 ? r->simulated_s : 1;
@@ -201,6 +201,12 @@ char *report_json(const report_subject *subject, replay_result *r)
     json_object_set_new(o, "quire_version", json_string(quire_version_string()));
     if (subject->made_by != NULL)
         json_object_set(o, "made_by", subject->made_by);
+    return o;
+}
+
+char *report_json(const report_subject *subject, replay_result *r)
+{
+    json_t *o = report_tree(subject, r);
     char *text = json_dumps(o, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
     json_decref(o);
     return text;

@@ -16,6 +16,22 @@ bool engine_tell(engine *e, engine_event_kind kind, arrival *from, uint32_t num_
     return true;
 }
 
+void tally_ideal(replay_result *result, const arrival *it)
+{
+    result->ideal_tokens += it->ideal.tokens;
+    result->ideal_blocks += it->ideal.blocks;
+    result->trace_blocks += it->ideal.trace_blocks;
+    ideal_add_losses(&result->losses, &it->ideal.losses);
+}
+
+void tally_id_block_size(replay_result *result, const trace_request *q, bool is_first)
+{
+    if (is_first)
+        result->id_block_size = q->id_block_size;
+    else if (result->id_block_size != q->id_block_size)
+        result->id_block_size = 0;
+}
+
 /* ---- one request ----------------------------------------------------------- */
 
 void tally_admitted(engine *e, live *l, quire_step_kind kind, uint32_t num_computed, double start_s)

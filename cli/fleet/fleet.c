@@ -1,0 +1,161 @@
+#include "fleet_state.h"
+#include "output/failure.h"
+#include "output/progress.h"
+
+#include <math.h>
+
+/* So that an interrupt is seen soon, and few events are kept. */
+enum { LONGEST_WINDOW_S = 10 };
+
+static void advance(void *user, uint32_t i, uint32_t lane)
+{
+    fleet *f = user;
+    uint32_t index = f->going[i];
+    worker *w = &f->workers[index];
+    worker_advance(w, f->until_s, &f->prompts[lane]);
+    f->next_s[index] = worker_next_s(w);
+    f->quiet_s[index] = worker_quiet_s(w);
+    if (f->wants_loads)
+        f->loads[index] = worker_load(w);
+}
+
+static double least_of(const double *values, uint32_t n)
+{
+    double least = HUGE_VAL;
+    for (uint32_t i = 0; i < n; i++)
+        least = values[i] < least ? values[i] : least;
+    return least;
+}
+
+/* Workers that have something to do up to then. */
+static void find_going(fleet *f)
+{
+    f->num_going = 0;
+    for (uint32_t i = 0; i < f->settings->num_workers; i++)
+        if (f->next_s[i] < f->until_s ||
+            (f->next_s[i] == f->until_s && f->workers[i].engine.phase == ENGINE_END))
+            f->going[f->num_going++] = i;
+}
+
+/* When the first worker stopped, before the end of the window, because a request left out or ended
+ * that another one waits for; HUGE_VAL: none did. */
+static double first_stop_s(const fleet *f)
+{
+    double first_s = HUGE_VAL;
+    for (uint32_t i = 0; i < f->num_going; i++) {
+        const worker *w = &f->workers[f->going[i]];
+        if (w->stops && w->engine.now_s < first_s)
+            first_s = w->engine.now_s;
+    }
+    return first_s;
+}
+
+/* The next window: 1 when there was one; 0: it is over. */
+static int go(fleet *f)
+{
+    uint32_t n = f->settings->num_workers;
+    if (fleet_route_arrivals(f) != 0 || fleet_route_waiting(f) != 0)
+        return -1;
+    double next_s = arrivals_next_time(f->arrivals, f->now_s);
+    double quiet_s = least_of(f->quiet_s, n);
+    double busy_s = least_of(f->next_s, n);
+    if (next_s < 0)
+        return fail_with("%s", trace_error(f->reader));
+    bool is_over = next_s == HUGE_VAL && busy_s == HUGE_VAL;
+    if (is_over)
+        return f->num_waiting == 0 ? 0
+                                   : fail_with("%u requests wait in the router, and no worker "
+                                               "has any",
+                                               f->num_waiting);
+    double tick_s = router_next_tick(f->routers);
+    double until_s = next_s < quiet_s ? next_s : quiet_s;
+    until_s = tick_s < until_s ? tick_s : until_s;
+    double longest_s = f->settings->window_s > 0 ? f->settings->window_s : LONGEST_WINDOW_S;
+    double soon_s = (busy_s > f->now_s ? busy_s : f->now_s) + longest_s;
+    until_s = soon_s < until_s ? soon_s : until_s; /* HUGE_VAL stays, if all are idle */
+    f->until_s = until_s > f->now_s ? until_s : f->now_s;
+    find_going(f);
+    if (f->num_going == 0 && f->until_s <= f->now_s && tick_s > f->now_s)
+        return fail_with("the fleet cannot continue at %.6f s", f->now_s);
+    crew_run(f->crew, f->num_going, advance, f);
+    f->result->num_windows++;
+    double stopped_s = first_stop_s(f);
+    if (fleet_merge(f) != 0)
+        return -1;
+    if (f->until_s < HUGE_VAL)
+        f->now_s = f->until_s;
+    f->now_s = stopped_s < f->now_s ? stopped_s : f->now_s;
+    if (tick_s <= f->now_s)
+        router_tick(f->routers, fleet_router_time(f, f->now_s), f->loads);
+    return 1;
+}
+
+static void tell_progress(const fleet *f, double *told_at)
+{
+    const replay_settings *s = f->settings->replay;
+    double now = progress_clock();
+    if (s->progress == NULL || now < *told_at + 0.1)
+        return;
+    *told_at = now;
+    arrivals_read read = arrivals_get_read(f->arrivals);
+    uint64_t size = trace_size(f->reader);
+    double part = read.is_all ? 1 : size > 0 ? (double)trace_position(f->reader) / (double)size : 0;
+    replay_progress p = {
+        .simulated_s = f->now_s, .num_requests = f->result->total.requests, .share = -1};
+    if (part > 0 && read.requests > 0) {
+        p.total_requests = (uint64_t)((double)read.requests / part + 0.5);
+        p.share = (double)p.num_requests / (double)p.total_requests;
+    }
+    s->progress(s->progress_user, &p);
+}
+
+static int run_all(fleet *f)
+{
+    const replay_settings *s = f->settings->replay;
+    double told_at = progress_clock();
+    int status = 1;
+    while (status > 0) {
+        f->result->total.stopped = s->stop != NULL ? s->stop() : NULL;
+        if (f->result->total.stopped != NULL)
+            return 0;
+        status = go(f);
+        tell_progress(f, &told_at);
+    }
+    return status;
+}
+
+int fleet_run(const fleet_settings *settings, fleet_result *result)
+{
+    fleet *f = calloc(1, sizeof *f);
+    double start = progress_clock();
+    *result = (fleet_result){0};
+    if (f == NULL)
+        return fail_with("not enough memory");
+    f->settings = settings;
+    f->result = result;
+    int status = fleet_make(f);
+    bool has_files = status == 0 && settings->num_workers == 1;
+    if (has_files)
+        engine_write_heads(&f->workers[0].engine);
+    if (status == 0 && settings->requests_csv != NULL && settings->num_workers > 1)
+        fputs("request,line,session,turn,worker,arrival_s,scheduled_s,first_token_s,end_s,"
+              "prompt_tokens,output_tokens,hit_tokens,believed_tokens,ttft_ms,tpot_ms,e2e_ms\n",
+              settings->requests_csv);
+    if (status == 0)
+        status = run_all(f);
+    if (status == 0)
+        status = fleet_finish(f);
+    if (has_files)
+        engine_write_tails(&f->workers[0].engine);
+    result->total.wall_s = progress_clock() - start;
+    fleet_unmake(f);
+    free(f);
+    return status;
+}
+
+void fleet_result_free(fleet_result *result)
+{
+    replay_result_free(&result->total);
+    free(result->workers);
+    free(result->routed);
+}

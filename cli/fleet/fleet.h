@@ -1,0 +1,50 @@
+/* cli/fleet/fleet.h - a trace through many engines, with a router in front of them.
+ *
+ *      trace ──► arrivals ──► routers ──► worker 0   engine, inbox        one clock for all
+ *                   ▲            ▲    ──► worker 1
+ *                   │            │    ──► ...
+ *                   └── ends ────┴─ loads, KV events, first tokens, ends
+ *
+ * window    from now until the next time at which workers depend on each other: a request comes, a
+ *           request that others wait for may end, or the router reads loads. In a window workers
+ *           share nothing, so they advance in several threads.
+ * merge     after a window, what happened is taken in the order of (time, worker, order in the
+ *           worker), whatever the threads did. So the result does not depend on the threads.
+ *
+ * One worker gets the same requests at the same times as the engine of `quire replay`, and its
+ * result is the same.
+ */
+#ifndef QUIRE_CLI_FLEET_H
+#define QUIRE_CLI_FLEET_H
+
+#include "replay/replay.h"
+#include "routers/router.h"
+
+enum { FLEET_MAX_WORKERS = 65535 };
+
+typedef struct fleet_settings {
+    const replay_settings *replay; /* of each worker; its files: of one worker alone */
+    routers_settings routers;      /* the fleet fills in max_workers, block_size and costs */
+    uint32_t num_workers;
+    uint32_t num_threads;
+    FILE *requests_csv; /* of several workers; NULL: not written */
+    double window_s; /* the longest window; 0: 10 s. Shorter ones cost time, and change nothing */
+} fleet_settings;
+
+typedef struct fleet_result {
+    replay_result total;    /* counts are sums over workers, times are of all requests */
+    replay_result *workers; /* without distributions: those are in total */
+    uint64_t *routed;       /* requests, by worker */
+    uint32_t num_workers;
+    uint64_t believed_tokens; /* hits that the router believed in when it chose */
+    uint64_t refused;         /* requests, by the router */
+    uint64_t waited;          /* decisions to let a request wait in the router */
+    router_view_stats views;
+    uint64_t num_windows;
+} fleet_result;
+
+/* 0, or -1 and a sentence. The result is to be freed either way. */
+int fleet_run(const fleet_settings *settings, fleet_result *result);
+void fleet_result_free(fleet_result *result);
+
+#endif

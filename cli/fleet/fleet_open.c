@@ -1,0 +1,163 @@
+#include "fleet_state.h"
+#include "output/failure.h"
+
+#include <math.h>
+
+static int open_trace(fleet *f)
+{
+    const replay_settings *s = f->settings->replay;
+    f->reader = trace_open(s->path, &s->trace);
+    if (f->reader == NULL)
+        return -1;
+    f->arrivals = arrivals_open(f->reader, s->clock, s->speed > 0 ? s->speed : 1, 0);
+    return f->arrivals != NULL ? 0 : fail_with("not enough memory");
+}
+
+static double prefill_s(void *context, uint32_t index, uint32_t num_cached, uint32_t num_new)
+{
+    const fleet *f = context;
+    step_work work = {0};
+    (void)index;
+    step_work_add(f->engine.time, &work, num_new, num_cached);
+    return time_model_step_ms(f->engine.time, &work) * 1e-3;
+}
+
+static double decode_s(void *context, uint32_t index, uint32_t num_running, uint64_t context_tokens)
+{
+    const fleet *f = context;
+    (void)index;
+    step_work work = {.num_tokens = num_running,
+                      .num_requests = num_running,
+                      .decode_pairs = context_tokens,
+                      .kv_tokens = context_tokens};
+    return time_model_step_ms(f->engine.time, &work) * 1e-3;
+}
+
+static int open_routers(fleet *f)
+{
+    char why[256] = "";
+    routers_settings s = f->settings->routers;
+    s.max_workers = f->settings->num_workers;
+    s.block_size = f->engine.block_size;
+    s.costs = (router_costs){.context = f, .prefill_s = prefill_s, .decode_s = decode_s};
+    s.exact_hits = fleet_exact_hits;
+    s.exact_context = f;
+    if (!routers_open(&s, &f->routers, why))
+        return fail_with("--router: %s", why);
+    f->wants_kv = router_wants_kv(f->routers);
+    f->wants_blocks = router_wants_blocks(f->routers);
+    f->wants_loads = (s.policy->needs & ~(uint32_t)(ROUTER_NEEDS_ACTIVE | ROUTER_IS_BLIND)) != 0;
+    return 0;
+}
+
+static int open_workers(fleet *f)
+{
+    uint32_t n = f->settings->num_workers;
+    worker_config config = {
+        .format = trace_reader_format(f->reader), .has_kv = f->wants_kv, .is_lean = n > 1};
+    f->workers = calloc(n, sizeof *f->workers);
+    f->next_s = calloc(n, sizeof *f->next_s);
+    f->quiet_s = calloc(n, sizeof *f->quiet_s);
+    f->loads = calloc(n, sizeof *f->loads);
+    f->going = calloc(n, sizeof *f->going);
+    f->result->workers = calloc(n, sizeof *f->result->workers);
+    f->result->routed = calloc(n, sizeof *f->result->routed);
+    if (f->workers == NULL || f->next_s == NULL || f->quiet_s == NULL || f->loads == NULL ||
+        f->going == NULL || f->result->workers == NULL || f->result->routed == NULL)
+        return fail_with("not enough memory for %u workers", n);
+    for (uint32_t i = 0; i < n; i++)
+        if (worker_open(&f->workers[i], &f->engine, &config) != 0)
+            return -1;
+    return 0;
+}
+
+static int open_names(fleet *f)
+{
+    if (engine_hasher(&f->engine, &f->hasher) != 0)
+        return -1;
+    f->digest_bytes = (uint32_t)quire_hash_digest_bytes(f->engine.hash_algo);
+    size_t bytes = quire_chain_bytes(f->hasher);
+    void *memory = malloc(bytes);
+    if (memory == NULL || quire_chain_init(f->hasher, memory, bytes, &f->chain) != QUIRE_OK) {
+        free(memory);
+        return fail_with("not enough memory");
+    }
+    return 0;
+}
+
+static int open_crew(fleet *f)
+{
+    uint32_t n = f->settings->num_threads;
+    uint32_t longest = f->workers[0].engine.max_model_len;
+    f->crew = crew_open(n);
+    f->prompts = calloc(n, sizeof *f->prompts);
+    if (f->crew == NULL || f->prompts == NULL)
+        return fail_with("not enough memory for --threads %u", n);
+    for (uint32_t i = 0; i < n; i++)
+        if (!engine_prompt_open(&f->prompts[i], longest))
+            return fail_with("not enough memory for --threads %u", n);
+    f->found = calloc((size_t)longest / f->engine.block_size + 1, sizeof *f->found);
+    return f->found != NULL && engine_prompt_open(&f->own, longest)
+               ? 0
+               : fail_with("not enough memory");
+}
+
+static void join_workers(fleet *f)
+{
+    const replay_settings *s = &f->engine;
+    router_worker_info info = {.pool = ROUTER_SERVE,
+                               .max_num_batched_tokens = s->sched.max_num_batched_tokens};
+    for (uint32_t i = 0; i < f->settings->num_workers; i++) {
+        info.num_blocks = f->workers[i].engine.num_blocks;
+        f->next_s[i] = worker_next_s(&f->workers[i]);
+        f->quiet_s[i] = HUGE_VAL;
+        f->loads[i] = worker_load(&f->workers[i]);
+        router_join(f->routers, 0, i, &info);
+    }
+}
+
+int fleet_make(fleet *f)
+{
+    f->engine = *f->settings->replay;
+    if (f->settings->num_workers > 1) { /* whose files are those of one engine */
+        f->engine.page = NULL;
+        f->engine.snapshots = NULL;
+        f->engine.why = NULL;
+        f->engine.requests_csv = NULL;
+        f->engine.perfetto = NULL;
+        f->ideal.has_workers = true;
+    }
+    if (open_trace(f) != 0 || open_routers(f) != 0 || open_workers(f) != 0 || open_names(f) != 0 ||
+        open_crew(f) != 0)
+        return -1;
+    join_workers(f);
+    return 0;
+}
+
+void fleet_unmake(fleet *f)
+{
+    crew_close(f->crew);
+    for (uint32_t i = 0; f->workers != NULL && i < f->settings->num_workers; i++)
+        worker_close(&f->workers[i]);
+    for (uint32_t i = 0; f->prompts != NULL && i < f->settings->num_threads; i++)
+        engine_prompt_close(&f->prompts[i]);
+    for (uint32_t i = 0; i < f->num_waiting; i++)
+        fleet_request_free(f->waiting[i]);
+    engine_prompt_close(&f->own);
+    free(f->prompts);
+    free(f->workers);
+    free(f->next_s);
+    free(f->quiet_s);
+    free(f->loads);
+    free(f->going);
+    free(f->merged);
+    free(f->waiting);
+    free(f->found);
+    free(f->chain);
+    quire_hasher_destroy(f->hasher);
+    if (f->routers != NULL)
+        routers_close(f->routers);
+    ideal_free(&f->ideal);
+    arrivals_close(f->arrivals);
+    trace_close(f->reader);
+}

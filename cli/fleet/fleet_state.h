@@ -1,0 +1,88 @@
+/* cli/fleet/fleet_state.h - the state of one fleet, for the files that make it up.
+ *
+ *      fleet.c      the loop: windows        fleet_open.c     made and unmade
+ *      route.c      requests go to workers   merge.c          what happened in a window
+ *      fleet_end.c  results                  hits.c           what caches really have
+ */
+#ifndef QUIRE_CLI_FLEET_STATE_H
+#define QUIRE_CLI_FLEET_STATE_H
+
+#include "crew.h"
+#include "fleet.h"
+#include "worker.h"
+
+/* An event of a worker, to be put in order. */
+typedef struct merged {
+    const engine_event *event;
+    uint32_t worker;
+} merged;
+
+typedef struct fleet {
+    const fleet_settings *settings;
+    fleet_result *result;
+    trace_reader *reader;
+    arrivals *arrivals;
+    ideal_cache ideal;
+    routers *routers;
+    bool wants_kv;
+    bool wants_blocks; /* names of the blocks of prompts */
+    bool wants_loads;
+    quire_hasher *hasher;
+    quire_chain *chain;
+    uint32_t digest_bytes;
+    const fleet_request *asking; /* whose blocks the routers look for */
+    quire_block *found;          /* room for the blocks of the longest prompt */
+    crew *crew;
+    engine_prompt *prompts; /* of the lanes */
+    engine_prompt own;      /* for names */
+    replay_settings engine; /* of the workers */
+    worker *workers;
+    double *next_s;  /* by worker: worker_next_s, */
+    double *quiet_s; /* worker_quiet_s, */
+    router_load *loads;
+    uint32_t *going; /* workers that advance in the window */
+    uint32_t num_going;
+    double until_s;
+    double now_s;
+    double told_s; /* the latest time that the routers know */
+    merged *merged;
+    uint32_t merged_capacity;
+    arrival **waiting; /* in the routers */
+    uint32_t num_waiting;
+    uint32_t waiting_capacity;
+    uint64_t num_added; /* to schedulers; */
+    uint64_t num_admitted;
+    uint64_t num_left_out;
+} fleet;
+
+/* ---- fleet_open.c -------------------------------------------------------------- */
+
+/* 0, or -1 and a sentence; fleet_unmake in either case. */
+int fleet_make(fleet *f);
+void fleet_unmake(fleet *f);
+
+/* ---- hits.c --------------------------------------------------------------------- */
+
+/* For routers that know all: what the caches really have of the request that is asked for. */
+void fleet_exact_hits(void *context, const router_request *request, router_hit *hits);
+
+/* ---- route.c ------------------------------------------------------------------- */
+
+/* Sends the requests that have come by now. 0, or -1 and a sentence. */
+int fleet_route_arrivals(fleet *f);
+/* Requests that wait in the routers, and may now go. 0, or -1 and a sentence. */
+int fleet_route_waiting(fleet *f);
+/* The routers' clock never goes back: the time that they are told. */
+double fleet_router_time(fleet *f, double time_s);
+
+/* ---- merge.c ------------------------------------------------------------------- */
+
+/* Takes what the workers of the window have to tell. 0, or -1 and a sentence. */
+int fleet_merge(fleet *f);
+
+/* ---- fleet_end.c --------------------------------------------------------------- */
+
+/* The results. 0, or -1 and a sentence. */
+int fleet_finish(fleet *f);
+
+#endif

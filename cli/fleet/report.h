@@ -1,0 +1,17 @@
+/* cli/fleet/report.h - what a fleet came to, for people and for programs.
+ *
+ * The fleet's report is that of a replay, of all requests, and a part about routing and workers.
+ * Of one worker it is the report of the replay alone.
+ */
+#ifndef QUIRE_CLI_FLEET_REPORT_H
+#define QUIRE_CLI_FLEET_REPORT_H
+
+#include "fleet.h"
+#include "replay/report.h"
+
+void fleet_report_print(FILE *out, const report_subject *subject, const char *router,
+                        fleet_result *result);
+/* One JSON object, to be freed; NULL: no memory. The keys are stable, see docs/fleet.md. */
+char *fleet_report_json(const report_subject *subject, const char *router, fleet_result *result);
+
+#endif

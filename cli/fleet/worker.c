@@ -1,0 +1,333 @@
+#include "worker.h"
+
+#include "output/failure.h"
+#include "output/grown.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of alert_step and inbox_steps: there is no such request. */
+#define NO_STEP UINT64_MAX
+
+/* ---- making it -------------------------------------------------------------- */
+
+/* Without huge pages: a worker may use little of its memory, and there are many workers. */
+static void *take_memory(void *user, size_t bytes, size_t alignment)
+{
+    (void)user;
+    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void return_memory(void *user, void *memory, size_t bytes, size_t alignment)
+{
+    (void)user, (void)bytes, (void)alignment;
+    free(memory);
+}
+
+static const quire_allocator SMALL_PAGES = {.alloc = take_memory, .free = return_memory};
+
+/* ---- what its cache has ------------------------------------------------------- */
+
+/* The blocks of one step and kind are one batch. */
+static worker_kv *batch_of(worker *w, router_kv_kind kind)
+{
+    double now_s = w->engine.now_s;
+    worker_kv *last = w->num_kv > 0 ? &w->kv[w->num_kv - 1] : NULL;
+    if (last != NULL && last->kind == kind && last->time_s == now_s)
+        return last;
+    if (!grow(&w->kv, w->num_kv, &w->kv_capacity, UINT32_MAX, sizeof *w->kv))
+        return NULL;
+    w->kv[w->num_kv] = (worker_kv){.time_s = now_s, .kind = kind, .first = w->num_names};
+    return &w->kv[w->num_kv++];
+}
+
+static void note_kv(void *user, const quire_event *event)
+{
+    worker *w = user;
+    bool is_gone = event->kind == QUIRE_EVENT_REMOVED && !event->still_cached;
+    bool is_known =
+        event->kind == QUIRE_EVENT_STORED || is_gone || event->kind == QUIRE_EVENT_CLEARED;
+    if (!is_known || event->group_id != 0)
+        return;
+    router_kv_kind kind = event->kind == QUIRE_EVENT_STORED    ? ROUTER_KV_STORED
+                          : event->kind == QUIRE_EVENT_REMOVED ? ROUTER_KV_REMOVED
+                                                               : ROUTER_KV_CLEARED;
+    worker_kv *batch = batch_of(w, kind);
+    const unsigned char *hash = event->hashes;
+    uint32_t n = kind == ROUTER_KV_CLEARED ? 0 : event->num_blocks;
+    for (uint32_t i = 0; i < n && batch != NULL; i++) {
+        if (!grow(&w->names, w->num_names, &w->names_capacity, UINT32_MAX, sizeof *w->names)) {
+            batch = NULL;
+            break;
+        }
+        const unsigned char *last = hash + (i + 1) * (size_t)event->hash_bytes - w->digest_bytes;
+        memcpy(&w->names[w->num_names++], last, sizeof *w->names);
+        batch->count++;
+    }
+    w->no_memory |= batch == NULL;
+}
+
+int worker_open(worker *w, const replay_settings *settings, const worker_config *config)
+{
+    *w = (worker){.next_job_s = HUGE_VAL,
+                  .alert_step = NO_STEP,
+                  .inbox_steps = NO_STEP,
+                  .digest_bytes = (uint32_t)quire_hash_digest_bytes(settings->hash_algo)};
+    step_work work = {0};
+    step_work_add(settings->time, &work, 1, 0);
+    w->least_step_s = time_model_step_ms(settings->time, &work) * 1e-3 * (1 - 1e-9);
+    engine_place place = {.format = config->format,
+                          .allocator = &SMALL_PAGES,
+                          .on_kv = config->has_kv ? note_kv : NULL,
+                          .user = w};
+    w->is_lean = config->is_lean;
+    return engine_open(&w->engine, settings, &place, &w->result);
+}
+
+void fleet_request_free(arrival *it)
+{
+    fleet_request *request = it != NULL ? it->note : NULL;
+    if (request != NULL) {
+        free(request->hashes);
+        free(request->blocks);
+    }
+    free(request);
+    arrival_free(it);
+}
+
+void worker_close(worker *w)
+{
+    engine *e = &w->engine;
+    for (uint32_t i = 0; i < e->num_lives; i++) {
+        fleet_request_free(e->lives[i].from);
+        e->lives[i].from = NULL;
+    }
+    for (arrival *it; (it = arrival_queue_pop(&w->inbox)) != NULL;)
+        fleet_request_free(it);
+    for (uint32_t i = 0; i < e->num_events; i++)
+        if (e->events[i].kind == ENGINE_ENDED) /* and nobody took it */
+            fleet_request_free(e->events[i].from);
+    arrival_queue_free(&w->inbox);
+    fleet_request_free(w->back);
+    engine_close(e);
+    replay_result_free(&w->result);
+    free(w->kv);
+    free(w->names);
+}
+
+/* ---- requests ------------------------------------------------------------------ */
+
+/* Steps that a request needs at least. */
+static uint64_t least_steps(const engine *e, uint32_t num_prompt_tokens, uint32_t num_output_tokens)
+{
+    if (num_prompt_tokens >= e->max_model_len || num_output_tokens == 0)
+        return 1;
+    uint32_t most = e->max_model_len - num_prompt_tokens; /* it ends there */
+    return num_output_tokens < most ? num_output_tokens : most;
+}
+
+bool worker_give(worker *w, arrival *it)
+{
+    const trace_request *q = &it->request;
+    if (((const fleet_request *)it->note)->has_follower) {
+        uint64_t least = least_steps(&w->engine, q->num_prompt_tokens, q->num_output_tokens);
+        w->inbox_steps = least < w->inbox_steps ? least : w->inbox_steps;
+    }
+    w->outside_tokens += it->request.num_prompt_tokens;
+    return arrival_queue_push(&w->inbox, it);
+}
+
+/* The next request that has come by now. */
+static arrival *take_request(worker *w)
+{
+    arrival *it = w->back;
+    const arrival *first = arrival_queue_first(&w->inbox);
+    w->back = NULL;
+    if (it == NULL && first != NULL && first->time_s <= w->engine.now_s)
+        it = arrival_queue_pop(&w->inbox);
+    return it;
+}
+
+static void note_alert(worker *w, uint64_t step)
+{
+    w->alert_step = step < w->alert_step ? step : w->alert_step;
+}
+
+/* In the order of arrival, a step admits at most as many requests as may run, less those that run:
+ * others need no memory in the scheduler yet. */
+static bool has_enough(const worker *w)
+{
+    const quire_sched_config *c = &w->engine.settings->sched;
+    bool is_in_order = c->policy == QUIRE_POLICY_FCFS && c->lookahead == 0 &&
+                       c->prefix_window == 0 && w->engine.tiers == NULL;
+    return w->is_lean && is_in_order &&
+           quire_sched_get_num_unfinished(w->engine.sched) >= c->max_num_seqs;
+}
+
+/* All that have come by now, as long as the scheduler takes them. */
+static int take_requests(worker *w)
+{
+    engine *e = &w->engine;
+    for (;;) {
+        arrival *it = has_enough(w) ? NULL : take_request(w);
+        if (it == NULL)
+            break;
+        fleet_request *request = it->note;
+        engine_names names = {.hashes = request->hashes, .count = request->num_hashes};
+        int status = engine_add(e, it, request->hashes != NULL ? &names : NULL);
+        bool is_left_out = status > 0 && e->events[e->num_events - 1].kind == ENGINE_LEFT_OUT;
+        if (status <= 0)
+            w->back = it;
+        if (status < 0)
+            return -1;
+        if (status == 0)
+            break;
+        free(request->hashes);
+        request->hashes = NULL;
+        w->outside_tokens -= it->request.num_prompt_tokens;
+        w->stops |= is_left_out && request->has_follower;
+        if (request->has_follower && !is_left_out)
+            note_alert(w, e->result->steps + least_steps(e, it->request.num_prompt_tokens,
+                                                         it->request.num_output_tokens));
+    }
+    e->num_outside = w->inbox.count + (w->back != NULL);
+    if (e->num_outside == 0)
+        w->inbox_steps = NO_STEP;
+    return 0;
+}
+
+/* ---- time ------------------------------------------------------------------------ */
+
+double worker_next_s(const worker *w)
+{
+    if (w->engine.phase != ENGINE_IDLE)
+        return engine_next_s(&w->engine);
+    const arrival *first = w->back != NULL ? w->back : arrival_queue_first(&w->inbox);
+    double next_s = first != NULL ? first->time_s : HUGE_VAL;
+    next_s = w->next_job_s < next_s ? w->next_job_s : next_s;
+    return next_s > w->engine.now_s ? next_s : w->engine.now_s;
+}
+
+/* Steps begin then, at the earliest. */
+static double next_step_s(const worker *w)
+{
+    const engine *e = &w->engine;
+    double next_s = e->free_s > e->now_s ? e->free_s : e->now_s;
+    double first_s = e->phase == ENGINE_IDLE ? worker_next_s(w) : next_s;
+    return first_s > next_s ? first_s : next_s;
+}
+
+double worker_quiet_s(const worker *w)
+{
+    const engine *e = &w->engine;
+    uint64_t steps = e->result->steps;
+    uint64_t least = w->inbox_steps; /* that begin from now on */
+    if (w->alert_step <= steps)
+        return e->num_flights > 0 ? e->flights[e->first_flight].end_s : worker_next_s(w);
+    least = w->alert_step - steps < least ? w->alert_step - steps : least;
+    return least >= NO_STEP - steps ? HUGE_VAL : next_step_s(w) + (double)least * w->least_step_s;
+}
+
+/* The first step that may end a request with a follower, from the requests that it has. */
+static void find_alert(worker *w)
+{
+    const engine *e = &w->engine;
+    w->alert_step = NO_STEP;
+    for (uint32_t i = 0; i < e->num_lives; i++) {
+        const live *l = &e->lives[i];
+        const fleet_request *request = l->from != NULL ? l->from->note : NULL;
+        if (request == NULL || !request->has_follower)
+            continue;
+        uint64_t most = least_steps(e, l->prompt_tokens, l->output_tokens);
+        uint64_t left = most > l->num_generated ? most - l->num_generated : 1;
+        uint64_t steps = e->result->steps;
+        uint64_t in_flight = e->num_flights < steps ? e->num_flights : steps;
+        note_alert(w, steps - in_flight + left);
+    }
+}
+
+static int begin(worker *w)
+{
+    if (take_requests(w) != 0)
+        return -1;
+    return w->stops ? 0 : engine_begin(&w->engine);
+}
+
+static int end(worker *w)
+{
+    engine *e = &w->engine;
+    uint32_t from = e->num_events;
+    if (engine_end(e) != 0)
+        return -1;
+    for (uint32_t i = from; i < e->num_events; i++)
+        if (e->events[i].kind == ENGINE_ENDED)
+            w->stops |= ((const fleet_request *)e->events[i].from->note)->has_follower;
+    if (w->stops || w->alert_step <= e->result->steps)
+        find_alert(w);
+    if (e->phase != ENGINE_IDLE)
+        return 0;
+    w->next_job_s = engine_next_job_s(e);
+    uint32_t unfinished = quire_sched_get_num_unfinished(e->sched);
+    if (unfinished > 0 && w->next_job_s == HUGE_VAL)
+        return fail_with("the scheduler cannot continue with %u requests", unfinished);
+    return 0;
+}
+
+/* What comes next, if it may. 1: it may not. */
+static int go(worker *w, double until_s)
+{
+    engine *e = &w->engine;
+    double next_s = worker_next_s(w);
+    switch (e->phase) {
+    case ENGINE_BEGIN:
+        return next_s < until_s ? begin(w) : 1;
+    case ENGINE_END:
+        return next_s <= until_s ? end(w) : 1;
+    default:
+        if (next_s >= until_s)
+            return 1;
+        engine_wake(e, next_s);
+        return 0;
+    }
+}
+
+void worker_advance(worker *w, double until_s, engine_prompt *prompt)
+{
+    w->engine.prompt = prompt;
+    w->status = 0;
+    while (w->status == 0 && !w->stops && !w->no_memory)
+        w->status = go(w, until_s);
+    if (w->status >= 0)
+        w->status = w->no_memory ? fail_with("not enough memory") : 0;
+    if (w->status < 0)
+        snprintf(w->why, sizeof w->why, "%s", failure());
+}
+
+router_load worker_load(const worker *w)
+{
+    const engine *e = &w->engine;
+    quire_sched_counts counts = quire_sched_get_counts(e->sched);
+    uint64_t used = e->snapshot.blocks.active;
+    return (router_load){.waiting = counts.num_waiting + w->inbox.count + (w->back != NULL ? 1 : 0),
+                         .running = counts.num_running,
+                         .prefill_tokens = e->prefill_left + w->outside_tokens,
+                         .context_tokens = e->context_tokens,
+                         .used_blocks = (uint32_t)used,
+                         .kv_usage = (double)used / (double)(e->num_blocks - 1)};
+}
+
+void worker_taken(worker *w)
+{
+    w->engine.num_events = 0;
+    w->num_kv = 0;
+    w->num_names = 0;
+    w->stops = false;
+}
+
+void worker_finish(worker *w, double end_s)
+{
+    engine *e = &w->engine;
+    e->num_outside = w->inbox.count + (w->back != NULL);
+    engine_finish(e, end_s);
+}

@@ -1,0 +1,94 @@
+/* cli/fleet/worker.h - one worker of a fleet: an engine, and the requests that were sent to it.
+ *
+ *      worker_give ──► inbox, by time ──► engine       worker_advance: until a time, and no further
+ *
+ * A worker shares nothing with others, so workers advance in several threads at once. It stops
+ *
+ *      before a step that begins at `until` or later: requests may come until then
+ *      after a step that ends at `until` or before
+ *      when it has ended a request that another one waits for
+ *
+ * What happened to its requests is in engine.events, and changes of its cache in kv, until the
+ * fleet has taken them.
+ */
+#ifndef QUIRE_CLI_FLEET_WORKER_H
+#define QUIRE_CLI_FLEET_WORKER_H
+
+#include "replay/engine.h"
+#include "routers/router.h"
+
+/* What a request carries through the fleet: arrival.note. */
+typedef struct fleet_request {
+    uint32_t worker;
+    uint32_t believed_tokens; /* that the router believed to be in the worker's cache */
+    uint32_t hit_tokens;
+    bool has_follower; /* another request may wait for its end */
+    bool is_routed;    /* the router counts it */
+    double scheduled_s;
+    double first_token_s;
+    unsigned char *hashes; /* of its whole blocks, until it is added; NULL: not made */
+    uint32_t num_hashes;
+    uint64_t *blocks; /* their names, while it waits in the router */
+} fleet_request;
+
+/* Blocks that became known, or are gone, in one step. */
+typedef struct worker_kv {
+    double time_s;
+    router_kv_kind kind;
+    uint32_t first; /* in names */
+    uint32_t count;
+} worker_kv;
+
+typedef struct worker {
+    engine engine;
+    replay_result result;
+    arrival_queue inbox;
+    arrival *back;           /* of the inbox: there was no room for it */
+    uint64_t outside_tokens; /* prompt tokens of both */
+    uint32_t digest_bytes;   /* of a hash of hash_block_size tokens */
+    double next_job_s;       /* of an engine that is idle */
+    uint64_t alert_step;     /* the first of its steps that may end a request with a follower */
+    uint64_t inbox_steps;    /* that requests of the inbox with a follower need, at least */
+    double least_step_s;     /* no step with tokens is shorter */
+    bool stops;              /* it has ended a request that another one waits for */
+    int status;              /* of the last worker_advance: 0, or -1 and a sentence in why */
+    char why[REPLAY_MESSAGE_BYTES];
+    bool no_memory;
+    bool is_lean;
+    worker_kv *kv;
+    uint32_t num_kv;
+    uint32_t kv_capacity;
+    uint64_t *names;
+    uint32_t num_names;
+    uint32_t names_capacity;
+} worker;
+
+typedef struct worker_config {
+    trace_format format; /* of the trace */
+    bool has_kv;         /* changes of the cache are kept, for a router */
+    bool is_lean; /* few requests wait in the scheduler, and the rest in the inbox. It decides
+                            the same; but requests that are refused are refused at other times */
+} worker_config;
+
+/* 0, or -1 and a sentence; worker_close in either case. */
+int worker_open(worker *w, const replay_settings *settings, const worker_config *config);
+void worker_close(worker *w);
+
+/* The request is the worker's from now on. False: no memory. */
+bool worker_give(worker *w, arrival *it);
+/* Goes on until then, with the memory for prompts of its thread. */
+void worker_advance(worker *w, double until_s, engine_prompt *prompt);
+/* When it does something next; HUGE_VAL: only when a request comes. */
+double worker_next_s(const worker *w);
+/* No request with a follower ends before that time. */
+double worker_quiet_s(const worker *w);
+/* What it would tell a router now. */
+router_load worker_load(const worker *w);
+/* Forgets the events and changes that the fleet has taken. */
+void worker_taken(worker *w);
+void worker_finish(worker *w, double end_s);
+
+/* Frees what a request carries. */
+void fleet_request_free(arrival *it);
+
+#endif
