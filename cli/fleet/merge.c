@@ -64,6 +64,8 @@ static void take_event(fleet *f, worker *w, const engine_event *event)
     case ENGINE_FIRST_TOKEN:
         note_first_token(f, w, it, event);
         return;
+    case ENGINE_TOKENS: /* of asks alone */
+        return;
     case ENGINE_LEFT_OUT:
         f->num_left_out++;
         router_done(f->routers, fleet_router_time(f, event->time_s), it->number, 0, true);

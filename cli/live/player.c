@@ -93,7 +93,7 @@ static ask *make_ask(const trace_request *q)
 
 static live_engine *engine_of(player *p, const trace_request *q)
 {
-    uint64_t number = q->session != 0 ? content_of(3, q->session, 0) : p->next_engine++;
+    uint64_t number = q->session != 0 ? q->session : p->next_engine++;
     return &p->engines[number % p->num_engines];
 }
 

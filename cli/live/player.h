@@ -4,8 +4,8 @@
  *                   ▲                     │
  *                   └──── its end ◄───────┘   the next turn of a session waits for it
  *
- * All turns of a session go to one engine; sessions, and requests without one, are dealt to the
- * engines in turn. One thread reads the trace.
+ * All turns of a session go to one engine, by the number of the session; requests without a session
+ * go to the engines in turn. One thread reads the trace.
  */
 #ifndef QUIRE_CLI_LIVE_PLAYER_H
 #define QUIRE_CLI_LIVE_PLAYER_H

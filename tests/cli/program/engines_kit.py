@@ -40,7 +40,8 @@ def words_of(answer):
 
 
 class Engines:
-    def __init__(self, quire, count, *args, listen="127.0.0.1:0", events=True, **options):
+    def __init__(self, quire, count, *args, listen="127.0.0.1:0", events=True, num_lines=0,
+                 **options):
         self.err = tempfile.TemporaryFile(mode="w+")
         self.count = count
         if events:
@@ -50,7 +51,7 @@ class Engines:
                                         **options)
         self.lists = {"engine": [], "page": [], "events": [], "replay": []}
         lines = count * (3 if events else 1) + count * ("--page-listen" in args)
-        for _ in range(lines):
+        for _ in range(num_lines or lines):
             line = self.process.stdout.readline()
             found = re.fullmatch(r"(engine|page|events|replay) +(\d+)  (\S+)\n", line)
             if not found or int(found[2]) != len(self.lists[found[1]]):

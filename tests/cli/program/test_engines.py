@@ -35,6 +35,8 @@ def index_of(it, i):
                "--compare", "--from-start", "--seconds", "0.5")
     blocks, summary = {}, None
     for event in map(json.loads, text.splitlines()):
+        if event.get("rank", i) != i:
+            raise AssertionError(f"engine {i}: {event}")
         if event["kind"] == "stored":
             ids, n = event["token_ids"], event["block_size"]
             for k, block in enumerate(event["block_hashes"]):
@@ -142,6 +144,20 @@ class Time(unittest.TestCase):
         self.assertIn(len(times), range(20, 26))  # two tokens may come together
         self.assertGreater(times[-1] - times[0], 0.9 * 4 * itl)
         self.assertGreater(times[10] - times[0], 0.3 * (times[-1] - times[0]))
+
+    def test_waits_for_the_step(self):
+        """A request that comes while a step is computed waits for its end, from the time at which it came."""
+        with Engines(QUIRE, 1, "--speed", "0.2", events=False) as it:
+            first = threading.Thread(target=it.complete, args=(0,),
+                                     kwargs={"prompt": list(range(8000)), "max_tokens": 1})
+            first.start()
+            until(lambda: it.metrics(0)["vllm:num_requests_running"] == 1, "a long step")
+            it.complete(0, prompt="x", max_tokens=1)
+            first.join()
+            m = it.metrics(0)
+        self.assertEqual(m["vllm:request_queue_time_seconds_count"], 2)
+        self.assertGreater(m["vllm:request_queue_time_seconds_sum"], 0.5 * 0.1)
+        self.assertLess(m["vllm:request_queue_time_seconds_sum"], 0.3)
 
     def test_same_as_replay(self):
         """The first token takes what `quire replay` says that it takes."""
@@ -307,6 +323,18 @@ class Traces(unittest.TestCase):
         self.assertEqual([a["usage"]["completion_tokens"] for a in mine], [10] * 3)
         self.assertGreater(sum(e["hit_tokens"] for e in r), 0.9 * wanted["hit_tokens"])
 
+    def test_sessions_stay(self):
+        """Each turn of an agent finds what the turns before have left, as in one engine for all."""
+        with tempfile.TemporaryDirectory() as folder:
+            trace = os.path.join(folder, "t.jsonl")
+            run(QUIRE, "generate", "agent", "--requests", "60", "--rate", "10", "--out", trace)
+            wanted = report(QUIRE, trace)
+            r = json.loads(run(QUIRE, "serve", "--engines", "3", "--listen", "127.0.0.1:0", "--speed", "60",
+                               "--quiet", "--json", "-", trace))["engines"]
+        self.assertEqual(sum(e["requests"] for e in r), 60)
+        self.assertEqual(sum(e["hit_tokens"] for e in r), wanted["hit_tokens"])
+        self.assertTrue(all(e["requests"] > 1 for e in r))
+
     def test_ends_with_the_trace(self):
         with tempfile.TemporaryDirectory() as folder:
             trace = os.path.join(folder, "t.jsonl")
@@ -358,6 +386,9 @@ class Options(unittest.TestCase):
             self.assertEqual(it.urls, [f"http://{first}", f"http://127.0.0.1:{port + 1}"])
             self.assertEqual(it.complete(1, model="m", prompt="x")["model"], "m")
             said = run(QUIRE, "serve", "--engines", "1", "--listen", f"127.0.0.1:{port + 1}", status=1)
+            events = f"tcp://127.0.0.1:{port + 10}"
+            with Engines(QUIRE, 3, "--events", events, events=False, num_lines=6) as two:
+                self.assertEqual(two.events, [f"tcp://127.0.0.1:{port + 10 + i}" for i in range(3)])
             self.assertIn(f"cannot listen on 127.0.0.1 port {port + 1}", said)
 
 
