@@ -362,10 +362,9 @@ static int check_engines(const serve_settings *s)
     if (o.engines.count == 0 && name != NULL)
         return command_error(&cmd_serve, "--%s needs --engines", name);
     if (o.engines.count == 0)
-        return has_trace
-                   ? 0
-                   : command_error(&cmd_serve, "expected one TRACE (- for standard input), or "
-                                               "--engines N");
+        return has_trace ? 0
+                         : command_error(&cmd_serve, "expected a TRACE: a file, a folder, or - for "
+                                                     "standard input; or --engines N");
     name = first_of_one();
     if (name != NULL)
         return command_error(&cmd_serve, "--engines and --%s cannot be used together", name);

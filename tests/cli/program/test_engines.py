@@ -4,8 +4,10 @@
     tests/cli/program/test_engines.py QUIRE
 """
 
+import contextlib
 import json
 import os
+import random
 import re
 import resource
 import shutil
@@ -44,6 +46,19 @@ def index_of(it, i):
         if event["kind"] == "summary":
             summary = event
     return blocks, summary
+
+
+def ports_in_a_row(count):
+    """The first of so many free ports, below those that the system gives to connections."""
+    for first in random.sample(range(15000, 32000, count), 100):
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                return first
+            except OSError:
+                continue
+    raise unittest.SkipTest(f"no {count} free ports in a row")
 
 
 class Caches(unittest.TestCase):
@@ -378,9 +393,7 @@ class Options(unittest.TestCase):
 
     def test_ports(self):
         """The ports after the first; one that is taken is named."""
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
+        port = ports_in_a_row(20)
         first = f"127.0.0.1:{port}"
         with Engines(QUIRE, 2, "--served-model-name", "m", listen=first, events=False) as it:
             self.assertEqual(it.urls, [f"http://{first}", f"http://127.0.0.1:{port + 1}"])
@@ -400,10 +413,8 @@ class Page(unittest.TestCase):
         with open(page, encoding="utf-8") as file:
             part = file.read().split("## Engines for a router")[1]
         commands = part.split("```sh\n")[1].split("```")[0]
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1] // 300 * 300
-        for old, new in (("800", port), ("555", port + 100), ("565", port + 200)):
+        port = ports_in_a_row(30)
+        for old, new in (("800", port), ("555", port + 10), ("565", port + 20)):
             commands = re.sub(rf"\b{old}(\d)\b", lambda m, n=new: str(n + int(m[1])), commands)
         with tempfile.TemporaryDirectory() as folder:
             os.symlink(os.path.abspath(QUIRE), os.path.join(folder, "quire"))
