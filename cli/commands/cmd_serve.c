@@ -403,7 +403,6 @@ static int serve_trace(serve_settings *s)
 static int run_serve(void)
 {
     static serve_texts texts;
-    bool has_trace = cmd_serve.num_arguments > 0;
     for (int i = 0; o.s.loop && i < cmd_serve.num_arguments; i++)
         if (strcmp(cmd_serve.arguments[i], "-") == 0)
             return command_error(&cmd_serve,
