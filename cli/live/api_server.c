@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,7 +23,8 @@ enum {
     IDLE_S = 60,
     CHUNK_BYTES = 16 << 10,
     LINE_BYTES = 32 << 10,
-    FIRST_BODY_BYTES = 4096
+    FIRST_BODY_BYTES = 4096,
+    HOST_BYTES = 256
 };
 
 static const char JSON[] = "application/json";
@@ -308,6 +310,32 @@ static bool has_token(const api_server *s, struct MHD_Connection *connection)
     return difference == 0;
 }
 
+/* The name of a Host header, without its port and the brackets of an IPv6 address. */
+static bool read_host(const char *host, char name[HOST_BYTES])
+{
+    const char *from = host[0] == '[' ? host + 1 : host;
+    size_t bytes = strcspn(from, host[0] == '[' ? "]" : ":");
+    if (bytes == 0 || bytes >= HOST_BYTES)
+        return false;
+    memcpy(name, from, bytes);
+    name[bytes] = '\0';
+    return true;
+}
+
+static bool has_host(const api_server *s, struct MHD_Connection *connection)
+{
+    char name[HOST_BYTES];
+    unsigned char address[sizeof(struct in6_addr)];
+    const char *host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Host");
+    if (host == NULL || !read_host(host, name))
+        return false;
+    bool is_known = strcasecmp(name, "localhost") == 0 || inet_pton(AF_INET, name, address) == 1 ||
+                    inet_pton(AF_INET6, name, address) == 1;
+    for (uint32_t i = 0; i < s->config.num_hosts; i++)
+        is_known = is_known || strcasecmp(name, s->config.hosts[i]) == 0;
+    return is_known;
+}
+
 static bool is_json(struct MHD_Connection *connection)
 {
     const char *type = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Type");
@@ -369,6 +397,10 @@ static enum MHD_Result answer(call *c, const char *path, const char *method)
             where = places[i].place;
             allowed = places[i].method;
         }
+    if (!has_host(c->server, c->connection))
+        return reply_error(c->connection, 421, "Host",
+                           "invalid Host (expected localhost, a numeric address, or a name of "
+                           "--host)");
     if (where != PLACE_HEALTH && !has_token(c->server, c->connection))
         return reply_error(c->connection, 401, "Authorization",
                            "the header \"Authorization: Bearer TOKEN\" is missing or wrong");

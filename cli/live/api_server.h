@@ -24,6 +24,10 @@ typedef struct api_server_config {
     const char *address; /* numeric */
     uint32_t port;       /* 0: the system chooses one */
     const char *token;   /* "Authorization: Bearer TOKEN" is required; NULL: nothing is */
+    /* Names that the Host header may have beside localhost and numeric addresses, so that no page
+     * of a stranger can read this server through a browser. */
+    const char *const *hosts;
+    uint32_t num_hosts;
     api_limits limits;
     uint32_t answer_tokens; /* as ask_create has it */
     uint32_t rank;          /* of the engine: in ids of answers and labels of metrics */

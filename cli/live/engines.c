@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
+enum { TOPIC_BYTES = 256 };
+
 /* One engine, and what others see of it. */
 typedef struct place {
     api_server *api;
@@ -64,6 +66,8 @@ static int open_api(engines *x, uint32_t i)
         .address = http->address,
         .port = port_of(http->port, i),
         .token = http->token,
+        .hosts = http->hosts,
+        .num_hosts = http->num_hosts,
         .limits = {.model = x->own->model,
                    .max_model_len = e->engine.max_model_len,
                    .has_priorities = x->replay.sched.policy == QUIRE_POLICY_PRIORITY},
@@ -91,9 +95,37 @@ static int open_page(engines *x, uint32_t i)
     return err == QUIRE_OK ? 0 : fail_with("--page-listen: %.500s", quire_refusal());
 }
 
+/* The topic with the engine's own number and port in place of {engine} and {port}: routers tell
+ * engines apart by it. */
+static int write_topic(const engines *x, uint32_t i, char topic[TOPIC_BYTES])
+{
+    static const char number_mark[] = "{engine}";
+    static const char port_mark[] = "{port}";
+    size_t used = 0;
+    for (const char *at = x->settings->publisher.topic; *at != '\0';) {
+        bool is_engine = strncmp(at, number_mark, sizeof number_mark - 1) == 0;
+        bool is_port = strncmp(at, port_mark, sizeof port_mark - 1) == 0;
+        uint32_t number = is_engine ? i : api_server_port(x->places[i].api);
+        int n = is_engine || is_port ? snprintf(topic + used, TOPIC_BYTES - used, "%u", number)
+                                     : snprintf(topic + used, TOPIC_BYTES - used, "%c", *at);
+        used += (size_t)n;
+        if (used >= TOPIC_BYTES)
+            return fail_with("--topic is too long (at most %d bytes)", TOPIC_BYTES - 1);
+        at += is_engine ? sizeof number_mark - 1 : is_port ? sizeof port_mark - 1 : 1;
+    }
+    topic[used] = '\0';
+    return 0;
+}
+
 static int open_publisher(engines *x, uint32_t i)
 {
+    char topic[TOPIC_BYTES] = "";
     quire_publisher_config c = x->settings->publisher;
+    if (c.topic != NULL) {
+        if (write_topic(x, i, topic) != 0)
+            return -1;
+        c.topic = topic;
+    }
     c.monitor = live_engine_monitor(&x->live[i]);
     c.rank = i;
     int err = quire_publisher_create(&c, &x->places[i].publisher);

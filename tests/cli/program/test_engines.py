@@ -18,7 +18,7 @@ import threading
 import time
 import unittest
 
-from engines_kit import LONG, MODEL, Engines, tokens_of, words_of
+from engines_kit import ANY, LONG, MODEL, Engines, tokens_of, words_of
 from serve_kit import report, run, until, write_private
 
 QUIRE = ""
@@ -234,7 +234,7 @@ class Crowds(unittest.TestCase):
         """A socket that has sent a request, and reads nothing."""
         body = json.dumps(data)
         raw = socket.create_connection(it.urls[0].removeprefix("http://").split(":"))
-        raw.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        raw.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                     f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
         self.addCleanup(raw.close)
         return raw
@@ -258,6 +258,37 @@ class Crowds(unittest.TestCase):
             stay.join()
             self.assertEqual(done[0]["usage"]["completion_tokens"], 400)
             self.assertEqual(done[0]["choices"][0]["finish_reason"], "length")
+
+    def test_leave_before_the_scheduler(self):
+        """Requests for which the scheduler has no room yet wait outside, in order; some of them leave."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "r.json")
+            with Engines(QUIRE, 1, "--max-num-seqs", "1", "--max-model-len", "64", "--speed", "0.1", "--json",
+                         path, events=False) as it:
+                order, stay = [], []
+
+                def ask(name):
+                    if it.complete(0, prompt=name * 160, max_tokens=20)["usage"]["completion_tokens"] == 20:
+                        order.append(name)
+                for name in "abcdef":
+                    if name in "ce":
+                        leaving = self.open_raw(it, prompt=name * 160, max_tokens=20)
+                        stay.append(leaving)
+                    else:
+                        stay.append(threading.Thread(target=ask, args=name))
+                        stay[-1].start()
+                    time.sleep(0.05)
+                for one in stay:
+                    if isinstance(one, socket.socket):
+                        one.close()
+                for one in stay:
+                    if isinstance(one, threading.Thread):
+                        one.join()
+                self.assertEqual(order, list("abdf"))
+                self.assertEqual(it.interrupt()[0], 0)
+            with open(path, encoding="utf-8") as file:
+                r = json.load(file)["engines"][0]
+        self.assertEqual((r["asked"], r["requests"], r["aborted"], r["unfinished"]), (6, 4, 2, 0))
 
     def test_slow_reader(self):
         """A client that reads nothing until the end misses nothing, and holds up nobody."""
@@ -357,6 +388,32 @@ class Options(unittest.TestCase):
                 good = {"Authorization": "Bearer 0123456789abcdef"}
                 self.assertEqual(it.ask(0, "GET", "/v1/models", **good)[0], 200)
                 self.assertEqual(it.ask(0, "GET", "/health")[0], 200)
+
+    def test_topics(self):
+        """Each engine has its own topic, where it has its number or its port."""
+        with Engines(QUIRE, 2, "--topic", "kv@127.0.0.1:{port}@m{engine}{") as it:
+            for i in range(2):
+                it.complete(i, prompt=LONG, max_tokens=1)
+                port = it.urls[i].rsplit(":", 1)[1]
+                for topic, status in ((f"kv@127.0.0.1:{port}@m{i}{{", 0), (f"kv@127.0.0.1:{port}@m{1 - i}", 1)):
+                    follower = subprocess.Popen(
+                        [QUIRE, "events", it.events[i], "--topic", topic, "--check", "--seconds", "2",
+                         "--quiet"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                    time.sleep(0.7)
+                    it.complete(i, prompt=f"{topic} {LONG}", max_tokens=1)
+                    self.assertEqual(follower.wait(), status, topic)
+        said = run(QUIRE, "serve", "--engines", "1", "--listen", "127.0.0.1:0", "--events", ANY, "--topic",
+                   "t" * 256, status=1)
+        self.assertIn("--topic is too long (at most 255 bytes)", said)
+
+    def test_host(self):
+        """A page that reaches the server under a name of its own reads nothing."""
+        with Engines(QUIRE, 1, "--host", "engine.example,other", events=False) as it:
+            for host, status in (("localhost", 200), ("LocalHost:99", 200), ("[::1]:8000", 200),
+                                 ("10.1.2.3", 200), ("Engine.Example:80", 200), ("evil.example", 421),
+                                 ("localhost.evil", 421), ("", 421), ("127.0.0.1.evil", 421)):
+                self.assertEqual(it.ask(0, "GET", "/v1/models", Host=host)[0], status, host)
+            self.assertEqual(it.ask(0, "POST", "/v1/completions", {"prompt": "x"}, Host="evil")[0], 421)
 
     def test_refused(self):
         ports = ("--events", "tcp://127.0.0.1:25557", "--replay-events", "tcp://127.0.0.1:25558")
