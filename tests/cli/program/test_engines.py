@@ -249,7 +249,7 @@ class Crowds(unittest.TestCase):
         """A socket that has sent a request, and reads nothing."""
         body = json.dumps(data)
         raw = socket.create_connection(it.urls[0].removeprefix("http://").split(":"))
-        raw.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        raw.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                     f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
         self.addCleanup(raw.close)
         return raw
@@ -273,6 +273,37 @@ class Crowds(unittest.TestCase):
             stay.join()
             self.assertEqual(done[0]["usage"]["completion_tokens"], 400)
             self.assertEqual(done[0]["choices"][0]["finish_reason"], "length")
+
+    def test_leave_before_the_scheduler(self):
+        """Requests for which the scheduler has no room yet wait outside, in order; some of them leave."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "r.json")
+            with Engines(QUIRE, 1, "--max-num-seqs", "1", "--max-model-len", "64", "--speed", "0.1", "--json",
+                         path, events=False) as it:
+                order, stay = [], []
+
+                def ask(name):
+                    if it.complete(0, prompt=name * 160, max_tokens=20)["usage"]["completion_tokens"] == 20:
+                        order.append(name)
+                for name in "abcdef":
+                    if name in "ce":
+                        leaving = self.open_raw(it, prompt=name * 160, max_tokens=20)
+                        stay.append(leaving)
+                    else:
+                        stay.append(threading.Thread(target=ask, args=name))
+                        stay[-1].start()
+                    time.sleep(0.05)
+                for one in stay:
+                    if isinstance(one, socket.socket):
+                        one.close()
+                for one in stay:
+                    if isinstance(one, threading.Thread):
+                        one.join()
+                self.assertEqual(order, list("abdf"))
+                self.assertEqual(it.interrupt()[0], 0)
+            with open(path, encoding="utf-8") as file:
+                r = json.load(file)["engines"][0]
+        self.assertEqual((r["asked"], r["requests"], r["aborted"], r["unfinished"]), (6, 4, 2, 0))
 
     def test_slow_reader(self):
         """A client that reads nothing until the end misses nothing, and holds up nobody."""

@@ -5,6 +5,8 @@
 """
 
 import json
+import random
+import socket
 import sys
 import unittest
 
@@ -171,6 +173,47 @@ class Answers(unittest.TestCase):
         self.assertEqual(self.it.complete(0, prompt="x", temperature=0.7, n=1, stop=None, logprobs=None,
                                           user="me", seed=3)["usage"]["prompt_tokens"], 1)
         self.assertEqual(self.it.metrics(0)["vllm:prompt_tokens_total"], before + 1)
+
+    def test_one_connection(self):
+        """Answers, streams and refusals follow each other on one connection."""
+        connection = self.it.connect(0)
+        for body, status in (({"prompt": "x"}, 200), ({"prompt": "x", "stream": True}, 200), ({}, 400),
+                             ({"prompt": "y"}, 200)):
+            connection.request("POST", "/v1/completions", json.dumps(body),
+                               {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            self.assertEqual(answer.status, status)
+            self.assertTrue(answer.read())
+        connection.close()
+
+    def test_long_body(self):
+        status, text = self.it.ask(0, "POST", "/v1/completions", b" " * (64 << 20) + b"{}")
+        self.assertEqual(status, 413)
+        self.assertIn("at most 67108864 bytes", text)
+        status, text = self.it.ask(0, "POST", "/v1/completions", b" " * ((64 << 20) - 2) + b"{}")
+        self.assertEqual(status, 400)
+        self.assertIn("prompt is required", text)
+
+    def test_damaged_requests(self):
+        """Whatever bytes come, the server goes on."""
+        draw = random.Random(7)
+        whole = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                 b"Connection: close\r\nContent-Length: 30\r\n\r\n"
+                 b'{"prompt":[1,2],"max_tokens":1}')
+        where = self.it.urls[0].removeprefix("http://").split(":")
+        for _ in range(200):
+            data = bytearray(whole)
+            for _ in range(draw.randrange(1, 6)):
+                data[draw.randrange(len(data))] = draw.randrange(256)
+            data = data[:draw.randrange(len(data) + 1)] if draw.random() < 0.3 else data
+            with socket.create_connection(where, timeout=0.05) as raw:
+                raw.sendall(data)
+                try:
+                    while raw.recv(65536):
+                        pass
+                except (ConnectionError, TimeoutError):  # or it waits for more
+                    pass
+        self.assertEqual(self.it.complete(0, prompt="x")["usage"]["completion_tokens"], 16)
 
     def test_http_errors(self):
         for method, path, data, headers, status, part in (
