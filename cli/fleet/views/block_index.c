@@ -7,7 +7,7 @@
 enum {
     INLINE_WORKERS = 3,
     MANY = UINT16_MAX, /* in place of the number of workers: they are in a set */
-    FIRST_SLOTS = 1024,
+    FIRST_SLOTS = 16,
     FEW_ALIVE = 4,  /* workers that are asked one by one instead of as a set */
     LOOK_AHEAD = 8, /* blocks whose slots are fetched before they are needed */
     SETS_AT_A_TIME = QR_AT_A_TIME(256, 1)

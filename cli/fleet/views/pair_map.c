@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { FIRST_SLOTS = 64 };
+enum { FIRST_SLOTS = 16 };
 
 static uint64_t home_of(const pair_map *map, uint64_t name, uint32_t worker)
 {

@@ -132,7 +132,8 @@ void view_advance(view *v, double now_s, const router_load *loads)
 
 /* ---- hits ------------------------------------------------------------------ */
 
-/* The longer of both prefixes, in GPU memory: what was sent lately is computed there. */
+/* The longer of both prefixes: what was sent lately is computed, in GPU memory. It covers blocks of
+ * host memory before blocks on disk. */
 static void merge_own(view *v, uint32_t worker)
 {
     router_hit *hit = &v->hits[worker];
@@ -140,9 +141,10 @@ static void merge_own(view *v, uint32_t worker)
     if (own <= hit->leading)
         return;
     uint32_t total = router_hit_blocks(hit);
-    uint32_t lower = total > own ? total - own : 0;
-    uint32_t host = hit->host < lower ? hit->host : lower;
-    *hit = (router_hit){own, host, lower - host, own};
+    uint32_t beyond = total > own ? total - own : 0; /* blocks that it does not cover */
+    uint32_t lower = hit->host + hit->disk < beyond ? hit->host + hit->disk : beyond;
+    uint32_t disk = hit->disk < lower ? hit->disk : lower;
+    *hit = (router_hit){(total > own ? total : own) - lower, lower - disk, disk, own};
 }
 
 /* The name of a block of the approximate index is that of the last block in it. */

@@ -137,7 +137,7 @@ EDGES = [
     ("conductor", {}, "decode", Q(), [W(kv=0.9), W(kv=0.91)]),
     ("preble", {}, "serve", Q(), [W(), W(gpu=5), W()]),                                   # half is explored
     ("preble", {}, "serve", Q(), [W(), W(gpu=6), W(gpu=6)]),
-    ("ray-prefix", {}, "serve", Q(), [W(inflight=10, gpu=1), W(known=1), W(known=2)]),    # 16/160 is enough
+    ("ray-prefix", {}, "serve", Q(), [W(inflight=10, gpu=1, known=5), W(), W(known=2)]),  # 16/160 is enough
     ("ray-prefix", {}, "serve", Q(), [W(inflight=11, gpu=1), W(), W()]),                  # imbalanced
     ("ray-prefix", {"match-rate-threshold": 0.125}, "serve", Q(), [W(gpu=1, known=5), W(known=1), W(known=1)]),
     ("oracle", {}, "serve", Q(), [W(gpu=10, qtok=160), W()]),

@@ -308,6 +308,17 @@ static void smetric_counts_pending_work(void **state)
     policy_close(&w);
 }
 
+/* 80 of 160 tokens are left: 80 + 80 (160 - 40) / 64. */
+static void smetric_counts_attention(void **state)
+{
+    (void)state;
+    policy_world w = policy_world_of(1);
+    policy_open(&w, "smetric:attention-crossover-tokens=64");
+    policy_hit(&w, 0, 5);
+    assert_true(policy_choose(&w).work == 230);
+    policy_close(&w);
+}
+
 /* 8 first tokens after 1 s each: 10, 20 ... 80 tokens a second. The 0.9 quantile is sample
  * round(7 * 0.9) = 6: 70. */
 static void smetric_learns_the_rate(void **state)
@@ -454,6 +465,7 @@ int main(void)
         cmocka_unit_test(llm_d_decides_on_prefill_workers),
         cmocka_unit_test(vllm_dp_counts_what_it_sent_since_the_report),
         cmocka_unit_test(smetric_counts_pending_work),
+        cmocka_unit_test(smetric_counts_attention),
         cmocka_unit_test(smetric_learns_the_rate),
         cmocka_unit_test(preble_counts_the_window),
         cmocka_unit_test(preble_pays_for_evictions),

@@ -83,12 +83,67 @@ static void a_policy_is_loaded_from_a_file(void **state)
     assert_int_equal(policy_choose(&w).worker, 2);
     policy_close(&w);
     refuse(FLEET_MY_ROUTER ":weight=101", "invalid value \"101\" for weight of router my-router");
+    refuse(FLEET_MY_ROUTER ":weight=100.5", "(expected 0 to 100)");
     refuse(FLEET_MY_ROUTER ":size=1", "router my-router has no option \"size\"");
     refuse(FLEET_OLD_ROUTER, "invalid version 99 of router");
     refuse(FLEET_NO_ROUTER, "quire_router_policy not found in router");
 }
 
 /* ---- settings -------------------------------------------------------------- */
+
+/* docs/routers.md has a row for each policy, and for each option its default and its range. */
+static char *read_page(void)
+{
+    FILE *file = fopen(FLEET_PAGE, "r");
+    assert_non_null(file);
+    char *page = calloc(1, 1 << 17);
+    assert_non_null(page);
+    size_t n = fread(page, 1, (1 << 17) - 1, file);
+    assert_true(n > 0 && n < (1 << 17) - 1);
+    fclose(file);
+    return page;
+}
+
+static const char *row_of(const router_option *o, char *row, size_t capacity)
+{
+    int n = snprintf(row, capacity, "| `%s` | ", o->name);
+    if (o->choices == NULL) {
+        snprintf(row + n, capacity - (size_t)n, "%.12g | %.12g to %.12g | %s |\n", o->def, o->min,
+                 o->max, o->help);
+        return row;
+    }
+    n += snprintf(row + n, capacity - (size_t)n, "%s | ", o->choices[(int)o->def]);
+    for (uint32_t c = 0; o->choices[c] != NULL; c++)
+        n += snprintf(row + n, capacity - (size_t)n, "%s%s", c == 0 ? "" : ", ", o->choices[c]);
+    snprintf(row + n, capacity - (size_t)n, " | %s |\n", o->help);
+    return row;
+}
+
+static void the_page_has_every_option(void **state)
+{
+    char row[1024];
+    (void)state;
+    char *page = read_page();
+    for (uint32_t i = 0; router_table(i) != NULL; i++) {
+        const router_policy *p = router_table(i);
+        snprintf(row, sizeof row, "\n| `%s` | ", p->name);
+        if (strstr(page, row) == NULL)
+            fail_msg("%s not found in docs/routers.md", p->name);
+        if (p->options == NULL)
+            continue;
+        snprintf(row, sizeof row, "\n### %s\n\n| option |", p->name);
+        const char *section = strstr(page, row);
+        if (section == NULL)
+            fail_msg("options of %s not found in docs/routers.md", p->name);
+        const char *end = strstr(section + 1, "\n#");
+        for (const router_option *o = p->options; o->name != NULL; o++) {
+            const char *found = strstr(section, row_of(o, row, sizeof row));
+            if (found == NULL || (end != NULL && found > end))
+                fail_msg("docs/routers.md has not, for %s: %s", p->name, row);
+        }
+    }
+    free(page);
+}
 
 static void refuse_settings(void (*change)(routers_settings *), const char *expected)
 {
@@ -139,6 +194,7 @@ int main(void)
         cmocka_unit_test(texts_name_policies_and_options),
         cmocka_unit_test(every_policy_says_what_it_is),
         cmocka_unit_test(settings_out_of_range_are_refused),
+        cmocka_unit_test(the_page_has_every_option),
         cmocka_unit_test(a_policy_is_loaded_from_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

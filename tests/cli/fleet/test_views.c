@@ -9,6 +9,7 @@
 #include "fleet/views/kv_feed.h"
 #include "fleet/views/own_blocks.h"
 #include "fleet/views/pair_map.h"
+#include "fleet/views/view.h"
 
 #include <math.h>
 
@@ -116,6 +117,25 @@ static void an_index_is_a_table_of_bits(void **state)
     assert_int_equal(block_index_pairs(index), 0);
     block_index_close(index);
     block_index_close(other);
+}
+
+/* Names come and end all the time, so that slots close gaps. */
+static void names_end_with_their_last_worker(void **state)
+{
+    bool has[NAMES] = {false};
+    uint64_t random = seed;
+    (void)state;
+    block_index *index = block_index_open(1);
+    for (uint32_t i = 0; i < 20000; i++) {
+        uint32_t name = unit_random_below(&random, NAMES);
+        has[name] = !has[name];
+        assert_int_equal(has[name] ? block_index_add(index, name, 0)
+                                   : block_index_remove(index, name, 0),
+                         BLOCK_CHANGED);
+        for (uint32_t n = 0; n < NAMES; n++)
+            assert_int_equal(block_index_has(index, n, 0), has[n]);
+    }
+    block_index_close(index);
 }
 
 static router_hit naive_walk(const naive_index tiers[3], const uint64_t *names, uint32_t n,
@@ -401,34 +421,56 @@ static void lost_batches_are_gaps_and_resyncs_repair_them(void **state)
     kv_feed_close(repaired);
 }
 
+/* Whether of the first n batches of worker 0 exactly number `lost` is lost. */
+static bool loses_only(uint64_t with_seed, uint32_t n, uint32_t lost)
+{
+    kv_feed *feed =
+        kv_feed_open(&(kv_feed_settings){.max_workers = 1, .loss = 0.5, .seed = with_seed});
+    bool is_so = true;
+    for (uint32_t i = 0; i < n; i++) {
+        tell(feed, i, 0, ROUTER_KV_STORED, i);
+        is_so = is_so && knows(feed, 0, i) == (i != lost);
+    }
+    kv_feed_close(feed);
+    return is_so;
+}
+
 /* A removal is lost, the next batch shows it, and the resync comes 2 s later, not before. Batches
- * in flight are older than the resync. */
+ * in flight are older than the resync, and are no gap. */
 static void a_resync_takes_its_time(void **state)
 {
     (void)state;
+    uint64_t chosen = 0;
+    while (!loses_only(chosen, 5, 1))
+        chosen++;
     kv_feed *truth = kv_feed_open(&(kv_feed_settings){.max_workers = 1});
-    for (uint64_t s = 0;; s++) {
-        kv_feed *feed = kv_feed_open(&(kv_feed_settings){
-            .max_workers = 1, .lag_s = 0.5, .loss = 0.5, .resync_s = 2, .truth = truth, .seed = s});
-        for (uint32_t i = 0; i < 3; i++)
-            tell(feed, i, 0, i == 1 ? ROUTER_KV_REMOVED : ROUTER_KV_STORED, i == 2 ? 8 : 7);
-        assert_true(kv_feed_advance(feed, 2.5));
-        bool is_wanted = events_of(feed).kv_lost == 1 && knows(feed, 0, 7) && knows(feed, 0, 8);
-        if (is_wanted) { /* only the removal of 7 was lost */
-            assert_int_equal(events_of(feed).gaps, 1);
-            tell(truth, 0, 0, ROUTER_KV_STORED, 8);
-            assert_true(kv_feed_advance(feed, 4.499));
-            assert_true(knows(feed, 0, 7));
-            assert_true(kv_feed_advance(feed, 4.5));
-            assert_false(knows(feed, 0, 7));
-            assert_true(knows(feed, 0, 8));
-            assert_int_equal(events_of(feed).resyncs, 1);
-            kv_feed_close(feed);
-            break;
-        }
-        kv_feed_close(feed);
-        assert_true(s < 1000);
-    }
+    kv_feed *feed = kv_feed_open(&(kv_feed_settings){.max_workers = 1,
+                                                     .lag_s = 0.5,
+                                                     .loss = 0.5,
+                                                     .resync_s = 2,
+                                                     .truth = truth,
+                                                     .seed = chosen});
+    tell(truth, 0, 0, ROUTER_KV_STORED, 8);
+    tell(feed, 0, 0, ROUTER_KV_STORED, 7);
+    tell(feed, 1, 0, ROUTER_KV_REMOVED, 7);
+    tell(feed, 2, 0, ROUTER_KV_STORED, 8);
+    assert_true(kv_feed_advance(feed, 2.5));
+    assert_true(knows(feed, 0, 7) && knows(feed, 0, 8));
+    assert_int_equal(events_of(feed).gaps, 1);
+    tell(feed, 4.25, 0, ROUTER_KV_STORED, 9); /* removed again before the resync reads */
+    assert_true(kv_feed_advance(feed, 4.499));
+    assert_true(knows(feed, 0, 7));
+    assert_true(kv_feed_advance(feed, 4.5));
+    assert_false(knows(feed, 0, 7));
+    assert_true(knows(feed, 0, 8));
+    assert_int_equal(events_of(feed).resyncs, 1);
+    assert_true(kv_feed_advance(feed, 5));
+    assert_false(knows(feed, 0, 9));
+    tell(feed, 6, 0, ROUTER_KV_STORED, 10);
+    assert_true(kv_feed_advance(feed, 6.5));
+    assert_true(knows(feed, 0, 10));
+    assert_int_equal(events_of(feed).gaps, 1);
+    kv_feed_close(feed);
     kv_feed_close(truth);
 }
 
@@ -451,11 +493,52 @@ static void loss_depends_on_the_worker_alone(void **state)
     kv_feed_close(b);
 }
 
+/* ---- view ------------------------------------------------------------------ */
+
+/* The longer of both indexes; blocks of lower tiers that the router's own decisions cover count as
+ * computed again. */
+static void the_longer_index_counts(void **state)
+{
+    (void)state;
+    const router_policy policy = {.name = "any"};
+    const uint64_t blocks[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const router_request request = {
+        .blocks = blocks, .num_blocks = 8, .block_size = 16, .num_prompt_tokens = 128};
+    const router_request start = {
+        .blocks = blocks, .num_blocks = 4, .block_size = 16, .num_prompt_tokens = 64};
+    kv_feed *feed = kv_feed_open(&(kv_feed_settings){.max_workers = 2});
+    view v;
+    view_settings settings = {.policy = &policy, .max_workers = 2, .block_size = 16, .feed = feed};
+    settings.knows.knowledge = (router_knowledge){.index = ROUTER_INDEX_BOTH, .ttl_s = 2};
+    assert_true(view_open(&v, &settings));
+    for (uint32_t w = 0; w < 2; w++)
+        view_join(&v, 0, w, &(router_worker_info){ROUTER_SERVE, 100, 1000, 0});
+    assert_true(
+        kv_feed_event(feed, &(router_kv_event){0, 1, ROUTER_GPU, ROUTER_KV_STORED, blocks, 3}));
+    assert_true(kv_feed_event(
+        feed, &(router_kv_event){0, 1, ROUTER_HOST, ROUTER_KV_STORED, blocks + 3, 2}));
+    assert_true(kv_feed_event(
+        feed, &(router_kv_event){0, 1, ROUTER_DISK, ROUTER_KV_STORED, blocks + 5, 2}));
+    view_look(&v, &request);
+    assert_memory_equal(&v.hits[1], (&(router_hit){3, 2, 2, 3}), sizeof(router_hit));
+    view_flight flight = view_begin(&v, 1, 1, ROUTER_SERVE, &start);
+    view_look(&v, &request);
+    assert_memory_equal(&v.hits[1], (&(router_hit){4, 1, 2, 4}), sizeof(router_hit));
+    assert_memory_equal(&v.hits[0], (&(router_hit){0, 0, 0, 0}), sizeof(router_hit));
+    view_advance(&v, 3, NULL); /* own decisions end */
+    view_look(&v, &request);
+    assert_memory_equal(&v.hits[1], (&(router_hit){3, 2, 2, 3}), sizeof(router_hit));
+    view_end(&v, &flight);
+    view_close(&v);
+    kv_feed_close(feed);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_map_is_a_map),
         cmocka_unit_test(an_index_is_a_table_of_bits),
+        cmocka_unit_test(names_end_with_their_last_worker),
         cmocka_unit_test(a_walk_finds_all_hits),
         cmocka_unit_test(own_decisions_end_after_their_ttl),
         cmocka_unit_test(own_decisions_forget_the_oldest),
@@ -465,6 +548,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(lost_batches_are_gaps_and_resyncs_repair_them),
         cmocka_unit_test(a_resync_takes_its_time),
         cmocka_unit_test(loss_depends_on_the_worker_alone),
+        cmocka_unit_test(the_longer_index_counts),
     };
     seed = unit_seed(argc, argv, 28);
     return cmocka_run_group_tests(tests, NULL, NULL);
