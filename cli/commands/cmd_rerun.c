@@ -34,7 +34,7 @@ static const option table[] = {{"trace-path", OPTION_TEXT, &o.trace_path, "FILE"
 
 static command *find_command(const char *name)
 {
-    static command *const known[] = {&cmd_replay, &cmd_sweep, &cmd_curve};
+    static command *const known[] = {&cmd_replay, &cmd_sweep, &cmd_curve, &cmd_fleet};
     for (size_t i = 0; name != NULL && i < sizeof known / sizeof *known; i++)
         if (strcmp(known[i]->name, name) == 0)
             return known[i];
@@ -221,10 +221,11 @@ static int repeat(const json_t *record, const char *path, const words *rest)
     const char *recorded = json_string_value(json_object_get(trace, "path"));
     command *c = find_command(name);
     if (c == NULL || recorded == NULL)
-        return command_error(&cmd_rerun,
-                             "%s: not a result of quire replay, sweep or curve (\"made_by\" is "
-                             "missing or names another command)",
-                             path);
+        return command_error(
+            &cmd_rerun,
+            "%s: not a result of quire replay, fleet, sweep or curve (\"made_by\" is "
+            "missing or names another command)",
+            path);
     char *found = locate_trace(recorded, path);
     words w = {0};
     add_word(&w, c->name);
@@ -272,7 +273,8 @@ static int run_rerun(int argc, char **argv)
 command cmd_rerun = {
     .name = "rerun",
     .usage = "rerun RESULT.json [OPTION]...",
-    .summary = "repeats the replay, sweep or curve that made a result, with other options if given",
+    .summary =
+        "repeats the replay, fleet, sweep or curve that made a result, with other options if given",
     .examples =
         "  quire rerun result.json\n"
         "      the same command on the same trace; prints its report\n"

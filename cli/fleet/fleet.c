@@ -70,7 +70,8 @@ static int go(fleet *f)
     double tick_s = router_next_tick(f->routers);
     double until_s = next_s < quiet_s ? next_s : quiet_s;
     until_s = tick_s < until_s ? tick_s : until_s;
-    double soon_s = (busy_s > f->now_s ? busy_s : f->now_s) + LONGEST_WINDOW_S;
+    double longest_s = f->settings->window_s > 0 ? f->settings->window_s : LONGEST_WINDOW_S;
+    double soon_s = (busy_s > f->now_s ? busy_s : f->now_s) + longest_s;
     until_s = soon_s < until_s ? soon_s : until_s; /* HUGE_VAL stays, if all are idle */
     f->until_s = until_s > f->now_s ? until_s : f->now_s;
     find_going(f);

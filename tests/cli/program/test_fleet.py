@@ -128,6 +128,39 @@ class Fleet(unittest.TestCase):
             for other in results[1:]:
                 self.assertTrue(results[0] == other, router)
 
+    # ---- what a router knows ------------------------------------------------------
+
+    def test_caches_and_their_events_say_the_same(self):
+        """Without lag a router asks the real caches; with lag it has an index made of KV events."""
+        trace = self.generate("mixed", "--requests", "400", "--rate", "30")
+        rows = []
+        for lag in ("0", "1e-9", "3000"):
+            run("fleet", "--quiet", "--workers", "4", "--router", "dynamo-kv", "--kv-lag", lag,
+                "--num-gpu-blocks", "4000", "--skip-bad", "--csv", self.path("rows"), trace)
+            rows.append(read(self.path("rows")))
+        self.assertTrue(rows[0] == rows[1])
+        self.assertFalse(rows[0] == rows[2])
+
+    def test_what_the_router_believed(self):
+        """A lost removal is believed for ever: the tokens are lost to a stale view."""
+        trace = self.generate("mixed", "--requests", "400", "--rate", "30")
+        knows, misses = (self.fleet("--workers", "4", "--router", "dynamo-kv", "--kv-loss", loss,
+                                    "--num-gpu-blocks", "3000", "--skip-bad", trace)
+                         for loss in ("0", "0.3"))
+        for r in (knows, misses):
+            self.check_sums(r)
+        self.assertEqual(knows["fleet"]["views"]["lost_batches"], 0)
+        self.assertGreater(misses["fleet"]["views"]["lost_batches"], 0)
+        self.assertGreater(misses["losses"]["stale_view_tokens"],
+                           knows["losses"]["stale_view_tokens"])
+
+    def test_rerun(self):
+        trace = self.generate("chat", "--requests", "60")
+        run("fleet", "--quiet", "--deterministic", "--workers", "3", "--router", "dynamo-kv",
+            "--json", self.path("one"), trace)
+        run("rerun", self.path("one"), "--quiet", "--threads", "1", "--json", self.path("other"))
+        self.assertEqual(read(self.path("one")), read(self.path("other")))
+
     # ---- all adds up ------------------------------------------------------------
 
     def check_sums(self, r):
