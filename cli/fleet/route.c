@@ -52,6 +52,7 @@ static void refuse(fleet *f, arrival *it)
 static int keep_waiting(fleet *f, arrival *it)
 {
     f->result->waited++;
+    ((fleet_request *)it->note)->has_ideal = false; /* later ones may be served before it */
     if (!grow(&f->waiting, f->num_waiting, &f->waiting_capacity, UINT32_MAX, sizeof *f->waiting))
         return fail_with("not enough memory for the requests that wait");
     f->waiting[f->num_waiting++] = it;
@@ -68,6 +69,10 @@ static int send(fleet *f, arrival *it, const router_answer *answer)
     f->result->routed[w]++;
     free(request->blocks);
     request->blocks = NULL;
+    if (f->workers[w].inbox.count > 0) { /* it may wait for long: its worker hashes it again then */
+        free(request->hashes);
+        request->hashes = NULL;
+    }
     if (!worker_give(&f->workers[w], it))
         return fail_with("not enough memory for the requests that wait");
     f->next_s[w] = worker_next_s(&f->workers[w]);
@@ -126,8 +131,10 @@ static int take_arrival(fleet *f, arrival *it)
         total->max_waiting = total->waiting_at_last;
         total->max_waiting_s = it->time_s;
     }
-    if (f->ideal.has_workers)
+    if (f->ideal.has_workers) {
         ideal_arrived(&f->ideal, &it->request, &it->ideal);
+        request->has_ideal = it->request.id_block_size > 0 && !ideal_gave_up(&f->ideal);
+    }
     return route(f, it);
 }
 

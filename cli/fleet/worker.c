@@ -157,15 +157,32 @@ static void note_alert(worker *w, uint64_t step)
     w->alert_step = step < w->alert_step ? step : w->alert_step;
 }
 
-/* In the order of arrival, a step admits at most as many requests as may run, less those that run:
- * others need no memory in the scheduler yet. */
+/* Tokens that the step which admits the request computes of it, at least. Its worker finds no more
+ * than the infinite cache, which has seen all requests that were there before; of contents without
+ * block ids it may. */
+static uint64_t least_tokens(const worker *w, const arrival *it)
+{
+    const quire_sched_config *c = &w->engine.settings->sched;
+    const fleet_request *request = it->note;
+    uint64_t prompt = it->request.num_prompt_tokens;
+    uint64_t most = c->long_prefill_token_threshold > 0 ? c->long_prefill_token_threshold : prompt;
+    if (!request->has_ideal || it->ideal.tokens >= prompt)
+        return 1;
+    uint64_t least = prompt - it->ideal.tokens;
+    return least < most ? least : most;
+}
+
+/* In the order of arrival, a step admits at most as many requests as may run, less those that run,
+ * and none behind requests that need all of its tokens: others need no memory in the scheduler yet.
+ */
 static bool has_enough(const worker *w)
 {
     const quire_sched_config *c = &w->engine.settings->sched;
     bool is_in_order = c->policy == QUIRE_POLICY_FCFS && c->lookahead == 0 &&
                        c->prefix_window == 0 && w->engine.tiers == NULL;
     return w->is_lean && is_in_order &&
-           quire_sched_get_num_unfinished(w->engine.sched) >= c->max_num_seqs;
+           (w->waiting_tokens >= c->max_num_batched_tokens ||
+            quire_sched_get_num_unfinished(w->engine.sched) >= c->max_num_seqs);
 }
 
 /* All that have come by now, as long as the scheduler takes them. */
@@ -189,6 +206,7 @@ static int take_requests(worker *w)
         free(request->hashes);
         request->hashes = NULL;
         w->outside_tokens -= it->request.num_prompt_tokens;
+        w->waiting_tokens += is_left_out ? 0 : least_tokens(w, it);
         w->stops |= is_left_out && request->has_follower;
         if (request->has_follower && !is_left_out)
             note_alert(w, e->result->steps + least_steps(e, it->request.num_prompt_tokens,
@@ -252,9 +270,15 @@ static void find_alert(worker *w)
 
 static int begin(worker *w)
 {
+    engine *e = &w->engine;
     if (take_requests(w) != 0)
         return -1;
-    return w->stops ? 0 : engine_begin(&w->engine);
+    uint32_t from = e->num_events;
+    int status = w->stops ? 0 : engine_begin(e);
+    for (uint32_t i = from; i < e->num_events; i++)
+        if (e->events[i].kind == ENGINE_ADMITTED)
+            w->waiting_tokens -= least_tokens(w, e->events[i].from);
+    return status;
 }
 
 static int end(worker *w)

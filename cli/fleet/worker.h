@@ -24,6 +24,7 @@ typedef struct fleet_request {
     uint32_t hit_tokens;
     bool has_follower; /* another request may wait for its end */
     bool is_routed;    /* the router counts it */
+    bool has_ideal;    /* no cache finds more than the infinite one */
     double scheduled_s;
     double first_token_s;
     unsigned char *hashes; /* of its whole blocks, until it is added; NULL: not made */
@@ -46,6 +47,7 @@ typedef struct worker {
     arrival_queue inbox;
     arrival *back;           /* of the inbox: there was no room for it */
     uint64_t outside_tokens; /* prompt tokens of both */
+    uint64_t waiting_tokens; /* that requests which wait in the scheduler need, at least */
     uint32_t digest_bytes;   /* of a hash of hash_block_size tokens */
     double next_job_s;       /* of an engine that is idle */
     uint64_t alert_step;     /* the first of its steps that may end a request with a follower */
