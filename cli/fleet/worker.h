@@ -14,6 +14,7 @@
 #ifndef QUIRE_CLI_FLEET_WORKER_H
 #define QUIRE_CLI_FLEET_WORKER_H
 
+#include "hits.h"
 #include "replay/engine.h"
 #include "routers/router.h"
 
@@ -29,7 +30,6 @@ typedef struct fleet_request {
     double first_token_s;
     unsigned char *hashes; /* of its whole blocks, until it is added; NULL: not made */
     uint32_t num_hashes;
-    uint64_t *blocks; /* their names, while it waits in the router */
 } fleet_request;
 
 /* Blocks that became known, or are gone, in one step. */
@@ -58,6 +58,8 @@ typedef struct worker {
     char why[REPLAY_MESSAGE_BYTES];
     bool no_memory;
     bool is_lean;
+    bool has_kv;
+    hits_known *known; /* NULL: nobody asks for the hits of many workers */
     worker_kv *kv;
     uint32_t num_kv;
     uint32_t kv_capacity;
@@ -69,8 +71,10 @@ typedef struct worker {
 typedef struct worker_config {
     trace_format format; /* of the trace */
     bool has_kv;         /* changes of the cache are kept, for a router */
-    bool is_lean; /* few requests wait in the scheduler, and the rest in the inbox. It decides
-                            the same; but requests that are refused are refused at other times */
+    hits_known *known;   /* where they are noted for fleet_exact_hits; NULL: nowhere */
+    /* Few requests wait in the scheduler, and the rest in the inbox. It decides the same; but
+     * requests that are refused are refused at other times. */
+    bool is_lean;
 } worker_config;
 
 /* 0, or -1 and a sentence; worker_close in either case. */
