@@ -53,8 +53,9 @@ static int open_routers(fleet *f)
 static int open_workers(fleet *f)
 {
     uint32_t n = f->settings->num_workers;
-    worker_config config = {
-        .format = trace_reader_format(f->reader), .has_kv = f->wants_kv, .is_lean = n > 1};
+    worker_config config = {.format = trace_reader_format(f->reader),
+                            .has_kv = f->wants_kv,
+                            .is_lean = n > 1 && !f->settings->gives_all};
     f->workers = calloc(n, sizeof *f->workers);
     f->next_s = calloc(n, sizeof *f->next_s);
     f->quiet_s = calloc(n, sizeof *f->quiet_s);
