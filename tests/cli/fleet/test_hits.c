@@ -13,7 +13,7 @@ typedef struct prompt {
 
 static prompt prompts[NUM_PROMPTS];
 
-/* Each prompt goes on where another one branches off, as those of users behind one system prompt. */
+/* Each prompt branches off another one, as those of users behind one system prompt. */
 static void make_prompts(uint64_t *random)
 {
     for (uint32_t p = 0; p < NUM_PROMPTS; p++) {
@@ -57,8 +57,8 @@ static uint32_t in_cache(const quire_pool *pool, const prompt *it)
     return num_hit;
 }
 
-/* As a request would: what is there is touched, the rest is taken and cached, then all is freed; the
- * end of the prompt first, or its beginning, so that hits end in the middle too. */
+/* As a request would: what is there is touched, the rest is taken and cached, then all is freed;
+ * the end of the prompt first, or its beginning, so that hits end in the middle too. */
 static void serve(quire_pool *pool, const prompt *it, bool end_first)
 {
     const uint32_t group = 0;
@@ -75,7 +75,7 @@ static void serve(quire_pool *pool, const prompt *it, bool end_first)
         num_hit; /* blocks behind a gap may be cached already: they get no second key */
     quire_cache_full_params params = QUIRE_CACHE_FULL_PARAMS_INIT;
     params.blocks = blocks;
-    params.num_cached_blocks = num_new;
+    params.num_cached_blocks = num_hit;
     params.num_full_blocks = it->length;
     params.hashes = it->hashes;
     params.hash_len = DIGEST;

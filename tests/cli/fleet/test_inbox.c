@@ -16,8 +16,8 @@ enum { NUM_REQUESTS = 400, LONGEST = 6 };
 
 static char path[] = "/tmp/quire-fleet-inbox-XXXXXX";
 
-/* Ids as in Mooncake's traces: each stands for all that is before it. Every third prompt is one that
- * came before, so that it needs next to nothing. */
+/* Ids as in Mooncake's traces: each stands for all that is before it. Every third prompt is one
+ * that came before, so that it needs next to nothing. */
 static void write_trace(void)
 {
     uint64_t random = 5;
