@@ -14,9 +14,10 @@ One core for both: taskset -c 1 in front of it.
 import argparse
 import json
 import subprocess
-import sys
 import tempfile
 import time
+
+import dynamo_peer as peer
 
 
 def main() -> None:
@@ -24,37 +25,22 @@ def main() -> None:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", help="Mooncake JSON lines, plain or .zst")
     parser.add_argument("--quire", default="build/run/cli/quire")
-    parser.add_argument("--num-gpu-blocks", type=int, default=60000)
-    parser.add_argument("--block-size", type=int, default=16)
-    parser.add_argument("--max-num-seqs", type=int, default=256)
-    parser.add_argument("--max-num-batched-tokens", type=int, default=8192)
+    peer.add_engine(parser)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    try:
-        from dynamo import _core
-    except ImportError:
-        sys.exit("this Python has no Dynamo: pip install ai-dynamo-runtime==1.6.1")
-    engine = {"backend": "vllm", "num_gpu_blocks": options.num_gpu_blocks,
-              "block_size": options.block_size, "max_num_seqs": options.max_num_seqs,
-              "max_num_batched_tokens": options.max_num_batched_tokens}
-    command = [options.quire, "replay", "--quiet", "--num-gpu-blocks", str(options.num_gpu_blocks),
-               "--block-size", str(options.block_size), "--max-num-seqs",
-               str(options.max_num_seqs), "--max-num-batched-tokens",
-               str(options.max_num_batched_tokens), "--json"]
+    core = peer.core()
+    engine = peer.of_dynamo(options)
+    command = [options.quire, "replay", "--quiet", *peer.of_quire(options), "--json"]
     ours, theirs = [], []
     with tempfile.TemporaryDirectory() as folder:
-        plain = f"{folder}/trace.jsonl"
-        with open(plain, "wb") as file:
-            reader = ["zstd", "-dc"] if options.trace.endswith(".zst") else ["cat"]
-            subprocess.run([*reader, options.trace], check=True, stdout=file)
+        plain = peer.plain_trace(options.trace, folder)
         report = f"{folder}/report.json"
         for _ in range(options.rounds):
             start = time.perf_counter()
             subprocess.run([*command, report, plain], check=True)
             ours.append(time.perf_counter() - start)
             start = time.perf_counter()
-            _core.run_mocker_trace_replay([plain], extra_engine_args={"engine": engine},
-                                          trace_block_size=512)
+            core.run_mocker_trace_replay([plain], extra_engine_args=engine, trace_block_size=512)
             theirs.append(time.perf_counter() - start)
         with open(report, encoding="utf-8") as file:
             requests = json.load(file)["requests"]

@@ -28,6 +28,7 @@ typedef struct fleet_settings {
     uint32_t num_workers;
     uint32_t num_threads;
     FILE *requests_csv; /* of several workers; NULL: not written */
+    bool gives_all;     /* schedulers get requests as soon as they come. Costs memory; for tests */
     double window_s; /* the longest window; 0: 10 s. Shorter ones cost time, and change nothing */
 } fleet_settings;
 

@@ -53,21 +53,28 @@ static int open_routers(fleet *f)
 static int open_workers(fleet *f)
 {
     uint32_t n = f->settings->num_workers;
-    worker_config config = {
-        .format = trace_reader_format(f->reader), .has_kv = f->wants_kv, .is_lean = n > 1};
+    worker_config config = {.format = trace_reader_format(f->reader),
+                            .has_kv = f->wants_kv,
+                            .is_lean = n > 1 && !f->settings->gives_all};
     f->workers = calloc(n, sizeof *f->workers);
     f->next_s = calloc(n, sizeof *f->next_s);
     f->quiet_s = calloc(n, sizeof *f->quiet_s);
     f->loads = calloc(n, sizeof *f->loads);
     f->going = calloc(n, sizeof *f->going);
+    f->known = router_asks_caches(f->routers) ? calloc(n, sizeof *f->known) : NULL;
     f->result->workers = calloc(n, sizeof *f->result->workers);
     f->result->routed = calloc(n, sizeof *f->result->routed);
     if (f->workers == NULL || f->next_s == NULL || f->quiet_s == NULL || f->loads == NULL ||
-        f->going == NULL || f->result->workers == NULL || f->result->routed == NULL)
+        f->going == NULL || f->result->workers == NULL || f->result->routed == NULL ||
+        (router_asks_caches(f->routers) && f->known == NULL))
         return fail_with("not enough memory for %u workers", n);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
+        config.known = f->known != NULL ? &f->known[i] : NULL;
         if (worker_open(&f->workers[i], &f->engine, &config) != 0)
             return -1;
+        if (f->known != NULL && !hits_open(&f->known[i], f->workers[i].engine.num_blocks))
+            return fail_with("not enough memory for %u workers", n);
+    }
     return 0;
 }
 
@@ -96,7 +103,10 @@ static int open_crew(fleet *f)
     for (uint32_t i = 0; i < n; i++)
         if (!engine_prompt_open(&f->prompts[i], longest))
             return fail_with("not enough memory for --threads %u", n);
-    return engine_prompt_open(&f->own, longest) ? 0 : fail_with("not enough memory");
+    f->asking.hashes = malloc((size_t)longest / f->engine.hash_block_size * f->digest_bytes + 1);
+    f->asking.blocks = malloc(longest / f->engine.block_size * sizeof *f->asking.blocks + 1);
+    bool has_memory = f->asking.hashes != NULL && f->asking.blocks != NULL;
+    return has_memory && engine_prompt_open(&f->own, longest) ? 0 : fail_with("not enough memory");
 }
 
 static void join_workers(fleet *f)
@@ -149,6 +159,11 @@ void fleet_unmake(fleet *f)
     free(f->going);
     free(f->merged);
     free(f->waiting);
+    free(f->asking.hashes);
+    free(f->asking.blocks);
+    for (uint32_t i = 0; f->known != NULL && i < f->settings->num_workers; i++)
+        hits_close(&f->known[i]);
+    free(f->known);
     free(f->chain);
     quire_hasher_destroy(f->hasher);
     if (f->routers != NULL)

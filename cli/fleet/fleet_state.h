@@ -17,6 +17,14 @@ typedef struct merged {
     uint32_t worker;
 } merged;
 
+/* The request that routers are asked for: its whole blocks. In memory for the longest prompt. */
+typedef struct fleet_asking {
+    unsigned char *hashes; /* of hash_block_size tokens each */
+    uint64_t *blocks;      /* names of blocks of block_size tokens */
+    uint32_t num_hashes;
+    uint32_t num_blocks;
+} fleet_asking;
+
 typedef struct fleet {
     const fleet_settings *settings;
     fleet_result *result;
@@ -30,7 +38,8 @@ typedef struct fleet {
     quire_hasher *hasher;
     quire_chain *chain;
     uint32_t digest_bytes;
-    const fleet_request *asking; /* whose blocks the routers look for */
+    fleet_asking asking;
+    hits_known *known; /* by worker; NULL: no router knows all caches */
     crew *crew;
     engine_prompt *prompts; /* of the lanes */
     engine_prompt own;      /* for names */

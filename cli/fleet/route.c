@@ -4,33 +4,43 @@
 
 #include <string.h>
 
-/* The hashes of its whole blocks, and their names. The scheduler gets the hashes, so that no prompt
- * is hashed twice. False: no memory. */
-static bool name_blocks(fleet *f, arrival *it, fleet_request *request)
+/* The hashes of its whole blocks, and their names, for the routers. False: the hasher failed. */
+static bool name_blocks(fleet *f, const arrival *it)
 {
     const replay_settings *s = &f->engine;
+    fleet_asking *asking = &f->asking;
     uint32_t num_tokens = it->request.num_prompt_tokens;
-    uint32_t num_hashes = num_tokens / s->hash_block_size;
-    uint32_t num_blocks = num_tokens / s->block_size;
     uint32_t step = s->block_size / s->hash_block_size;
     size_t num_new = 0;
-    if (num_tokens >= f->workers[0].engine.max_model_len)
+    *asking = (fleet_asking){.hashes = asking->hashes, .blocks = asking->blocks};
+    if (!f->wants_blocks || num_tokens >= f->workers[0].engine.max_model_len)
         return true; /* no worker takes it */
-    request->hashes = malloc((size_t)num_hashes * f->digest_bytes + 1);
-    request->blocks = malloc(num_blocks * sizeof *request->blocks + 1);
-    if (request->hashes == NULL || request->blocks == NULL)
-        return false;
+    asking->num_hashes = num_tokens / s->hash_block_size;
+    asking->num_blocks = num_tokens / s->block_size;
     engine_fill_prompt(&f->own, it);
     size_t bytes = quire_chain_bytes(f->hasher);
     if (quire_chain_init(f->hasher, f->chain, bytes, &f->chain) != QUIRE_OK ||
-        quire_chain_append(f->hasher, f->chain, f->own.tokens, num_tokens, NULL, request->hashes,
-                           num_hashes, &num_new) != QUIRE_OK)
+        quire_chain_append(f->hasher, f->chain, f->own.tokens, num_tokens, NULL, asking->hashes,
+                           asking->num_hashes, &num_new) != QUIRE_OK)
         return false;
-    request->num_hashes = num_hashes;
-    for (uint32_t i = 0; i < num_blocks; i++)
-        memcpy(&request->blocks[i],
-               request->hashes + ((size_t)(i + 1) * step - 1) * f->digest_bytes,
-               sizeof *request->blocks);
+    for (uint32_t i = 0; i < asking->num_blocks; i++)
+        memcpy(&asking->blocks[i], asking->hashes + ((size_t)(i + 1) * step - 1) * f->digest_bytes,
+               sizeof *asking->blocks);
+    return true;
+}
+
+/* So that its worker, which adds it soon, does not hash it again. One that is behind others keeps
+ * nothing: they would be most of the memory. False: no memory. */
+static bool keep_hashes(const fleet *f, fleet_request *request)
+{
+    size_t bytes = (size_t)f->asking.num_hashes * f->digest_bytes;
+    if (bytes == 0 || f->workers[request->worker].inbox.count > 0)
+        return true;
+    request->hashes = malloc(bytes);
+    if (request->hashes == NULL)
+        return false;
+    memcpy(request->hashes, f->asking.hashes, bytes);
+    request->num_hashes = f->asking.num_hashes;
     return true;
 }
 
@@ -52,6 +62,7 @@ static void refuse(fleet *f, arrival *it)
 static int keep_waiting(fleet *f, arrival *it)
 {
     f->result->waited++;
+    ((fleet_request *)it->note)->has_ideal = false; /* later ones may be served before it */
     if (!grow(&f->waiting, f->num_waiting, &f->waiting_capacity, UINT32_MAX, sizeof *f->waiting))
         return fail_with("not enough memory for the requests that wait");
     f->waiting[f->num_waiting++] = it;
@@ -66,9 +77,7 @@ static int send(fleet *f, arrival *it, const router_answer *answer)
     request->is_routed = true;
     request->believed_tokens = answer->believed_blocks * f->engine.block_size;
     f->result->routed[w]++;
-    free(request->blocks);
-    request->blocks = NULL;
-    if (!worker_give(&f->workers[w], it))
+    if (!keep_hashes(f, request) || !worker_give(&f->workers[w], it))
         return fail_with("not enough memory for the requests that wait");
     f->next_s[w] = worker_next_s(&f->workers[w]);
     if (f->wants_loads)
@@ -80,20 +89,20 @@ static int send(fleet *f, arrival *it, const router_answer *answer)
 static int route(fleet *f, arrival *it)
 {
     const trace_request *q = &it->request;
-    fleet_request *request = it->note;
     router_answer answer;
-    router_request ask = {
-        .number = it->number,
-        .time_s = fleet_router_time(f, f->now_s),
-        .arrival_s = it->time_s,
-        .session = q->session,
-        .blocks = request->blocks,
-        .num_blocks = request->blocks != NULL ? q->num_prompt_tokens / f->engine.block_size : 0,
-        .block_size = f->engine.block_size,
-        .num_prompt_tokens = q->num_prompt_tokens,
-        .num_output_tokens = q->num_output_tokens,
-        .priority = q->priority};
-    f->asking = request;
+    if (!name_blocks(f, it))
+        return fail_with("the prompt of request %llu cannot be hashed",
+                         (unsigned long long)it->number + 1);
+    router_request ask = {.number = it->number,
+                          .time_s = fleet_router_time(f, f->now_s),
+                          .arrival_s = it->time_s,
+                          .session = q->session,
+                          .blocks = f->asking.blocks,
+                          .num_blocks = f->asking.num_blocks,
+                          .block_size = f->engine.block_size,
+                          .num_prompt_tokens = q->num_prompt_tokens,
+                          .num_output_tokens = q->num_output_tokens,
+                          .priority = q->priority};
     router_choose(f->routers, &ask, f->loads, &answer);
     if (answer.action == ROUTER_ROUTE)
         return send(f, it, &answer);
@@ -111,8 +120,7 @@ static int take_arrival(fleet *f, arrival *it)
     if (request != NULL)
         request->has_follower = arrivals_may_follow(f->arrivals, &it->request);
     it->note = request;
-    bool ok = request != NULL && (!f->wants_blocks || name_blocks(f, it, request));
-    if (!ok) {
+    if (request == NULL) {
         fleet_request_free(it);
         return fail_with("not enough memory for the requests that wait");
     }
@@ -126,8 +134,10 @@ static int take_arrival(fleet *f, arrival *it)
         total->max_waiting = total->waiting_at_last;
         total->max_waiting_s = it->time_s;
     }
-    if (f->ideal.has_workers)
+    if (f->ideal.has_workers) {
         ideal_arrived(&f->ideal, &it->request, &it->ideal);
+        request->has_ideal = it->request.id_block_size > 0 && !ideal_gave_up(&f->ideal);
+    }
     return route(f, it);
 }
 

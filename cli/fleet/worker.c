@@ -42,6 +42,23 @@ static worker_kv *batch_of(worker *w, router_kv_kind kind)
     return &w->kv[w->num_kv++];
 }
 
+/* The name of the event's block i. */
+static uint64_t name_of(const worker *w, const quire_event *event, uint32_t i)
+{
+    const unsigned char *hash = event->hashes;
+    uint64_t name;
+    memcpy(&name, hash + (i + 1) * (size_t)event->hash_bytes - w->digest_bytes, sizeof name);
+    return name;
+}
+
+static void note_known(const worker *w, const quire_event *event)
+{
+    if (event->kind != QUIRE_EVENT_STORED)
+        hits_note_removed(w->known);
+    for (uint32_t i = 0; event->kind == QUIRE_EVENT_STORED && i < event->num_blocks; i++)
+        hits_note_stored(w->known, name_of(w, event, i));
+}
+
 static void note_kv(void *user, const quire_event *event)
 {
     worker *w = user;
@@ -50,19 +67,21 @@ static void note_kv(void *user, const quire_event *event)
         event->kind == QUIRE_EVENT_STORED || is_gone || event->kind == QUIRE_EVENT_CLEARED;
     if (!is_known || event->group_id != 0)
         return;
+    if (w->known != NULL)
+        note_known(w, event);
+    if (!w->has_kv)
+        return;
     router_kv_kind kind = event->kind == QUIRE_EVENT_STORED    ? ROUTER_KV_STORED
                           : event->kind == QUIRE_EVENT_REMOVED ? ROUTER_KV_REMOVED
                                                                : ROUTER_KV_CLEARED;
     worker_kv *batch = batch_of(w, kind);
-    const unsigned char *hash = event->hashes;
     uint32_t n = kind == ROUTER_KV_CLEARED ? 0 : event->num_blocks;
     for (uint32_t i = 0; i < n && batch != NULL; i++) {
         if (!grow(&w->names, w->num_names, &w->names_capacity, UINT32_MAX, sizeof *w->names)) {
             batch = NULL;
             break;
         }
-        const unsigned char *last = hash + (i + 1) * (size_t)event->hash_bytes - w->digest_bytes;
-        memcpy(&w->names[w->num_names++], last, sizeof *w->names);
+        w->names[w->num_names++] = name_of(w, event, i);
         batch->count++;
     }
     w->no_memory |= batch == NULL;
@@ -79,9 +98,11 @@ int worker_open(worker *w, const replay_settings *settings, const worker_config 
     w->least_step_s = time_model_step_ms(settings->time, &work) * 1e-3 * (1 - 1e-9);
     engine_place place = {.format = config->format,
                           .allocator = &SMALL_PAGES,
-                          .on_kv = config->has_kv ? note_kv : NULL,
+                          .on_kv = config->has_kv || config->known != NULL ? note_kv : NULL,
                           .user = w};
     w->is_lean = config->is_lean;
+    w->has_kv = config->has_kv;
+    w->known = config->known;
     int status = engine_open(&w->engine, settings, &place, &w->result);
     if (status == 0)
         w->pool = quire_cache_get_pool(quire_sched_get_cache(w->engine.sched));
@@ -91,10 +112,8 @@ int worker_open(worker *w, const replay_settings *settings, const worker_config 
 void fleet_request_free(arrival *it)
 {
     fleet_request *request = it != NULL ? it->note : NULL;
-    if (request != NULL) {
+    if (request != NULL)
         free(request->hashes);
-        free(request->blocks);
-    }
     free(request);
     arrival_free(it);
 }
@@ -157,15 +176,32 @@ static void note_alert(worker *w, uint64_t step)
     w->alert_step = step < w->alert_step ? step : w->alert_step;
 }
 
-/* In the order of arrival, a step admits at most as many requests as may run, less those that run:
- * others need no memory in the scheduler yet. */
+/* Tokens that the step which admits the request computes of it, at least. Its worker finds no more
+ * than the infinite cache, which has seen all requests that were there before; of contents without
+ * block ids it may. */
+static uint64_t least_tokens(const worker *w, const arrival *it)
+{
+    const quire_sched_config *c = &w->engine.settings->sched;
+    const fleet_request *request = it->note;
+    uint64_t prompt = it->request.num_prompt_tokens;
+    uint64_t most = c->long_prefill_token_threshold > 0 ? c->long_prefill_token_threshold : prompt;
+    if (!request->has_ideal || it->ideal.tokens >= prompt)
+        return 1;
+    uint64_t least = prompt - it->ideal.tokens;
+    return least < most ? least : most;
+}
+
+/* In the order of arrival, a step admits at most as many requests as may run, less those that run,
+ * and none behind requests that need all of its tokens: others need no memory in the scheduler yet.
+ */
 static bool has_enough(const worker *w)
 {
     const quire_sched_config *c = &w->engine.settings->sched;
     bool is_in_order = c->policy == QUIRE_POLICY_FCFS && c->lookahead == 0 &&
                        c->prefix_window == 0 && w->engine.tiers == NULL;
     return w->is_lean && is_in_order &&
-           quire_sched_get_num_unfinished(w->engine.sched) >= c->max_num_seqs;
+           (w->waiting_tokens >= c->max_num_batched_tokens ||
+            quire_sched_get_num_unfinished(w->engine.sched) >= c->max_num_seqs);
 }
 
 /* All that have come by now, as long as the scheduler takes them. */
@@ -189,6 +225,7 @@ static int take_requests(worker *w)
         free(request->hashes);
         request->hashes = NULL;
         w->outside_tokens -= it->request.num_prompt_tokens;
+        w->waiting_tokens += is_left_out ? 0 : least_tokens(w, it);
         w->stops |= is_left_out && request->has_follower;
         if (request->has_follower && !is_left_out)
             note_alert(w, e->result->steps + least_steps(e, it->request.num_prompt_tokens,
@@ -252,9 +289,15 @@ static void find_alert(worker *w)
 
 static int begin(worker *w)
 {
+    engine *e = &w->engine;
     if (take_requests(w) != 0)
         return -1;
-    return w->stops ? 0 : engine_begin(&w->engine);
+    uint32_t from = e->num_events;
+    int status = w->stops ? 0 : engine_begin(e);
+    for (uint32_t i = from; i < e->num_events; i++)
+        if (e->events[i].kind == ENGINE_ADMITTED)
+            w->waiting_tokens -= least_tokens(w, e->events[i].from);
+    return status;
 }
 
 static int end(worker *w)

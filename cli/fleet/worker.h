@@ -14,6 +14,7 @@
 #ifndef QUIRE_CLI_FLEET_WORKER_H
 #define QUIRE_CLI_FLEET_WORKER_H
 
+#include "hits.h"
 #include "replay/engine.h"
 #include "routers/router.h"
 
@@ -24,11 +25,11 @@ typedef struct fleet_request {
     uint32_t hit_tokens;
     bool has_follower; /* another request may wait for its end */
     bool is_routed;    /* the router counts it */
+    bool has_ideal;    /* no cache finds more than the infinite one */
     double scheduled_s;
     double first_token_s;
     unsigned char *hashes; /* of its whole blocks, until it is added; NULL: not made */
     uint32_t num_hashes;
-    uint64_t *blocks; /* their names, while it waits in the router */
 } fleet_request;
 
 /* Blocks that became known, or are gone, in one step. */
@@ -46,6 +47,7 @@ typedef struct worker {
     arrival_queue inbox;
     arrival *back;           /* of the inbox: there was no room for it */
     uint64_t outside_tokens; /* prompt tokens of both */
+    uint64_t waiting_tokens; /* that requests which wait in the scheduler need, at least */
     uint32_t digest_bytes;   /* of a hash of hash_block_size tokens */
     double next_job_s;       /* of an engine that is idle */
     uint64_t alert_step;     /* the first of its steps that may end a request with a follower */
@@ -56,6 +58,8 @@ typedef struct worker {
     char why[REPLAY_MESSAGE_BYTES];
     bool no_memory;
     bool is_lean;
+    bool has_kv;
+    hits_known *known; /* NULL: nobody asks for the hits of many workers */
     worker_kv *kv;
     uint32_t num_kv;
     uint32_t kv_capacity;
@@ -67,8 +71,10 @@ typedef struct worker {
 typedef struct worker_config {
     trace_format format; /* of the trace */
     bool has_kv;         /* changes of the cache are kept, for a router */
-    bool is_lean; /* few requests wait in the scheduler, and the rest in the inbox. It decides
-                            the same; but requests that are refused are refused at other times */
+    hits_known *known;   /* where they are noted for fleet_exact_hits; NULL: nowhere */
+    /* Few requests wait in the scheduler, and the rest in the inbox. It decides the same; but
+     * requests that are refused are refused at other times. */
+    bool is_lean;
 } worker_config;
 
 /* 0, or -1 and a sentence; worker_close in either case. */

@@ -82,6 +82,11 @@ void router_kv(routers *r, const router_kv_event *event)
             (void)kv_feed_event(r->each[i].feed, event);
 }
 
+bool router_asks_caches(const routers *r)
+{
+    return r->asks_caches;
+}
+
 bool router_wants_blocks(const routers *r)
 {
     return r->settings.view.knowledge.index != ROUTER_INDEX_NONE ||

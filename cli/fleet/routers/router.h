@@ -108,6 +108,8 @@ void router_kv(routers *r, const router_kv_event *event);
 bool router_wants_kv(const routers *r);
 /* Whether router_choose reads the names of blocks: else a request may have NULL for them. */
 bool router_wants_blocks(const routers *r);
+/* Whether exact_hits is called. */
+bool router_asks_caches(const routers *r);
 
 /* When router_tick is to be called next; infinite: never. loads: by worker, as they are now. */
 double router_next_tick(const routers *r);

@@ -103,6 +103,7 @@ static bool open_router(routers *r, uint32_t i, char why[256])
         .feed = one->feed != NULL ? one->feed : r->truth,
         .exact_hits = hears_events(r) && is_exact(knows) ? r->settings.exact_hits : NULL,
         .exact_context = r->settings.exact_context};
+    r->asks_caches = r->asks_caches || settings.exact_hits != NULL;
     if (!view_open(&one->view, &settings) || !has_feed) {
         snprintf(why, 256, "out of memory for the view of router %u", i);
         view_close(&one->view);

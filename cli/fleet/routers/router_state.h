@@ -34,6 +34,7 @@ struct routers {
     const router_policy *policy;
     double values[ROUTER_MAX_OPTIONS];
     kv_feed *truth; /* exact; NULL: no router needs it */
+    bool asks_caches;
     one_router *each;
     uint32_t num_open; /* of each, whose policy is open */
     uint32_t turn;

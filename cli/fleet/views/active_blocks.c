@@ -13,7 +13,7 @@ typedef struct holder {
 typedef struct run {
     uint64_t *names;
     holder *holders;
-    uint32_t length; /* 0: a free run; its arrays are used again */
+    uint32_t length; /* 0: a free run, without names; its holders are used again */
     uint32_t names_room;
     uint32_t num_holders;
     uint32_t holders_room;
@@ -94,6 +94,9 @@ static void free_run(active_blocks *active, uint32_t id)
 {
     run *r = &active->runs[id];
     pair_map_remove(&active->first, r->names[0], 0);
+    free(r->names); /* another run is of another length */
+    r->names = NULL;
+    r->names_room = 0;
     r->length = r->num_holders = 0;
     r->parent = active->free_run;
     active->free_run = id;
@@ -114,11 +117,13 @@ static uint32_t make_run(active_blocks *active, const uint64_t *names, uint32_t 
         active->runs[id] = (run){0};
     }
     run *r = &active->runs[id];
-    uint64_t room = r->names_room;
-    bool has_room = n <= room || reserve(&r->names, n, &room, sizeof *r->names);
-    r->names_room = (uint32_t)room;
+    r->names = malloc(n * sizeof *r->names);
+    r->names_room = n;
     r->parent = parent;
-    if (!has_room || !pair_map_set(&active->first, names[0], 0, id)) {
+    if (r->names == NULL || !pair_map_set(&active->first, names[0], 0, id)) {
+        free(r->names);
+        r->names = NULL;
+        r->names_room = 0;
         r->parent = active->free_run;
         active->free_run = id;
         return NONE;
