@@ -17,8 +17,10 @@
 #ifndef QUIRE_CLI_FLEET_H
 #define QUIRE_CLI_FLEET_H
 
+#include "history.h"
 #include "replay/replay.h"
 #include "routers/router.h"
+#include "tracks.h"
 
 enum { FLEET_MAX_WORKERS = 65535 };
 
@@ -27,8 +29,12 @@ typedef struct fleet_settings {
     routers_settings routers;      /* the fleet fills in max_workers, block_size and costs */
     uint32_t num_workers;
     uint32_t num_threads;
-    FILE *requests_csv; /* of several workers; NULL: not written */
-    double window_s; /* the longest window; 0: 10 s. Shorter ones cost time, and change nothing */
+    /* Of several workers; NULL: not wanted. */
+    FILE *requests_csv;
+    FILE *why;        /* a line for each routing decision */
+    tracks *tracks;   /* a trace for ui.perfetto.dev */
+    history *history; /* for the page; the caller's */
+    double window_s;  /* the longest window; 0: 10 s. Shorter ones cost time, and change nothing */
 } fleet_settings;
 
 typedef struct fleet_result {

@@ -19,6 +19,7 @@ typedef struct merged {
 
 typedef struct fleet {
     const fleet_settings *settings;
+    history *history; /* NULL: not wanted */
     fleet_result *result;
     trace_reader *reader;
     arrivals *arrivals;

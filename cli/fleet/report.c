@@ -149,7 +149,8 @@ static json_t *fleet_json(const fleet_result *f, const char *router)
     return o;
 }
 
-char *fleet_report_json(const report_subject *subject, const char *router, fleet_result *f)
+json_t *fleet_report_tree(const report_subject *subject, const char *router, fleet_result *f,
+                          json_t *past)
 {
     json_t *o = report_tree(subject, &f->total);
     if (f->num_workers > 1) {
@@ -157,9 +158,10 @@ char *fleet_report_json(const report_subject *subject, const char *router, fleet
         json_t *losses = json_object_get(o, "losses");
         json_object_set_new(losses, "wrong_worker_tokens", report_integer(l->wrong_worker));
         json_object_set_new(losses, "stale_view_tokens", report_integer(l->stale));
-        json_object_set_new(o, "fleet", fleet_json(f, router));
+        json_t *fleet = fleet_json(f, router);
+        if (past != NULL)
+            json_object_set_new(fleet, "history", past);
+        json_object_set_new(o, "fleet", fleet);
     }
-    char *text = json_dumps(o, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
-    json_decref(o);
-    return text;
+    return o;
 }

@@ -66,6 +66,10 @@ static int send(fleet *f, arrival *it, const router_answer *answer)
     request->is_routed = true;
     request->believed_tokens = answer->believed_blocks * f->engine.block_size;
     f->result->routed[w]++;
+    if (f->history != NULL)
+        history_routed(f->history, w, f->now_s);
+    if (f->settings->tracks != NULL)
+        tracks_routed(f->settings->tracks, w, f->now_s);
     free(request->blocks);
     request->blocks = NULL;
     if (!worker_give(&f->workers[w], it))
@@ -75,6 +79,15 @@ static int send(fleet *f, arrival *it, const router_answer *answer)
         f->loads[w] = worker_load(&f->workers[w]);
     f->quiet_s[w] = worker_quiet_s(&f->workers[w]);
     return 0;
+}
+
+static void note_decision(fleet *f, const router_request *ask, const router_answer *answer)
+{
+    const fleet_settings *s = f->settings;
+    if (s->why != NULL && s->num_workers > 1) /* one engine writes its own */
+        decisions_print(s->why, f->routers, ask, answer);
+    if (f->history != NULL)
+        history_decided(f->history, f->routers, ask, answer);
 }
 
 static int route(fleet *f, arrival *it)
@@ -95,6 +108,7 @@ static int route(fleet *f, arrival *it)
         .priority = q->priority};
     f->asking = request;
     router_choose(f->routers, &ask, f->loads, &answer);
+    note_decision(f, &ask, &answer);
     if (answer.action == ROUTER_ROUTE)
         return send(f, it, &answer);
     if (answer.action == ROUTER_WAIT)
@@ -128,6 +142,10 @@ static int take_arrival(fleet *f, arrival *it)
     }
     if (f->ideal.has_workers)
         ideal_arrived(&f->ideal, &it->request, &it->ideal);
+    if (f->history != NULL)
+        history_arrived(
+            f->history, f->now_s, it->number, request->blocks,
+            request->blocks != NULL ? it->request.num_prompt_tokens / f->engine.block_size : 0);
     return route(f, it);
 }
 
