@@ -40,10 +40,10 @@ class FleetPage {
 
   makeCharts() {
     const { history, axis, theme, fleet, report } = this;
-    const specs = [requestsChart(history, fleet)];
+    const specs = [requestsChart(history, fleet, axis)];
     if (knowsHits(report)) specs.push(tokensChart(history, axis), hitChart(history, fleet.believed_tokens > 0));
     if (history.bins.good) specs.push(goodChart(history));
-    specs.push(copiesChart(history, this.meta, this.gpusPerWorker));
+    specs.push(copiesChart(history, this.meta, this.gpusPerWorker, axis));
     this.charts = specs.map((spec) => new FleetChart(axis, theme, spec));
     this.maps = heatMaps(history).filter(({ name }) => name !== "map-hits" || knowsHits(report))
       .map((spec) => new HeatMap(axis, theme, spec, history.workers_per_row, fleet.num_workers));

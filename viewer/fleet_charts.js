@@ -43,8 +43,31 @@ class FleetAxis {
   }
 }
 
+const STRETCH = 7; // pixels that are drawn as one: single bins would be a fence
+
+// A value of each bin, and of several bins together: the sum of `part` by the sum of `all`.
+class Ratio {
+  constructor(part, all) {
+    this.parts = prefixSums(part);
+    this.alls = prefixSums(all);
+  }
+
+  // null: there was nothing.
+  of(first, end = first + 1) {
+    const all = this.alls[end] - this.alls[first];
+    return all > 0 ? (this.parts[end] - this.parts[first]) / all : null;
+  }
+}
+
+function prefixSums(values) {
+  const sums = new Float64Array(values.length + 1);
+  values.forEach((value, i) => { sums[i + 1] = sums[i] + value; });
+  return sums;
+}
+
 // Areas on each other, or lines. spec: name, title, height, series [{key, label, colour, shape,
-// values}], isStacked, most (of the axis; else found), label(tick), text(value), note
+// width, ratio}], isStacked, isFine (each bin is drawn), isBytes, most (of the axis; else found), label(tick),
+// text(value), note
 class FleetChart {
   constructor(axis, theme, spec) {
     this.axis = axis;
@@ -68,16 +91,25 @@ class FleetChart {
   // For those who do not see it: the largest value of each series.
   describe() {
     const { title, series, text } = this.spec;
-    const parts = series.map(({ label, values }) => `${label} at most ${text(most(values))}`);
+    const bins = Array.from({ length: this.axis.count }, (_, i) => i);
+    const parts = series.map(({ label, ratio }) =>
+      `${label} at most ${text(most(bins.map((bin) => ratio.of(bin))))}`);
     return `${title} over time: ${parts.join(", ")}`;
   }
 
-  top() {
+  // Bins that are drawn as one.
+  stretches() {
+    const { count, width, span, binUs } = this.axis;
+    const each = this.spec.isFine ? 1 : Math.max(1, Math.ceil(STRETCH / (width * binUs / span)));
+    return Array.from({ length: Math.ceil(count / each) }, (_, i) => [i * each, Math.min(count, (i + 1) * each)]);
+  }
+
+  top(stretches) {
     const { series, isStacked } = this.spec;
     if (this.spec.most) return this.spec.most;
     let high = 0;
-    for (let i = 0; i < this.axis.count; i++) {
-      const values = series.map(({ values: all }) => all[i] || 0);
+    for (const [first, end] of stretches) {
+      const values = series.map(({ ratio }) => ratio.of(first, end) || 0);
       const value = isStacked ? values.reduce((a, b) => a + b, 0) : Math.max(...values);
       high = Math.max(high, value);
     }
@@ -87,42 +119,47 @@ class FleetChart {
   draw() {
     const { ctx, height } = openCanvas(this.canvas);
     const { axis, theme, spec } = this;
-    const top = this.top();
-    const y = (value) => height - 1 - value / top * (height - 7);
+    const stretches = this.stretches();
+    const top = this.top(stretches);
+    const y = (value) => height - 6 - value / top * (height - 12);
     drawTimeLines(ctx, axis, theme, height);
-    const ticks = valueTicks(top, height);
-    if (spec.isStacked) this.drawAreas(ctx, y);
+    const unit = spec.isBytes ? 1024 ** Math.floor(Math.log2(top) / 10) : 1;
+    const ticks = valueTicks(top / unit, height).map((tick) => tick * unit);
+    if (spec.isStacked) this.drawAreas(ctx, y, stretches);
     drawValueAxis(ctx, axis, theme, ticks, y, (tick) => (tick === 0 ? "0" : spec.label(tick)));
-    if (!spec.isStacked) this.drawLines(ctx, y);
+    if (!spec.isStacked) this.drawLines(ctx, y, stretches);
   }
 
-  drawAreas(ctx, y) {
+  drawAreas(ctx, y, stretches) {
     const { axis } = this;
+    const whole = (x) => Math.round(x * devicePixelRatio) / devicePixelRatio; // no seams between bins
     const base = new Float64Array(axis.count);
-    for (const { colour, values } of this.spec.series) {
+    for (const { colour, ratio } of this.spec.series) {
       ctx.fillStyle = cssColour(colour);
-      for (let i = 0; i < axis.count; i++) {
-        if (!(values[i] > 0)) continue;
-        const [x0, x1] = [axis.xOf(axis.begin(i)), axis.xOf(axis.end(i))];
-        const [y0, y1] = [y(base[i]), y(base[i] + values[i])];
-        ctx.fillRect(x0, y1, Math.max(x1 - x0, 0.5), y0 - y1);
-        base[i] += values[i];
+      for (const [first, end] of stretches) {
+        const value = ratio.of(first, end);
+        if (!(value > 0)) continue;
+        const [x0, x1] = [whole(axis.xOf(axis.begin(first))), whole(axis.xOf(axis.end(end - 1)))];
+        const [y0, y1] = [y(base[first]), y(base[first] + value)];
+        ctx.fillRect(x0, y1, Math.max(x1 - x0, 1 / devicePixelRatio), y0 - y1);
+        base[first] += value;
       }
     }
   }
 
   // A line ends where there is no value.
-  drawLines(ctx, y) {
+  drawLines(ctx, y, stretches) {
     const { axis } = this;
-    for (const { colour, shape, values } of this.spec.series) {
+    for (const { colour, shape, width, ratio } of this.spec.series) {
       ctx.beginPath();
       let isDown = false;
-      for (let i = 0; i < axis.count; i++) {
-        if (values[i] === null) {
+      for (const [first, end] of stretches) {
+        const value = ratio.of(first, end);
+        if (value === null) {
           isDown = false;
           continue;
         }
-        const [x0, x1, at] = [axis.xOf(axis.begin(i)), axis.xOf(axis.end(i)), y(values[i])];
+        const [x0, x1, at] = [axis.xOf(axis.begin(first)), axis.xOf(axis.end(end - 1)), y(value)];
         if (isDown) ctx.lineTo(x0, at);
         else ctx.moveTo(x0, at);
         ctx.lineTo(x1, at);
@@ -130,7 +167,7 @@ class FleetChart {
       }
       ctx.setLineDash(shape === "dashed" ? [5, 3] : []);
       ctx.strokeStyle = cssColour(colour);
-      ctx.lineWidth = 1.5;
+      ctx.lineWidth = width || 1.5;
       ctx.lineJoin = "round";
       ctx.stroke();
     }
@@ -138,16 +175,16 @@ class FleetChart {
   }
 
   show(bin) {
-    for (const { key, values } of this.spec.series) {
-      const value = bin < 0 ? null : values[bin];
+    for (const { key, ratio } of this.spec.series) {
+      const value = bin < 0 ? null : ratio.of(bin);
       this.shown[key].textContent = value === null ? "" : this.spec.text(value);
     }
   }
 
   // The values at the cursor as a sentence.
   say(bin) {
-    return this.spec.series.filter(({ values }) => values[bin] !== null)
-      .map(({ label, values }) => `${label} ${this.spec.text(values[bin])}`).join(", ");
+    return this.spec.series.filter(({ ratio }) => ratio.of(bin) !== null)
+      .map(({ label, ratio }) => `${label} ${this.spec.text(ratio.of(bin))}`).join(", ");
   }
 }
 
@@ -173,62 +210,67 @@ function sumOfRows(history, name, numWorkers) {
   return sums;
 }
 
-function shares(part, all) {
-  return part.map((value, i) => (all[i] > 0 ? value / all[i] : null));
+// A mean over time, of values that are means of their bins.
+function meanOverTime(values, axis) {
+  const lengths = values.map((_, i) => axis.seconds(i));
+  return new Ratio(values.map((value, i) => value * lengths[i]), lengths);
 }
 
-function requestsChart(history, fleet) {
-  return { name: "requests", title: "Requests in all workers", height: 96, label: short, text: (x) => exact(x, 1),
-    isStacked: true, series: [
-      { key: "running", label: "running", colour: "running",
-        values: sumOfRows(history, "running", fleet.num_workers) },
-      { key: "waiting", label: "waiting", colour: "waiting",
-        values: sumOfRows(history, "waiting", fleet.num_workers) }] };
+function perSecond(values, axis) {
+  return new Ratio(values, values.map((_, i) => axis.seconds(i)));
+}
+
+function requestsChart(history, fleet, axis) {
+  const mean = (name) => meanOverTime(sumOfRows(history, name, fleet.num_workers), axis);
+  return { name: "requests", title: "Requests in all workers", height: 96, label: short,
+    text: (x) => exact(x, 1), isStacked: true, isFine: true, series: [
+      { key: "running", label: "running", colour: "running", ratio: mean("running") },
+      { key: "waiting", label: "waiting", colour: "waiting", ratio: mean("waiting") }] };
 }
 
 // Ideal = hits + losses; what is above it no cache could have.
 function tokensChart(history, axis) {
   const { bins } = history;
-  const perSecond = (values) => values.map((value, i) => value / axis.seconds(i));
-  const beyond = bins.losses.beyond_ideal_tokens;
-  const rest = bins.prompt_tokens.map((value, i) => Math.max(0, value - Math.max(bins.ideal_tokens[i], bins.hit_tokens[i])));
+  const { beyond_ideal_tokens: beyond } = bins.losses;
   const series = [{ key: "hit_tokens", label: "found", colour: "hit",
-    values: perSecond(bins.hit_tokens.map((value, i) => Math.max(0, value - beyond[i]))) }];
+    ratio: perSecond(bins.hit_tokens.map((value, i) => Math.max(0, value - beyond[i])), axis) }];
   for (const [key, name, colour] of LOSSES)
     if (most(bins.losses[key]) > 0)
-      series.push({ key, label: name, colour, values: perSecond(bins.losses[key]) });
-  series.push({ key: "new", label: "new", colour: "empty", values: perSecond(rest) });
+      series.push({ key, label: name, colour, ratio: perSecond(bins.losses[key], axis) });
+  const rest = bins.prompt_tokens.map((value, i) => Math.max(0, value - bins.ideal_tokens[i]));
+  series.push({ key: "new", label: "new", colour: "empty", ratio: perSecond(rest, axis) });
   return { name: "tokens", title: "Prompt tokens per second", height: 132, isStacked: true, series,
-    label: short, text: (x) => rough(x),
+    label: short, text: rough,
     note: "Found and all losses together are what one infinite cache for the fleet would find." };
 }
 
 function hitChart(history, hasBelief) {
   const { bins } = history;
-  const series = [{ key: "hits", label: "found", colour: "hit", values: shares(bins.hit_tokens, bins.prompt_tokens) },
-    { key: "ideal", label: "ideal", colour: "ideal", shape: "dashed", values: shares(bins.ideal_tokens, bins.prompt_tokens) }];
-  if (hasBelief)
-    series.push({ key: "believed", label: "believed by the router", colour: "stale", shape: "thin",
-      values: shares(bins.believed_tokens, bins.prompt_tokens) });
-  return { name: "hits", title: "Part of prompt tokens", height: 96, most: 1, series, label: (x) => percent(x, 0),
-    text: (x) => percent(x) };
+  const share = (values) => new Ratio(values, bins.prompt_tokens);
+  const series = [
+    { key: "ideal", label: "ideal", colour: "ideal", shape: "dashed", ratio: share(bins.ideal_tokens) },
+    { key: "hits", label: "found", colour: "hit", ratio: share(bins.hit_tokens) }];
+  if (hasBelief) // a wide line behind the other, which is often the same
+    series.splice(1, 0, { key: "believed", label: "believed by the router", colour: "believed", shape: "thin",
+      width: 5, ratio: share(bins.believed_tokens) });
+  return { name: "hits", title: "Part of prompt tokens", height: 96, most: 1, series,
+    label: (x) => percent(x, 0), text: (x) => percent(x) };
 }
 
-function copiesChart(history, meta, gpusPerWorker) {
+function copiesChart(history, meta, gpusPerWorker, axis) {
   const { bins } = history;
   const bytes = meta.bytes_per_block * gpusPerWorker;
-  const of = (blocks) => (bytes > 0 ? blocks * bytes : blocks);
-  const text = bytes > 0 ? bytesText : (x) => exact(x);
-  return { name: "copies", title: "KV cache of all workers", height: 96, isStacked: true, text,
-    label: bytes > 0 ? bytesText : short, series: [
-      { key: "blocks", label: "different blocks", colour: "active", values: bins.blocks.map(of) },
+  const of = (blocks) => meanOverTime(blocks.map((n) => (bytes > 0 ? n * bytes : n)), axis);
+  return { name: "copies", title: "KV cache of all workers", height: 96, isStacked: true, isFine: true,
+    isBytes: bytes > 0, label: bytes > 0 ? bytesText : short, text: bytes > 0 ? bytesText : (x) => exact(x), series: [
+      { key: "blocks", label: "different blocks", colour: "active", ratio: of(bins.blocks) },
       { key: "duplicates", label: "held more than once", colour: "wrong",
-        values: bins.copies.map((n, i) => of(n - bins.blocks[i])) }] };
+        ratio: of(bins.copies.map((n, i) => n - bins.blocks[i])) }] };
 }
 
 function goodChart(history) {
   const { bins } = history;
-  return { name: "good", title: "Requests that keep the SLO", height: 72, most: 1, label: (x) => percent(x, 0),
-    text: (x) => percent(x), series: [{ key: "good", label: "of those that end", colour: "hit",
-      values: shares(bins.good, bins.ended) }] };
+  return { name: "good", title: "Requests that keep the SLO", height: 72, most: 1,
+    label: (x) => percent(x, 0), text: (x) => percent(x), series: [
+      { key: "good", label: "of those that end", colour: "hit", ratio: new Ratio(bins.good, bins.ended) }] };
 }

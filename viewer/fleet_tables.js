@@ -22,8 +22,8 @@ function fleetTiles({ report, history, fleet, gpusPerWorker, meta, end }) {
   const last = spare[spare.length - 1];
   const held = bins.copies[bins.copies.length - 1];
   const bytes = last * meta.bytes_per_block * gpusPerWorker;
-  tiles.push(tile("Held more than once", bytes > 0 ? bytesText(bytes) : `${exact(last)} blocks`,
-    held > 0 ? `${percent(last / held)} of cached KV at the end` : "", "duplicates"));
+  tiles.push(tile("Duplicate KV", bytes > 0 ? bytesText(bytes) : `${exact(last)} blocks`,
+    held > 0 ? `${percent(last / held)} of what caches have at the end` : "", "duplicates"));
   tiles.push(tile("Cost", `${three(cost.gpu_hours)}${THIN}GPU h`,
     `${exact(cost.gpus)} GPUs, ${percent(cost.gpu_hours > 0 ? cost.busy_gpu_hours / cost.gpu_hours : 0)} busy`, "cost"));
   return tiles;

@@ -36,7 +36,7 @@ bool decisions_note(decisions *d, const routers *r, const router_request *reques
     d->every = d->every == 0 ? 1 : d->every;
     if (request->number % d->every != 0)
         return true;
-    /* One request may be asked for very often while it waits: its latest decision replaces others. */
+    /* A request that waits may be decided often: its latest decision replaces the one before. */
     while (d->count == DECISIONS_MOST && d->every < UINT64_MAX / 2)
         thin(d);
     if (request->number % d->every != 0)

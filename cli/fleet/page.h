@@ -1,7 +1,7 @@
 /* cli/fleet/page.h - the history of a fleet as JSON, and the page around it.
  *
- *      history ──► fleet_history_json ──► report.fleet.history ──► --json FILE
- *                                                             └──► viewer/fleet.html ──► --html FILE
+ *      history ──► fleet_history_json ──► report: fleet.history ──► --json FILE
+ *                                                       └──► viewer/fleet.html ──► --html FILE
  *
  * docs/page-data.md has the keys.
  */
@@ -15,7 +15,8 @@
 
 /* NULL: no memory. gpus_per_worker: for GPU hours. */
 json_t *fleet_history_json(const history *h, const fleet_result *result, uint32_t gpus_per_worker);
-/* The page. report: what --json has, with the history. False: no memory, or the file has an error. */
+/* The page. report: what --json has, with the history. False: no memory, or the file has an error.
+ */
 bool fleet_page_write(FILE *out, const page_meta *meta, json_t *report);
 
 #endif

@@ -33,9 +33,9 @@ typedef struct prefixes {
 
 /* Counts the prefixes of a prompt. Returns false if memory is short. */
 bool prefixes_note(prefixes *p, uint64_t request, const uint64_t *blocks, uint32_t num_blocks);
-/* The hottest first: those that spare most blocks, (seen - 1) * blocks, if each prompt but the first
- * finds them. Of a prefix and a part of it that about as many prompts have (less than twice as
- * many), only the one that spares more is listed. Returns how many, at most PREFIXES_HOT. */
+/* The hottest first: those that spare most blocks, (seen - 1) * blocks, if each prompt but the
+ * first finds them. Of a prefix and a part of it that about as many prompts have (less than twice
+ * as many), only the one that spares more is listed. Returns how many, at most PREFIXES_HOT. */
 uint32_t prefixes_hot(const prefixes *p, prefix hot[PREFIXES_HOT]);
 void prefixes_free(prefixes *p);
 

@@ -11,8 +11,8 @@
 
 void fleet_report_print(FILE *out, const report_subject *subject, const char *router,
                         fleet_result *result);
-/* One JSON object, for json_decref. The keys are stable, see docs/fleet.md. past: fleet_history_json, to
- * be taken over; NULL: none. */
+/* One JSON object, for json_decref. The keys are stable, see docs/fleet.md. past: of
+ * fleet_history_json, which it takes over; NULL: none. */
 json_t *fleet_report_tree(const report_subject *subject, const char *router, fleet_result *result,
                           json_t *past);
 

@@ -1,5 +1,5 @@
-/* cli/fleet/tracks.h - a fleet as a trace for ui.perfetto.dev: one process for each worker, with its
- * requests (waiting, prefill, decode) and a counter of its queue.
+/* cli/fleet/tracks.h - a fleet as a trace for ui.perfetto.dev: one process for each worker, with
+ * its requests (waiting, prefill, decode) and a counter of its queue.
  *
  * Lines are written in the order in which the fleet merges what happened, so the file does not
  * depend on threads. A request is written when it ends.
