@@ -2,6 +2,7 @@
 
 const MAP_ROW = 14;      // pixels of a row, if there are few
 const MAP_HEIGHTS = [56, 360];
+const EMPTY = "\u00a0"; // so that a heading keeps its height
 
 class HeatMap {
   // spec: name, title, rows, top (value of the hottest colour), text(value), isMean (several cells
@@ -15,7 +16,7 @@ class HeatMap {
     const height = Math.max(MAP_HEIGHTS[0], Math.min(MAP_HEIGHTS[1], MAP_ROW * spec.rows.length));
     this.canvas = element("canvas", { role: "img", class: "plot", "aria-label": this.describe() });
     this.canvas.style.height = `${height}px`;
-    this.shown = element("dd", { "data-value": "cell" });
+    this.shown = element("dd", { "data-value": "cell" }, EMPTY);
     this.scale = element("i", {});
     this.root = element("section", { class: "chart", "data-chart": spec.name },
       element("header", {}, element("h2", {}, spec.title),
@@ -126,7 +127,7 @@ class HeatMap {
 
   show(bin, row) {
     const value = bin < 0 || row < 0 ? null : this.spec.rows[row][bin];
-    this.shown.textContent = value === null ? "" : `${this.rowName(row)}: ${this.spec.text(value)}`;
+    this.shown.textContent = value === null ? EMPTY : `${this.rowName(row)}: ${this.spec.text(value)}`;
   }
 
   say(bin, row) {
