@@ -257,12 +257,18 @@ function hitChart(history, hasBelief) {
     label: (x) => percent(x, 0), text: (x) => percent(x) };
 }
 
+// For the narrow gutter: 500 Gi.
+function shortBytes(bytes) {
+  const power = Math.max(0, Math.min(4, Math.floor(Math.log2(bytes) / 10)));
+  return `${short(bytes / 1024 ** power)}${THIN}${["B", "Ki", "Mi", "Gi", "Ti"][power]}`;
+}
+
 function copiesChart(history, meta, gpusPerWorker, axis) {
   const { bins } = history;
   const bytes = meta.bytes_per_block * gpusPerWorker;
   const of = (blocks) => meanOverTime(blocks.map((n) => (bytes > 0 ? n * bytes : n)), axis);
   return { name: "copies", title: "KV cache of all workers", height: 96, isStacked: true, isFine: true,
-    isBytes: bytes > 0, label: bytes > 0 ? bytesText : short, text: bytes > 0 ? bytesText : (x) => exact(x), series: [
+    isBytes: bytes > 0, label: bytes > 0 ? shortBytes : short, text: bytes > 0 ? bytesText : (x) => exact(x), series: [
       { key: "blocks", label: "different blocks", colour: "active", ratio: of(bins.blocks) },
       { key: "duplicates", label: "held more than once", colour: "wrong",
         ratio: of(bins.copies.map((n, i) => n - bins.blocks[i])) }] };

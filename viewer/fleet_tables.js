@@ -128,7 +128,7 @@ class Decisions {
 
   show() {
     const { found, what } = this.find();
-    const of = this.every > 1 ? ` The page has every ${exact(this.every)}th request; --why FILE has all.` : "";
+    const of = this.every > 1 ? ` The page has one request in ${exact(this.every)}; --why FILE has all.` : "";
     const shown = Math.min(found.length, LISTED);
     document.getElementById("decisions-note").textContent = what !== "" && !what.startsWith("of") && !what.startsWith("to")
       ? `${what}.` : `${exact(shown)} of ${exact(found.length)} decisions ${what}`.trimEnd() + `.${of}`;
