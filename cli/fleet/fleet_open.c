@@ -97,10 +97,7 @@ static int open_crew(fleet *f)
     for (uint32_t i = 0; i < n; i++)
         if (!engine_prompt_open(&f->prompts[i], longest))
             return fail_with("not enough memory for --threads %u", n);
-    f->found = calloc((size_t)longest / f->engine.block_size + 1, sizeof *f->found);
-    return f->found != NULL && engine_prompt_open(&f->own, longest)
-               ? 0
-               : fail_with("not enough memory");
+    return engine_prompt_open(&f->own, longest) ? 0 : fail_with("not enough memory");
 }
 
 static void join_workers(fleet *f)
@@ -154,7 +151,6 @@ void fleet_unmake(fleet *f)
     free(f->going);
     free(f->merged);
     free(f->waiting);
-    free(f->found);
     free(f->chain);
     quire_hasher_destroy(f->hasher);
     if (f->routers != NULL)

@@ -32,7 +32,6 @@ typedef struct fleet {
     quire_chain *chain;
     uint32_t digest_bytes;
     const fleet_request *asking; /* whose blocks the routers look for */
-    quire_block *found;          /* room for the blocks of the longest prompt */
     crew *crew;
     engine_prompt *prompts; /* of the lanes */
     engine_prompt own;      /* for names */

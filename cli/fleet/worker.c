@@ -82,7 +82,10 @@ int worker_open(worker *w, const replay_settings *settings, const worker_config 
                           .on_kv = config->has_kv ? note_kv : NULL,
                           .user = w};
     w->is_lean = config->is_lean;
-    return engine_open(&w->engine, settings, &place, &w->result);
+    int status = engine_open(&w->engine, settings, &place, &w->result);
+    if (status == 0)
+        w->pool = quire_cache_get_pool(quire_sched_get_cache(w->engine.sched));
+    return status;
 }
 
 void fleet_request_free(arrival *it)

@@ -41,6 +41,7 @@ typedef struct worker_kv {
 
 typedef struct worker {
     engine engine;
+    const quire_pool *pool; /* of the engine's blocks */
     replay_result result;
     arrival_queue inbox;
     arrival *back;           /* of the inbox: there was no room for it */
