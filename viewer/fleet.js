@@ -9,7 +9,7 @@ class FleetPage {
     this.fleet = this.report.fleet;
     this.history = this.fleet.history;
     this.end = this.history.end_s * US;
-    this.gpusPerWorker = this.history.cost.gpus / this.fleet.num_workers;
+    this.gpusPerWorker = this.fleet.cost.gpus / this.fleet.num_workers;
     this.theme = new Theme();
     this.axis = new FleetAxis(this.history);
     this.bin = -1;

@@ -9,7 +9,8 @@ const WORKER_COLUMNS = [["worker", "Worker", exact], ["routed", "Routed", exact]
 const LISTED = 200; // decisions
 
 function fleetTiles({ report, history, fleet, gpusPerWorker, meta, end }) {
-  const { bins, cost } = history;
+  const { bins } = history;
+  const { cost } = fleet;
   const tiles = reportTiles(report, { end }).filter((made) =>
     !["preemptions", "simulated"].includes(made.querySelector("dd").dataset.tile));
   if (report.goodput) // --slo

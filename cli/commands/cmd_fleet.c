@@ -136,7 +136,7 @@ static int write_results(const replay_setup *setup, const fleet_settings *fleet,
     subject.could_have_why = o.num_workers == 1;
     json_t *past = NULL;
     if (fleet->history != NULL)
-        past = fleet_history_json(fleet->history, result, setup->engine.tp);
+        past = fleet_history_json(fleet->history, result);
     bool is_whole = past != NULL || fleet->history == NULL;
     json_t *tree = fleet_report_tree(&subject, o.router, result, past);
     char *text = json_dumps(tree, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
@@ -190,8 +190,10 @@ static int run(replay_setup *setup, const router_spec *spec)
 {
     replay_settings *s = &setup->settings;
     description d;
-    fleet_settings fleet = {
-        .replay = s, .num_workers = o.num_workers, .num_threads = o.num_threads};
+    fleet_settings fleet = {.replay = s,
+                            .num_workers = o.num_workers,
+                            .num_threads = o.num_threads,
+                            .gpus_per_worker = setup->engine.tp};
     fleet_result result;
     progress p;
     describe(setup, &d);

@@ -29,6 +29,7 @@ typedef struct fleet_settings {
     routers_settings routers;      /* the fleet fills in max_workers, block_size and costs */
     uint32_t num_workers;
     uint32_t num_threads;
+    uint32_t gpus_per_worker; /* for GPU hours */
     /* Of several workers; NULL: not wanted. */
     FILE *requests_csv;
     FILE *why;        /* a line for each routing decision */
@@ -42,6 +43,7 @@ typedef struct fleet_result {
     replay_result *workers; /* without distributions: those are in total */
     uint64_t *routed;       /* requests, by worker */
     uint32_t num_workers;
+    uint32_t gpus_per_worker;
     uint64_t believed_tokens; /* hits that the router believed in when it chose */
     uint64_t refused;         /* requests, by the router */
     uint64_t waited;          /* decisions to let a request wait in the router */

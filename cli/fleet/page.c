@@ -188,22 +188,13 @@ static json_t *decisions_json(const history *h)
                      list);
 }
 
-static json_t *cost_json(const fleet_result *r, uint32_t gpus_per_worker)
-{
-    uint32_t gpus = gpus_per_worker * r->num_workers;
-    return json_pack("{s:o,s:f,s:f}", "gpus", report_integer(gpus), "gpu_hours",
-                     r->total.simulated_s * gpus / 3600, "busy_gpu_hours",
-                     r->total.busy_s * gpus_per_worker / 3600);
-}
-
-json_t *fleet_history_json(const history *h, const fleet_result *result, uint32_t gpus_per_worker)
+json_t *fleet_history_json(const history *h, const fleet_result *result)
 {
     uint32_t block_size = result->total.block_size;
     if (!history_is_whole(h))
         return NULL;
-    json_t *o =
-        json_pack("{s:f,s:f,s:o,s:o}", "bin_s", h->width_s, "end_s", h->end_s, "workers_per_row",
-                  report_integer(h->workers_per_row), "cost", cost_json(result, gpus_per_worker));
+    json_t *o = json_pack("{s:f,s:f,s:o}", "bin_s", h->width_s, "end_s", h->end_s,
+                          "workers_per_row", report_integer(h->workers_per_row));
     json_object_set_new(o, "bins", bins_json(h));
     json_object_set_new(o, "waiting", rows_json(h, ROW_WAITING));
     json_object_set_new(o, "running", rows_json(h, ROW_RUNNING));

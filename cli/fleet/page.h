@@ -13,8 +13,8 @@
 
 #include <jansson.h>
 
-/* NULL: no memory. gpus_per_worker: for GPU hours. */
-json_t *fleet_history_json(const history *h, const fleet_result *result, uint32_t gpus_per_worker);
+/* NULL: no memory. */
+json_t *fleet_history_json(const history *h, const fleet_result *result);
 /* The page. report: what --json has, with the history. False: no memory, or the file has an error.
  */
 bool fleet_page_write(FILE *out, const page_meta *meta, json_t *report);

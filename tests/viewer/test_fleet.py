@@ -64,7 +64,7 @@ class FleetPageTest(PageCase):
         tile = lambda key: self.page.text_content(f"[data-tile='{key}']")
         self.assertAlmostEqual(quantity(tile("hit_rate")), report["hit_rate"], delta=0.0006)
         self.assertAlmostEqual(quantity(tile("slo")), report["goodput"]["share"], delta=0.0006)
-        self.assertAlmostEqual(number(tile("cost")), self.small.history["cost"]["gpu_hours"], delta=0.006)
+        self.assertAlmostEqual(number(tile("cost")), self.small.fleet["cost"]["gpu_hours"], delta=0.006)
         self.assertAlmostEqual(quantity(tile("believed")), self.small.fleet["believed_tokens"] /
                                report["prompt_tokens"], delta=0.0006)
 
