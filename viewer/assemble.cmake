@@ -3,6 +3,8 @@
 #       the page of a replay: what stands before the data and what behind it
 #   cmake -DSWEEP=ON -DSOURCE=viewer -DOUTPUT=sweep_viewer.c [-DHTML=template.html] -P assemble.cmake
 #       the page of a sweep, in the same way
+#   cmake -DFLEET=ON -DSOURCE=viewer -DOUTPUT=fleet_viewer.c [-DHTML=template.html] -P assemble.cmake
+#       the page of a fleet, in the same way
 #   cmake -DLIVE=ON -DSOURCE=viewer -DOUTPUT=live_page.c [-DHTML=live.html] -P assemble.cmake
 #       the live page, and live_page.h beside
 if(LIVE)
@@ -15,6 +17,11 @@ elseif(SWEEP)
   set(html sweep.html)
   set(styles page.css sweep.css)
   set(scripts format.js theme.js sweep.js)
+elseif(FLEET)
+  set(html fleet.html)
+  set(styles page.css fleet.css)
+  set(scripts format.js theme.js draw.js charts.js latency.js tables.js fleet_charts.js fleet_maps.js
+    fleet_tables.js fleet.js)
 else()
   set(html page.html)
   set(styles page.css)
@@ -70,6 +77,8 @@ string(SUBSTRING "${page}" ${behind} -1 tail)
 file(WRITE ${OUTPUT} "#include \"page/viewer_page.h\"\n\n")
 if(SWEEP)
   set(name sweep_viewer)
+elseif(FLEET)
+  set(name fleet_viewer)
 else()
   set(name viewer)
 endif()

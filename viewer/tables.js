@@ -158,6 +158,8 @@ function showVerdict(verdict) {
 // Where prompt tokens came from or why they were computed, as one bar: its parts add up to all.
 const LOSSES = [["evicted_tokens", "evicted", "preempted", "were in the cache before and were evicted: more memory, or a tier, would keep them"],
   ["not_ready_tokens", "not ready", "waiting", "another request was still computing them"],
+  ["wrong_worker_tokens", "wrong worker", "wrong", "another worker of the fleet had computed them"],
+  ["stale_view_tokens", "stale view", "stale", "the router believed them to be at this worker, and they were not"],
   ["last_token_tokens", "last token", "time", "the last token of a prompt is always computed, and with it its block"],
   ["partial_tokens", "partial block", "prefill", "the repeated text ends inside a block, and only full blocks are cached"]];
 

@@ -1,6 +1,7 @@
 /* cmd_fleet.c - `quire fleet`: a trace through many engines with a router in front of them. */
 #include "commands.h"
 #include "fleet/crew.h"
+#include "fleet/page.h"
 #include "fleet/report.h"
 #include "fleet/routers/router_table.h"
 #include "options/replay_options.h"
@@ -38,21 +39,21 @@ static struct {
        .num_routers = 1,
        .seed = 1};
 
-/* Files of one engine: with --workers 1 alone. */
+/* With --workers 1 the files are those of `quire replay`. */
 static const option table[] = {
     {"json", OPTION_TEXT, &o.json.path, "FILE", "the report with stable keys; -: standard output",
      .section = "Output", .role = OPTION_OUTPUT},
     {"csv", OPTION_TEXT, &o.csv.path, "FILE",
      "a row for each request; FILE.meta.json says what made it", .role = OPTION_OUTPUT},
-    {"html", OPTION_TEXT, &o.html.path, "FILE", "a page that shows the whole run (--workers 1)",
+    {"html", OPTION_TEXT, &o.html.path, "FILE", "a page that shows the whole run",
      .role = OPTION_OUTPUT},
     {"trace", OPTION_TEXT, &o.trace.path, "FILE", "a line for each step (--workers 1)",
      .role = OPTION_OUTPUT},
     {"why", OPTION_TEXT, &o.why.path, "FILE",
-     "a line for each decision of the scheduler, and its reason (--workers 1)",
+     "a line for each routing decision, and its reason; --workers 1: of the scheduler",
      .role = OPTION_ADDITION},
-    {"perfetto", OPTION_TEXT, &o.perfetto.path, "FILE", "a trace for ui.perfetto.dev (--workers 1)",
-     .role = OPTION_OUTPUT},
+    {"perfetto", OPTION_TEXT, &o.perfetto.path, "FILE",
+     "a trace for ui.perfetto.dev; each worker is a process", .role = OPTION_OUTPUT},
     {"quiet", OPTION_SWITCH, &o.quiet, NULL, "no report, no progress", .def = "off",
      .role = OPTION_OUTPUT},
     {"deterministic", OPTION_SWITCH, &o.deterministic, NULL,
@@ -101,20 +102,13 @@ static void show_progress(void *user, const replay_progress *now)
 /* What a fleet cannot do, or one with several workers. */
 static int check(const replay_setup *setup)
 {
-    const struct {
-        const char *name;
-        const output_file *file;
-    } files[] = {
-        {"html", &o.html}, {"trace", &o.trace}, {"why", &o.why}, {"perfetto", &o.perfetto}};
     if (setup->settings.max_steps > 0)
         return command_error(&cmd_fleet, "--max-steps cannot be used: each worker counts its steps "
                                          "(--max-requests ends a fleet early)");
     if (o.num_workers == 1)
         return 0;
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        if (files[i].file->path != NULL)
-            return command_error(&cmd_fleet, "--%s needs --workers 1: it is about one engine",
-                                 files[i].name);
+    if (o.trace.path != NULL)
+        return command_error(&cmd_fleet, "--trace needs --workers 1: it is about one engine");
     if (setup->settings.tiers.is_real)
         return command_error(&cmd_fleet, "--real-tiers needs --workers 1");
     return 0;
@@ -133,20 +127,28 @@ static void describe_routers(const router_spec *spec, routers_settings *s)
         s->view.knowledge.metrics_every_s = o.metrics_ms * 1e-3;
 }
 
-static int write_results(const replay_setup *setup, json_t *record, fleet_result *result)
+static int write_results(const replay_setup *setup, const fleet_settings *fleet, json_t *record,
+                         fleet_result *result)
 {
     report_subject subject = replay_subject(setup, record);
     subject.is_deterministic = o.deterministic;
-    subject.has_why = o.why.path != NULL;
+    subject.has_why = o.why.path != NULL && o.num_workers == 1;
     subject.could_have_why = o.num_workers == 1;
-    char *text = fleet_report_json(&subject, o.router, result);
-    bool is_whole = text != NULL;
+    json_t *past = NULL;
+    if (fleet->history != NULL)
+        past = fleet_history_json(fleet->history, result);
+    bool is_whole = past != NULL || fleet->history == NULL;
+    json_t *tree = fleet_report_tree(&subject, o.router, result, past);
+    char *text = json_dumps(tree, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
+    is_whole = is_whole && text != NULL;
     if (!o.quiet)
         fleet_report_print(o.json.file == stdout ? stderr : stdout, &subject, o.router, result);
     if (is_whole && o.json.file != NULL)
         fprintf(o.json.file, "%s\n", text);
     if (is_whole && o.html.file != NULL)
-        is_whole = page_write(setup->settings.page, o.html.file, text);
+        is_whole = o.num_workers > 1 ? fleet_page_write(o.html.file, setup->settings.meta, tree)
+                                     : page_write(setup->settings.page, o.html.file, text);
+    json_decref(tree);
     free(text);
     if (!is_whole)
         return command_failed(&cmd_fleet, "not enough memory for the results");
@@ -188,14 +190,18 @@ static int run(replay_setup *setup, const router_spec *spec)
 {
     replay_settings *s = &setup->settings;
     description d;
-    fleet_settings fleet = {
-        .replay = s, .num_workers = o.num_workers, .num_threads = o.num_threads};
+    fleet_settings fleet = {.replay = s,
+                            .num_workers = o.num_workers,
+                            .num_threads = o.num_threads,
+                            .gpus_per_worker = setup->engine.tp};
     fleet_result result;
     progress p;
     describe(setup, &d);
     s->meta = &d.meta;
     s->made_by = d.made_by_text;
-    s->page = o.html.path != NULL ? page_open(&d.meta) : NULL;
+    bool has_page = o.html.path != NULL;
+    s->page = has_page && o.num_workers == 1 ? page_open(&d.meta) : NULL;
+    fleet.history = has_page && o.num_workers > 1 ? history_open(o.num_workers, &s->slo) : NULL;
     progress_begin(&p, !o.quiet);
     s->progress = p.is_on ? show_progress : NULL;
     s->progress_user = &p;
@@ -208,16 +214,25 @@ static int run(replay_setup *setup, const router_spec *spec)
     s->why = o.why.file;
     s->perfetto = o.perfetto.file;
     fleet.requests_csv = o.csv.file;
+    fleet.why = o.why.file;
+    if (status == 0 && o.perfetto.file != NULL && o.num_workers > 1)
+        fleet.tracks = tracks_open(o.perfetto.file, o.num_workers, d.made_by_text);
+    bool has_memory = (fleet.history != NULL || !has_page || o.num_workers == 1) &&
+                      (fleet.tracks != NULL || o.perfetto.file == NULL || o.num_workers == 1);
+    if (status == 0 && !has_memory)
+        status = command_failed(&cmd_fleet, "not enough memory");
     if (status == 0) {
         status = fleet_run(&fleet, &result) != 0;
         progress_end(&p);
+        tracks_close(fleet.tracks);
         if (status != 0)
             command_failed(&cmd_fleet, "%s", failure());
         else
-            status = write_results(setup, d.made_by, &result);
+            status = write_results(setup, &fleet, d.made_by, &result);
         fleet_result_free(&result);
     }
     page_close(s->page);
+    history_close(fleet.history);
     json_decref(d.made_by);
     free(d.made_by_text);
     json_decref(d.options);

@@ -17,8 +17,10 @@
 #ifndef QUIRE_CLI_FLEET_H
 #define QUIRE_CLI_FLEET_H
 
+#include "history.h"
 #include "replay/replay.h"
 #include "routers/router.h"
+#include "tracks.h"
 
 enum { FLEET_MAX_WORKERS = 65535 };
 
@@ -27,9 +29,14 @@ typedef struct fleet_settings {
     routers_settings routers;      /* the fleet fills in max_workers, block_size and costs */
     uint32_t num_workers;
     uint32_t num_threads;
-    FILE *requests_csv; /* of several workers; NULL: not written */
-    bool gives_all;     /* schedulers get requests as soon as they come. Costs memory; for tests */
-    double window_s; /* the longest window; 0: 10 s. Shorter ones cost time, and change nothing */
+    uint32_t gpus_per_worker; /* for GPU hours */
+    /* Of several workers; NULL: not wanted. */
+    FILE *requests_csv;
+    FILE *why;        /* a line for each routing decision */
+    tracks *tracks;   /* a trace for ui.perfetto.dev */
+    history *history; /* for the page; the caller's */
+    bool gives_all;   /* schedulers get requests as soon as they come. Costs memory; for tests */
+    double window_s;  /* the longest window; 0: 10 s. Shorter ones cost time, and change nothing */
 } fleet_settings;
 
 typedef struct fleet_result {
@@ -37,6 +44,7 @@ typedef struct fleet_result {
     replay_result *workers; /* without distributions: those are in total */
     uint64_t *routed;       /* requests, by worker */
     uint32_t num_workers;
+    uint32_t gpus_per_worker;
     uint64_t believed_tokens; /* hits that the router believed in when it chose */
     uint64_t refused;         /* requests, by the router */
     uint64_t waited;          /* decisions to let a request wait in the router */

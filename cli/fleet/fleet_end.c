@@ -113,7 +113,10 @@ int fleet_finish(fleet *f)
         end_s = f->workers[i].engine.now_s > end_s ? f->workers[i].engine.now_s : end_s;
     f->now_s = end_s;
     f->result->num_workers = n;
+    f->result->gpus_per_worker = f->settings->gpus_per_worker;
     f->result->views = router_stats(f->routers);
+    if (f->history != NULL)
+        history_finish(f->history, end_s);
     for (uint32_t i = 0; i < n; i++) {
         fill_in(f, &f->workers[i].result);
         worker_finish(&f->workers[i], end_s);

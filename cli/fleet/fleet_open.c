@@ -45,7 +45,7 @@ static int open_routers(fleet *f)
     if (!routers_open(&s, &f->routers, why))
         return fail_with("--router: %s", why);
     f->wants_kv = router_wants_kv(f->routers);
-    f->wants_blocks = router_wants_blocks(f->routers);
+    f->wants_blocks = router_wants_blocks(f->routers) || f->history != NULL;
     f->wants_loads = (s.policy->needs & ~(uint32_t)(ROUTER_NEEDS_ACTIVE | ROUTER_IS_BLIND)) != 0;
     return 0;
 }
@@ -54,7 +54,7 @@ static int open_workers(fleet *f)
 {
     uint32_t n = f->settings->num_workers;
     worker_config config = {.format = trace_reader_format(f->reader),
-                            .has_kv = f->wants_kv,
+                            .has_kv = f->wants_kv || f->history != NULL,
                             .is_lean = n > 1 && !f->settings->gives_all};
     f->workers = calloc(n, sizeof *f->workers);
     f->next_s = calloc(n, sizeof *f->next_s);
@@ -133,6 +133,7 @@ int fleet_make(fleet *f)
         f->engine.requests_csv = NULL;
         f->engine.perfetto = NULL;
         f->ideal.has_workers = true;
+        f->history = f->settings->history;
     }
     if (open_trace(f) != 0 || open_routers(f) != 0 || open_workers(f) != 0 || open_names(f) != 0 ||
         open_crew(f) != 0)

@@ -27,6 +27,7 @@ typedef struct fleet_asking {
 
 typedef struct fleet {
     const fleet_settings *settings;
+    history *history; /* NULL: not wanted */
     fleet_result *result;
     trace_reader *reader;
     arrivals *arrivals;

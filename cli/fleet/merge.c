@@ -25,6 +25,13 @@ static void note_first_token(fleet *f, worker *w, arrival *it, const engine_even
 {
     fleet_request *request = it->note;
     request->first_token_s = event->time_s;
+    if (f->history != NULL)
+        history_first_token(f->history, request->worker, event->time_s,
+                            &(history_prompt){.number = it->number,
+                                              .prompt_tokens = it->request.num_prompt_tokens,
+                                              .hit_tokens = request->hit_tokens,
+                                              .believed_tokens = request->believed_tokens,
+                                              .ideal = &it->ideal});
     f->result->believed_tokens += request->believed_tokens;
     tally_ideal(w->engine.result, it);
     ideal_computed(&f->ideal, &it->request, request->worker);
@@ -38,6 +45,10 @@ static void note_admitted(fleet *f, arrival *it, const engine_event *event)
     f->num_admitted++;
     request->scheduled_s = event->time_s;
     request->hit_tokens = event->num_tokens;
+    if (f->history != NULL)
+        history_admitted(f->history, request->worker, event->time_s);
+    if (f->settings->tracks != NULL)
+        tracks_admitted(f->settings->tracks, request->worker, event->time_s);
     ideal_admitted(
         &f->ideal, &it->request,
         &(ideal_hit){.tokens = event->num_tokens,
@@ -45,6 +56,43 @@ static void note_admitted(fleet *f, arrival *it, const engine_event *event)
                      .worker = request->worker,
                      .believed_tokens = f->ideal.has_workers ? request->believed_tokens : 0},
         &it->ideal);
+}
+
+static void note_end(fleet *f, const arrival *it, const engine_event *event)
+{
+    const trace_request *q = &it->request;
+    const fleet_request *r = it->note;
+    double decode_ms = (event->time_s - r->first_token_s) * 1e3;
+    if (f->history != NULL)
+        history_ended(f->history, r->worker, event->time_s,
+                      &(history_end){.prompt_tokens = q->num_prompt_tokens,
+                                     .output_tokens = event->num_tokens,
+                                     .turn = q->turn,
+                                     .priority = q->priority,
+                                     .ttft_ms = (r->first_token_s - it->time_s) * 1e3,
+                                     .tpot_ms = event->num_tokens > 1
+                                                    ? decode_ms / (event->num_tokens - 1)
+                                                    : -1,
+                                     .e2e_ms = (event->time_s - it->time_s) * 1e3,
+                                     .queue_ms = (r->scheduled_s - it->time_s) * 1e3});
+    if (f->settings->tracks != NULL)
+        tracks_ended(f->settings->tracks, r->worker,
+                     &(track_request){.id = it->number + 1,
+                                      .arrival_s = it->time_s,
+                                      .scheduled_s = r->scheduled_s,
+                                      .first_token_s = r->first_token_s,
+                                      .end_s = event->time_s,
+                                      .prompt_tokens = q->num_prompt_tokens,
+                                      .hit_tokens = r->hit_tokens,
+                                      .believed_tokens = r->believed_tokens});
+}
+
+static void note_left_out(fleet *f, uint32_t index, double time_s)
+{
+    if (f->history != NULL)
+        history_left_out(f->history, index, time_s);
+    if (f->settings->tracks != NULL)
+        tracks_left_out(f->settings->tracks, index, time_s);
 }
 
 static void take_event(fleet *f, worker *w, const engine_event *event)
@@ -68,6 +116,7 @@ static void take_event(fleet *f, worker *w, const engine_event *event)
         return;
     case ENGINE_LEFT_OUT:
         f->num_left_out++;
+        note_left_out(f, ((const fleet_request *)it->note)->worker, event->time_s);
         router_done(f->routers, fleet_router_time(f, event->time_s), it->number, 0, true);
         arrivals_note_left_out(f->arrivals, q, event->time_s);
         break;
@@ -76,22 +125,36 @@ static void take_event(fleet *f, worker *w, const engine_event *event)
         router_done(f->routers, fleet_router_time(f, event->time_s), it->number, event->num_tokens,
                     false);
         write_row(f, it, event);
+        note_end(f, it, event);
         arrivals_note_end(f->arrivals, q, event->time_s);
         break;
     }
     fleet_request_free(it);
 }
 
+static void note_kv(fleet *f, uint32_t index, const worker *w, const worker_kv *kv)
+{
+    const uint64_t *names = w->names + kv->first;
+    if (kv->kind == ROUTER_KV_STORED)
+        history_stored(f->history, index, kv->time_s, names, kv->count);
+    else if (kv->kind == ROUTER_KV_REMOVED)
+        history_removed(f->history, index, kv->time_s, names, kv->count);
+    else
+        history_cleared(f->history, index, kv->time_s);
+}
+
 static void tell_kv(fleet *f, uint32_t index)
 {
     const worker *w = &f->workers[index];
-    for (uint32_t i = 0; i < w->num_kv; i++)
+    for (uint32_t i = 0; i < w->num_kv && f->wants_kv; i++)
         router_kv(f->routers, &(router_kv_event){.time_s = w->kv[i].time_s,
                                                  .worker = index,
                                                  .tier = ROUTER_GPU,
                                                  .kind = w->kv[i].kind,
                                                  .blocks = w->names + w->kv[i].first,
                                                  .num_blocks = w->kv[i].count});
+    for (uint32_t i = 0; i < w->num_kv && f->history != NULL; i++)
+        note_kv(f, index, w, &w->kv[i]);
 }
 
 /* By time, then by worker; those of one worker stay in their order, which is that of memory. */

@@ -69,7 +69,21 @@ static void print_workers(FILE *out, const fleet_result *f, const char *router)
                 report_number(f->waited), report_number(f->refused));
 }
 
-static void print_rest(FILE *out, const replay_result *t)
+/* From the start to the end of the run, and in steps. */
+static double gpu_hours(const fleet_result *f)
+{
+    return f->total.simulated_s * f->num_workers * f->gpus_per_worker / 3600;
+}
+
+static double busy_gpu_hours(const fleet_result *f)
+{
+    double busy_s = 0;
+    for (uint32_t i = 0; i < f->num_workers; i++)
+        busy_s += f->workers[i].busy_s;
+    return busy_s * f->gpus_per_worker / 3600;
+}
+
+static void print_rest(FILE *out, const fleet_result *f, const replay_result *t)
 {
     fprintf(out,
             "\nMemory: %s blocks of all workers; %.1f %% active and %.1f %% cached on average\n",
@@ -77,6 +91,8 @@ static void print_rest(FILE *out, const replay_result *t)
             100 * t->mean_cached / (double)t->blocks.total);
     fprintf(out, "Preemptions: %s, with %s tokens computed again\n", report_number(t->preemptions),
             report_number(t->recomputed_tokens));
+    fprintf(out, "Cost: %.2f GPU hours of %s GPUs; %.2f of them in steps\n", gpu_hours(f),
+            report_number((uint64_t)f->num_workers * f->gpus_per_worker), busy_gpu_hours(f));
 }
 
 void fleet_report_print(FILE *out, const report_subject *subject, const char *router,
@@ -92,7 +108,7 @@ void fleet_report_print(FILE *out, const report_subject *subject, const char *ro
     report_print_hits(out, &whole);
     report_print_times(out, &whole);
     print_workers(out, f, router);
-    print_rest(out, &whole);
+    print_rest(out, f, &whole);
 }
 
 /* ---- for programs ------------------------------------------------------------------ */
@@ -141,6 +157,10 @@ static json_t *fleet_json(const fleet_result *f, const char *router)
                         json_pack("{s:o,s:o,s:o}", "requests", spread_json(spread_of(f, routed_of)),
                                   "busy", spread_json(spread_of(f, busy_of)), "hit_rate",
                                   spread_json(spread_of(f, hit_rate_of))));
+    json_object_set_new(o, "cost",
+                        json_pack("{s:o,s:f,s:f}", "gpus",
+                                  report_integer((uint64_t)f->num_workers * f->gpus_per_worker),
+                                  "gpu_hours", gpu_hours(f), "busy_gpu_hours", busy_gpu_hours(f)));
     json_object_set_new(o, "views",
                         json_pack("{s:o,s:o,s:o,s:o}", "kv_batches", report_integer(v->kv_batches),
                                   "lost_batches", report_integer(v->kv_lost), "gaps",
@@ -149,7 +169,8 @@ static json_t *fleet_json(const fleet_result *f, const char *router)
     return o;
 }
 
-char *fleet_report_json(const report_subject *subject, const char *router, fleet_result *f)
+json_t *fleet_report_tree(const report_subject *subject, const char *router, fleet_result *f,
+                          json_t *past)
 {
     json_t *o = report_tree(subject, &f->total);
     if (f->num_workers > 1) {
@@ -157,9 +178,10 @@ char *fleet_report_json(const report_subject *subject, const char *router, fleet
         json_t *losses = json_object_get(o, "losses");
         json_object_set_new(losses, "wrong_worker_tokens", report_integer(l->wrong_worker));
         json_object_set_new(losses, "stale_view_tokens", report_integer(l->stale));
-        json_object_set_new(o, "fleet", fleet_json(f, router));
+        json_t *fleet = fleet_json(f, router);
+        if (past != NULL)
+            json_object_set_new(fleet, "history", past);
+        json_object_set_new(o, "fleet", fleet);
     }
-    char *text = json_dumps(o, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
-    json_decref(o);
-    return text;
+    return o;
 }

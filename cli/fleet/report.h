@@ -11,7 +11,9 @@
 
 void fleet_report_print(FILE *out, const report_subject *subject, const char *router,
                         fleet_result *result);
-/* One JSON object, to be freed; NULL: no memory. The keys are stable, see docs/fleet.md. */
-char *fleet_report_json(const report_subject *subject, const char *router, fleet_result *result);
+/* One JSON object, for json_decref. The keys are stable, see docs/fleet.md. past: of
+ * fleet_history_json, which it takes over; NULL: none. */
+json_t *fleet_report_tree(const report_subject *subject, const char *router, fleet_result *result,
+                          json_t *past);
 
 #endif

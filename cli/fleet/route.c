@@ -77,6 +77,10 @@ static int send(fleet *f, arrival *it, const router_answer *answer)
     request->is_routed = true;
     request->believed_tokens = answer->believed_blocks * f->engine.block_size;
     f->result->routed[w]++;
+    if (f->history != NULL)
+        history_routed(f->history, w, f->now_s);
+    if (f->settings->tracks != NULL)
+        tracks_routed(f->settings->tracks, w, f->now_s);
     if (!keep_hashes(f, request) || !worker_give(&f->workers[w], it))
         return fail_with("not enough memory for the requests that wait");
     f->next_s[w] = worker_next_s(&f->workers[w]);
@@ -86,13 +90,24 @@ static int send(fleet *f, arrival *it, const router_answer *answer)
     return 0;
 }
 
-static int route(fleet *f, arrival *it)
+static void note_decision(fleet *f, const router_request *ask, const router_answer *answer)
+{
+    const fleet_settings *s = f->settings;
+    if (s->why != NULL && s->num_workers > 1) /* one engine writes its own */
+        decisions_print(s->why, f->routers, ask, answer);
+    if (f->history != NULL)
+        history_decided(f->history, f->routers, ask, answer);
+}
+
+static int route(fleet *f, arrival *it, bool is_new)
 {
     const trace_request *q = &it->request;
     router_answer answer;
     if (!name_blocks(f, it))
         return fail_with("the prompt of request %llu cannot be hashed",
                          (unsigned long long)it->number + 1);
+    if (is_new && f->history != NULL)
+        history_arrived(f->history, f->now_s, it->number, f->asking.blocks, f->asking.num_blocks);
     router_request ask = {.number = it->number,
                           .time_s = fleet_router_time(f, f->now_s),
                           .arrival_s = it->time_s,
@@ -104,6 +119,7 @@ static int route(fleet *f, arrival *it)
                           .num_output_tokens = q->num_output_tokens,
                           .priority = q->priority};
     router_choose(f->routers, &ask, f->loads, &answer);
+    note_decision(f, &ask, &answer);
     if (answer.action == ROUTER_ROUTE)
         return send(f, it, &answer);
     if (answer.action == ROUTER_WAIT)
@@ -138,7 +154,7 @@ static int take_arrival(fleet *f, arrival *it)
         ideal_arrived(&f->ideal, &it->request, &it->ideal);
         request->has_ideal = it->request.id_block_size > 0 && !ideal_gave_up(&f->ideal);
     }
-    return route(f, it);
+    return route(f, it, true);
 }
 
 int fleet_route_arrivals(fleet *f)
@@ -169,7 +185,7 @@ int fleet_route_waiting(fleet *f)
                              (unsigned long long)number + 1);
         arrival *it = f->waiting[i];
         memmove(&f->waiting[i], &f->waiting[i + 1], (--f->num_waiting - i) * sizeof *f->waiting);
-        if (route(f, it) != 0)
+        if (route(f, it, false) != 0)
             return -1;
     }
     return 0;

@@ -14,4 +14,9 @@ extern const size_t sweep_viewer_head_bytes;
 extern const char sweep_viewer_tail[];
 extern const size_t sweep_viewer_tail_bytes;
 
+extern const char fleet_viewer_head[]; /* the same of a fleet */
+extern const size_t fleet_viewer_head_bytes;
+extern const char fleet_viewer_tail[];
+extern const size_t fleet_viewer_tail_bytes;
+
 #endif

@@ -256,8 +256,8 @@ class Fleet(unittest.TestCase):
                            (("--router", "dynamo-kv:no-such=1"), "no-such"),
                            (("--kv-loss", "1.5"), "--kv-loss"),
                            (("--max-steps", "5"), "--max-steps"),
-                           (("--html", self.path("h")), "--html needs --workers 1"),
-                           (("--why", self.path("h")), "--why needs --workers 1")):
+                           (("--trace", self.path("h")), "--trace needs --workers 1"),
+                           (("--real-tiers", "--cpu-blocks", "100"), "--real-tiers needs")):
             with self.subTest(args=args):
                 self.assertIn(said, run("fleet", *args, trace, status=2))
         too_long = self.write("long", (0, 5000, 2, list(range(1, 11))))
