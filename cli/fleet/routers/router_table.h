@@ -10,7 +10,7 @@
 
 #include "policy.h"
 
-enum { ROUTER_WHY_BYTES = 256 };
+enum { ROUTER_WHY_BYTES = 1024 }; /* with a path */
 
 /* Policy i; NULL behind the last one. In the order of --help. */
 const router_policy *router_table(uint32_t i);
