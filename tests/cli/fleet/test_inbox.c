@@ -59,7 +59,9 @@ static char *run(const replay_options *o, const char *router, bool gives_all)
     size_t num_bytes = 0;
     FILE *out = open_memstream(&rows, &num_bytes);
     assert_non_null(out);
-    assert_int_equal(replay_prepare(&cmd_fleet, o, path, &setup), 0);
+    cmd_fleet.arguments[0] = path;
+    cmd_fleet.num_arguments = 1;
+    assert_int_equal(replay_prepare(&cmd_fleet, o, &setup), 0);
     assert_true(router_spec_read(router, &spec, why));
     fleet_settings s = {.replay = &setup.settings,
                         .num_workers = 2,
