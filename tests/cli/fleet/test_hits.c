@@ -71,8 +71,7 @@ static void serve(quire_pool *pool, const prompt *it, bool end_first)
     assert_int_equal(quire_pool_touch(pool, blocks, num_hit), QUIRE_OK);
     assert_int_equal(quire_pool_get_new_blocks(pool, it->length - num_hit, blocks + num_hit),
                      QUIRE_OK);
-    uint32_t num_new =
-        num_hit; /* blocks behind a gap may be cached already: they get no second key */
+    /* blocks behind a gap may be cached already: they get no second key */
     quire_cache_full_params params = QUIRE_CACHE_FULL_PARAMS_INIT;
     params.blocks = blocks;
     params.num_cached_blocks = num_hit;
