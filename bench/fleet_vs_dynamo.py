@@ -5,7 +5,7 @@
 
 Each side is a process of its own in each round. Both get the same file, arrivals, workers, block size, blocks,
 sequences and tokens of a step, and the same router: `kv_router` with its defaults there, `dynamo-kv` here. What
-differs: each has its own model of a step's time, so queues, batches and hits differ; Dynamo draws ties anew in
+differs: each has its own model of a step's time, so queues, batches and hits differ; Dynamo draws ties differently in
 each run. Quire's processor seconds are those of the whole program, Dynamo's those of the call, after the import.
 The peak memory is that of the process, with Python on Dynamo's side (about 60 MB).
 
