@@ -14,7 +14,7 @@ static bool name_blocks(fleet *f, arrival *it, fleet_request *request)
     uint32_t num_blocks = num_tokens / s->block_size;
     uint32_t step = s->block_size / s->hash_block_size;
     size_t num_new = 0;
-    if (num_tokens >= f->workers[0].engine.max_model_len)
+    if (num_tokens >= f->max_model_len)
         return true; /* no worker takes it */
     request->hashes = malloc((size_t)num_hashes * f->digest_bytes + 1);
     request->blocks = malloc(num_blocks * sizeof *request->blocks + 1);
@@ -27,6 +27,7 @@ static bool name_blocks(fleet *f, arrival *it, fleet_request *request)
                            num_hashes, &num_new) != QUIRE_OK)
         return false;
     request->num_hashes = num_hashes;
+    request->hash_bytes = f->digest_bytes;
     for (uint32_t i = 0; i < num_blocks; i++)
         memcpy(&request->blocks[i],
                request->hashes + ((size_t)(i + 1) * step - 1) * f->digest_bytes,
@@ -58,6 +59,14 @@ static int keep_waiting(fleet *f, arrival *it)
     return 0;
 }
 
+void fleet_look_at(fleet *f, uint32_t w)
+{
+    f->next_s[w] = worker_next_s(&f->workers[w]);
+    if (f->wants_loads)
+        f->loads[w] = worker_load(&f->workers[w]);
+    f->quiet_s[w] = worker_quiet_s(&f->workers[w]);
+}
+
 static int send(fleet *f, arrival *it, const router_answer *answer)
 {
     fleet_request *request = it->note;
@@ -68,12 +77,16 @@ static int send(fleet *f, arrival *it, const router_answer *answer)
     f->result->routed[w]++;
     free(request->blocks);
     request->blocks = NULL;
-    if (!worker_give(&f->workers[w], it))
+    uint32_t prefill = answer->prefill_worker;
+    bool ok = prefill == ROUTER_NONE ? worker_give(&f->workers[w], it, f->now_s)
+                                     : handoffs_begin(f->handoffs, it, prefill, w, f->now_s);
+    if (!ok)
         return fail_with("not enough memory for the requests that wait");
-    f->next_s[w] = worker_next_s(&f->workers[w]);
-    if (f->wants_loads)
-        f->loads[w] = worker_load(&f->workers[w]);
-    f->quiet_s[w] = worker_quiet_s(&f->workers[w]);
+    fleet_look_at(f, w);
+    if (prefill != ROUTER_NONE) {
+        f->result->routed[prefill]++;
+        fleet_look_at(f, prefill);
+    }
     return 0;
 }
 
@@ -108,6 +121,8 @@ static int take_arrival(fleet *f, arrival *it)
 {
     replay_result *total = &f->result->total;
     fleet_request *request = calloc(1, sizeof *request);
+    if (request != NULL)
+        request->prefill_worker = ROUTER_NONE;
     if (request != NULL)
         request->has_follower = arrivals_may_follow(f->arrivals, &it->request);
     it->note = request;
