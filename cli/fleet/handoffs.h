@@ -1,5 +1,5 @@
-/* cli/fleet/handoffs.h - requests that two workers serve: one computes the prompt, its KV moves, and
- * the other one generates.
+/* cli/fleet/handoffs.h - requests that two workers serve: one computes the prompt, its KV moves,
+ * and the other one generates.
  *
  *      pull      prefill ──► decode: blocks ──► transfer ──► decode goes on
  *      push      prefill ────────────┐
@@ -16,8 +16,8 @@
  * failed     a transfer of which all was in vain: at its end the decode worker begins again, and
  *            computes what its own cache has not.
  *
- * lease      how long a prefill worker keeps the blocks of a computed prompt while no transfer begins.
- *            After that the decode worker computes the prompt.
+ * lease      how long a prefill worker keeps a computed prompt while no transfer begins. After that
+ *            the decode worker computes the prompt.
  *
  * The blocks of the prefill worker stay until the transfer has ended. Both workers hear of the end
  * of a transfer at the end of their next step, an idle one at once. A transfer that ends together
@@ -64,8 +64,8 @@ typedef struct handoff_stats {
     uint64_t moved_blocks; /* by transfers that did not fail */
     double moved_bytes;
     uint64_t local_tokens; /* that decode workers found in their own caches */
-    uint64_t
-        recomputed_tokens; /* prompt tokens of failed transfers and expired leases, computed by decode workers */
+    /* Prompt tokens of failed transfers and expired leases, which decode workers computed. */
+    uint64_t recomputed_tokens;
     uint64_t most_open;   /* transfers at one time */
     distribution wait_ms; /* from the decode worker's blocks to their KV */
     distribution move_ms; /* from the start of a transfer to its end */

@@ -135,7 +135,8 @@ static int take_arrival(fleet *f, arrival *it)
         total->first_arrival_s = it->time_s;
     total->arrived++;
     total->last_arrival_s = it->time_s;
-    total->waiting_at_last = total->arrived - f->num_left_out - f->num_admitted;
+    uint64_t gone = f->num_left_out + f->num_admitted; /* both, if only the decoder left it out */
+    total->waiting_at_last = total->arrived > gone ? total->arrived - gone : 0;
     total->ended_at_last = total->requests;
     if (total->waiting_at_last > total->max_waiting) {
         total->max_waiting = total->waiting_at_last;
