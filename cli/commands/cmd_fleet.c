@@ -12,6 +12,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+enum { MAX_FAILURES = 256 };
+static const char *fail_texts[MAX_FAILURES];
+
 static struct {
     replay_options replay;
     uint32_t num_workers;
@@ -24,6 +27,11 @@ static struct {
     double kv_resync_s;
     double metrics_ms;
     bool has_metrics;
+    option_list fail;
+    double mtbf_s;
+    double mtbf_restart_s;
+    const char *scale;
+    double gpu_cost;
     output_file json;
     output_file html;
     output_file csv;
@@ -36,6 +44,8 @@ static struct {
        .num_workers = 4,
        .router = "round-robin",
        .num_routers = 1,
+       .fail = {.texts = fail_texts, .max = MAX_FAILURES},
+       .mtbf_restart_s = 60,
        .seed = 1};
 
 /* Files of one engine: with --workers 1 alone. */
@@ -79,6 +89,21 @@ static const option table[] = {
     {"metrics-interval", OPTION_REAL, &o.metrics_ms, "MS",
      "workers report their load so often; 0: the router always knows it", .def = "the router's",
      .max = 1e9, .is_given = &o.has_metrics},
+    {"fail", OPTION_LIST, &o.fail, "KIND:FIELD=VALUE,...",
+     "a failure: crash:worker=3,at=120,restart=60, slow:worker=3,from=60,to=90,factor=4, "
+     "partition:worker=3,from=60,to=90 or gap:worker=3,from=60,to=90; several times",
+     .def = "none", .has_commas = true},
+    {"mtbf", OPTION_REAL, &o.mtbf_s, "S",
+     "each worker crashes at random, after so many seconds on average; 0: never", .def = "0",
+     .max = 1e9},
+    {"mtbf-restart", OPTION_REAL, &o.mtbf_restart_s, "S",
+     "from such a crash until the worker is ready again", .def = "60", .max = 1e9},
+    {"scale", OPTION_TEXT, &o.scale, "POLICY:FIELD=VALUE,...",
+     "add and remove workers: queue:requests=16,max=8, slo:ttft=2,max=8, hpa:target=16,max=8 or "
+     "schedule:0=2,3600=8,max=8; --workers is their number at first",
+     .def = "none", .has_commas = true},
+    {"gpu-cost", OPTION_REAL, &o.gpu_cost, "PRICE", "of one GPU for an hour: the report has costs",
+     .def = "0", .max = 1e9},
     REPLAY_OPTIONS(o.replay),
     {0}};
 
@@ -98,6 +123,20 @@ static void show_progress(void *user, const replay_progress *now)
 
 /* ---- the command --------------------------------------------------------------- */
 
+/* What a change of workers needs. */
+static int check_members(const replay_setup *setup)
+{
+    bool has_fail = o.fail.count > 0 || o.mtbf_s > 0;
+    const char *name = o.scale != NULL ? "scale" : o.fail.count > 0 ? "fail" : "mtbf";
+    if (!has_fail && o.scale == NULL)
+        return 0;
+    if (o.num_workers == 1 && o.scale == NULL)
+        return command_error(&cmd_fleet, "--%s needs --workers 2 or more", name);
+    if (setup->settings.tiers.cpu_blocks > 0)
+        return command_error(&cmd_fleet, "--%s cannot be used with tiers (--cpu-blocks)", name);
+    return 0;
+}
+
 /* What a fleet cannot do, or one with several workers. */
 static int check(const replay_setup *setup)
 {
@@ -109,7 +148,9 @@ static int check(const replay_setup *setup)
     if (setup->settings.max_steps > 0)
         return command_error(&cmd_fleet, "--max-steps cannot be used: each worker counts its steps "
                                          "(--max-requests ends a fleet early)");
-    if (o.num_workers == 1)
+    if (check_members(setup) != 0)
+        return COMMAND_WRONG_CALL;
+    if (o.num_workers == 1 && o.scale == NULL)
         return 0;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (files[i].file->path != NULL)
@@ -184,12 +225,39 @@ static void describe(const replay_setup *setup, description *d)
                           .num_tiers = num_tiers};
 }
 
-static int run(replay_setup *setup, const router_spec *spec)
+/* --fail, --mtbf and --scale. 0, or an exit status after a sentence. */
+static int read_members(failures *fail, scale_spec *scale, fleet_settings *fleet)
+{
+    if (o.scale != NULL) {
+        if (scale_spec_read(o.scale, FLEET_MAX_WORKERS, scale) != 0)
+            return command_error(&cmd_fleet, "--scale: %s", failure());
+        uint32_t least = scale->config.min_workers;
+        uint32_t most = scale->config.max_workers;
+        if (o.num_workers < least || o.num_workers > most)
+            return command_error(&cmd_fleet,
+                                 "--workers is %u (expected %u to %u: min and max of --scale)",
+                                 o.num_workers, least, most);
+        if (most == 1)
+            return command_error(&cmd_fleet, "invalid value \"1\" for max of --scale (expected 2 "
+                                             "or more)");
+        fleet->scale = scale;
+        fleet->num_workers = most;
+    }
+    fail->mtbf_s = o.mtbf_s;
+    fail->mtbf_restart_s = o.mtbf_restart_s;
+    fail->seed = o.seed;
+    for (uint32_t i = 0; i < o.fail.count; i++)
+        if (failures_add(fail, o.fail.texts[i], fleet->num_workers) != 0)
+            return command_error(&cmd_fleet, "--fail: %s", failure());
+    if (o.fail.count > 0 || o.mtbf_s > 0)
+        fleet->failures = fail;
+    return 0;
+}
+
+static int run(replay_setup *setup, const router_spec *spec, fleet_settings fleet)
 {
     replay_settings *s = &setup->settings;
     description d;
-    fleet_settings fleet = {
-        .replay = s, .num_workers = o.num_workers, .num_threads = o.num_threads};
     fleet_result result;
     progress p;
     describe(setup, &d);
@@ -234,6 +302,8 @@ static int run_fleet(void)
 {
     replay_setup setup;
     router_spec spec = {0};
+    failures fail = {0};
+    scale_spec scale;
     char why[ROUTER_WHY_BYTES] = "";
     if (o.num_threads == 0)
         o.num_threads = num_processors();
@@ -242,8 +312,17 @@ static int run_fleet(void)
     int status = replay_prepare(&cmd_fleet, &o.replay, &setup);
     if (status == 0)
         status = check(&setup);
+    fleet_settings fleet = {.replay = &setup.settings,
+                            .num_workers = o.num_workers,
+                            .num_first = o.num_workers,
+                            .num_threads = o.num_threads,
+                            .gpus_per_worker = o.replay.engine.plan.tp,
+                            .price_per_gpu_hour = o.gpu_cost};
     if (status == 0)
-        status = run(&setup, &spec);
+        status = read_members(&fail, &scale, &fleet);
+    if (status == 0)
+        status = run(&setup, &spec, fleet);
+    failures_free(&fail);
     replay_unprepare(&setup);
     router_spec_free(&spec);
     return status;

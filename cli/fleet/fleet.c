@@ -15,7 +15,7 @@ static void advance(void *user, uint32_t i, uint32_t lane)
     worker_advance(w, f->until_s, &f->prompts[lane]);
     f->next_s[index] = worker_next_s(w);
     f->quiet_s[index] = worker_quiet_s(w);
-    if (f->wants_loads)
+    if (f->wants_loads && !f->members.of[index].failing.is_hidden)
         f->loads[index] = worker_load(w);
 }
 
@@ -54,14 +54,15 @@ static double first_stop_s(const fleet *f)
 static int go(fleet *f)
 {
     uint32_t n = f->settings->num_workers;
-    if (fleet_route_arrivals(f) != 0 || fleet_route_waiting(f) != 0)
+    if (members_change(f) != 0 || fleet_route_arrivals(f) != 0 || fleet_route_waiting(f) != 0)
         return -1;
     double next_s = arrivals_next_time(f->arrivals, f->now_s);
     double quiet_s = least_of(f->quiet_s, n);
     double busy_s = least_of(f->next_s, n);
     if (next_s < 0)
         return fail_with("%s", trace_error(f->reader));
-    bool is_over = next_s == HUGE_VAL && busy_s == HUGE_VAL;
+    bool can_wait = f->num_waiting > 0 && members_may_serve(f);
+    bool is_over = next_s == HUGE_VAL && busy_s == HUGE_VAL && !can_wait;
     if (is_over)
         return f->num_waiting == 0 ? 0
                                    : fail_with("%u requests wait in the router, and no worker "
@@ -70,6 +71,7 @@ static int go(fleet *f)
     double tick_s = router_next_tick(f->routers);
     double until_s = next_s < quiet_s ? next_s : quiet_s;
     until_s = tick_s < until_s ? tick_s : until_s;
+    until_s = fmin(until_s, members_next_s(f));
     double longest_s = f->settings->window_s > 0 ? f->settings->window_s : LONGEST_WINDOW_S;
     double soon_s = (busy_s > f->now_s ? busy_s : f->now_s) + longest_s;
     until_s = soon_s < until_s ? soon_s : until_s; /* HUGE_VAL stays, if all are idle */
@@ -139,7 +141,8 @@ int fleet_run(const fleet_settings *settings, fleet_result *result)
         engine_write_heads(&f->workers[0].engine);
     if (status == 0 && settings->requests_csv != NULL && settings->num_workers > 1)
         fputs("request,line,session,turn,worker,arrival_s,scheduled_s,first_token_s,end_s,"
-              "prompt_tokens,output_tokens,hit_tokens,believed_tokens,ttft_ms,tpot_ms,e2e_ms\n",
+              "prompt_tokens,output_tokens,hit_tokens,believed_tokens,ttft_ms,tpot_ms,e2e_ms,"
+              "times_back\n",
               settings->requests_csv);
     if (status == 0)
         status = run_all(f);
@@ -158,4 +161,5 @@ void fleet_result_free(fleet_result *result)
     replay_result_free(&result->total);
     free(result->workers);
     free(result->routed);
+    members_result_free(&result->members);
 }

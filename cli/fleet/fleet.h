@@ -6,8 +6,9 @@
  *                   └── ends ────┴─ loads, KV events, first tokens, ends
  *
  * window    from now until the next time at which workers depend on each other: a request comes, a
- *           request that others wait for may end, or the router reads loads. In a window workers
- *           share nothing, so they advance in several threads.
+ *           request that others wait for may end, the router reads loads, or a worker changes. In a
+ *           window workers share nothing, so they advance in several threads.
+ * change    between two windows, workers fail, become ready, are added and removed (members.h).
  * merge     after a window, what happened is taken in the order of (time, worker, order in the
  *           worker), whatever the threads did. So the result does not depend on the threads.
  *
@@ -17,6 +18,7 @@
 #ifndef QUIRE_CLI_FLEET_H
 #define QUIRE_CLI_FLEET_H
 
+#include "members.h"
 #include "replay/replay.h"
 #include "routers/router.h"
 
@@ -28,6 +30,12 @@ typedef struct fleet_settings {
     uint32_t num_workers;
     uint32_t num_threads;
     FILE *requests_csv; /* of several workers; NULL: not written */
+    /* With several workers alone: */
+    const failures *failures; /* NULL: none */
+    const scale_spec *scale;  /* NULL: the workers stay as they are */
+    uint32_t num_first;       /* workers at time 0, the others are off; 0: all */
+    uint32_t gpus_per_worker;
+    double price_per_gpu_hour;
     double window_s; /* the longest window; 0: 10 s. Shorter ones cost time, and change nothing */
 } fleet_settings;
 
@@ -41,6 +49,7 @@ typedef struct fleet_result {
     uint64_t waited;          /* decisions to let a request wait in the router */
     router_view_stats views;
     uint64_t num_windows;
+    members_result members;
 } fleet_result;
 
 /* 0, or -1 and a sentence. The result is to be freed either way. */

@@ -114,6 +114,7 @@ int fleet_finish(fleet *f)
     f->now_s = end_s;
     f->result->num_workers = n;
     f->result->views = router_stats(f->routers);
+    members_finish(f);
     for (uint32_t i = 0; i < n; i++) {
         fill_in(f, &f->workers[i].result);
         worker_finish(&f->workers[i], end_s);

@@ -41,6 +41,8 @@ static int open_routers(fleet *f)
     s.block_size = f->engine.block_size;
     s.costs = (router_costs){.context = f, .prefill_s = prefill_s, .decode_s = decode_s};
     s.exact_hits = fleet_exact_hits;
+    s.view.has_losses =
+        f->settings->failures != NULL && failures_lose_events(f->settings->failures);
     s.exact_context = f;
     if (!routers_open(&s, &f->routers, why))
         return fail_with("--router: %s", why);
@@ -99,20 +101,6 @@ static int open_crew(fleet *f)
     return engine_prompt_open(&f->own, longest) ? 0 : fail_with("not enough memory");
 }
 
-static void join_workers(fleet *f)
-{
-    const replay_settings *s = &f->engine;
-    router_worker_info info = {.pool = ROUTER_SERVE,
-                               .max_num_batched_tokens = s->sched.max_num_batched_tokens};
-    for (uint32_t i = 0; i < f->settings->num_workers; i++) {
-        info.num_blocks = f->workers[i].engine.num_blocks;
-        f->next_s[i] = worker_next_s(&f->workers[i]);
-        f->quiet_s[i] = HUGE_VAL;
-        f->loads[i] = worker_load(&f->workers[i]);
-        router_join(f->routers, 0, i, &info);
-    }
-}
-
 int fleet_make(fleet *f)
 {
     f->engine = *f->settings->replay;
@@ -127,8 +115,7 @@ int fleet_make(fleet *f)
     if (open_trace(f) != 0 || open_routers(f) != 0 || open_workers(f) != 0 || open_names(f) != 0 ||
         open_crew(f) != 0)
         return -1;
-    join_workers(f);
-    return 0;
+    return members_open(f);
 }
 
 void fleet_unmake(fleet *f)
@@ -140,6 +127,7 @@ void fleet_unmake(fleet *f)
         engine_prompt_close(&f->prompts[i]);
     for (uint32_t i = 0; i < f->num_waiting; i++)
         fleet_request_free(f->waiting[i]);
+    members_close(f);
     engine_prompt_close(&f->own);
     free(f->prompts);
     free(f->workers);

@@ -3,6 +3,7 @@
  *      fleet.c      the loop: windows        fleet_open.c     made and unmade
  *      route.c      requests go to workers   merge.c          what happened in a window
  *      fleet_end.c  results                  hits.c           what caches really have
+ *      members.c    failures, autoscaling
  */
 #ifndef QUIRE_CLI_FLEET_STATE_H
 #define QUIRE_CLI_FLEET_STATE_H
@@ -46,6 +47,7 @@ typedef struct fleet {
     double told_s; /* the latest time that the routers know */
     merged *merged;
     uint32_t merged_capacity;
+    members members;
     arrival **waiting; /* in the routers */
     uint32_t num_waiting;
     uint32_t waiting_capacity;
@@ -69,6 +71,8 @@ void fleet_exact_hits(void *context, const router_request *request, router_hit *
 
 /* Sends the requests that have come by now. 0, or -1 and a sentence. */
 int fleet_route_arrivals(fleet *f);
+/* A request that went back to the routers. 0, or -1 and a sentence. */
+int fleet_route_again(fleet *f, arrival *it);
 /* Requests that wait in the routers, and may now go. 0, or -1 and a sentence. */
 int fleet_route_waiting(fleet *f);
 /* The routers' clock never goes back: the time that they are told. */

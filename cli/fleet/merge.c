@@ -13,20 +13,25 @@ static void write_row(fleet *f, const arrival *it, const engine_event *end)
     if (end->num_tokens > 1)
         snprintf(tpot, sizeof tpot, "%.3f",
                  (end->time_s - request->first_token_s) * 1e3 / (end->num_tokens - 1));
-    fprintf(out, "%llu,%llu,%llu,%u,%u,%.6f,%.6f,%.6f,%.6f,%u,%u,%u,%u,%.3f,%s,%.3f\n",
+    fprintf(out, "%llu,%llu,%llu,%u,%u,%.6f,%.6f,%.6f,%.6f,%u,%u,%u,%u,%.3f,%s,%.3f,%u\n",
             (unsigned long long)it->number + 1, (unsigned long long)q->line,
             (unsigned long long)q->session, q->turn, request->worker, it->time_s,
             request->scheduled_s, request->first_token_s, end->time_s, q->num_prompt_tokens,
             end->num_tokens, request->hit_tokens, request->believed_tokens,
-            (request->first_token_s - it->time_s) * 1e3, tpot, (end->time_s - it->time_s) * 1e3);
+            (request->first_token_s - it->time_s) * 1e3, tpot, (end->time_s - it->time_s) * 1e3,
+            request->num_back);
 }
 
 static void note_first_token(fleet *f, worker *w, arrival *it, const engine_event *event)
 {
     fleet_request *request = it->note;
-    request->first_token_s = event->time_s;
-    f->result->believed_tokens += request->believed_tokens;
-    tally_ideal(w->engine.result, it);
+    bool is_again = it->first_token_s > 0;
+    members_first_token(f, it, event->time_s, is_again);
+    if (!is_again) {
+        it->first_token_s = request->first_token_s = event->time_s;
+        f->result->believed_tokens += request->believed_tokens;
+        tally_ideal(w->engine.result, it);
+    }
     ideal_computed(&f->ideal, &it->request, request->worker);
     router_first_token(f->routers, fleet_router_time(f, event->time_s), it->number,
                        request->hit_tokens);
@@ -36,8 +41,13 @@ static void note_admitted(fleet *f, arrival *it, const engine_event *event)
 {
     fleet_request *request = it->note;
     f->num_admitted++;
-    request->scheduled_s = event->time_s;
+    request->is_admitted = true;
     request->hit_tokens = event->num_tokens;
+    members_admitted(f, it);
+    if (it->first_token_s > 0) /* its prompt counted before a crash */
+        return;
+    request->scheduled_s = event->time_s;
+    it->ideal.losses = (ideal_losses){0};
     ideal_admitted(
         &f->ideal, &it->request,
         &(ideal_hit){.tokens = event->num_tokens,
@@ -68,11 +78,13 @@ static void take_event(fleet *f, worker *w, const engine_event *event)
         return;
     case ENGINE_LEFT_OUT:
         f->num_left_out++;
+        members_refused(f, it, event->time_s);
         router_done(f->routers, fleet_router_time(f, event->time_s), it->number, 0, true);
         arrivals_note_left_out(f->arrivals, q, event->time_s);
         break;
     case ENGINE_ENDED:
         total->requests++;
+        members_end(f, it, event->time_s, event->num_tokens);
         router_done(f->routers, fleet_router_time(f, event->time_s), it->number, event->num_tokens,
                     false);
         write_row(f, it, event);
@@ -85,13 +97,16 @@ static void take_event(fleet *f, worker *w, const engine_event *event)
 static void tell_kv(fleet *f, uint32_t index)
 {
     const worker *w = &f->workers[index];
+    bool is_lost = f->members.of[index].failing.is_mute;
+    f->result->members.lost_batches += is_lost ? w->num_kv : 0;
     for (uint32_t i = 0; i < w->num_kv; i++)
         router_kv(f->routers, &(router_kv_event){.time_s = w->kv[i].time_s,
                                                  .worker = index,
                                                  .tier = ROUTER_GPU,
                                                  .kind = w->kv[i].kind,
                                                  .blocks = w->names + w->kv[i].first,
-                                                 .num_blocks = w->kv[i].count});
+                                                 .num_blocks = w->kv[i].count,
+                                                 .is_lost = is_lost});
 }
 
 /* By time, then by worker; those of one worker stay in their order, which is that of memory. */

@@ -1,5 +1,7 @@
 #include "report.h"
 
+#include "members_report.h"
+
 #include <math.h>
 
 /* ---- how even the load is ------------------------------------------------------- */
@@ -92,6 +94,7 @@ void fleet_report_print(FILE *out, const report_subject *subject, const char *ro
     report_print_hits(out, &whole);
     report_print_times(out, &whole);
     print_workers(out, f, router);
+    members_report_print(out, &f->members);
     print_rest(out, &whole);
 }
 
@@ -146,6 +149,7 @@ static json_t *fleet_json(const fleet_result *f, const char *router)
                                   "lost_batches", report_integer(v->kv_lost), "gaps",
                                   report_integer(v->gaps), "resyncs", report_integer(v->resyncs)));
     json_object_set_new(o, "workers", workers);
+    members_report_json(o, &f->members);
     return o;
 }
 

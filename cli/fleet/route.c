@@ -45,6 +45,7 @@ static void refuse(fleet *f, arrival *it)
 {
     f->result->refused++;
     f->num_left_out++;
+    members_refused(f, it, f->now_s);
     arrivals_note_left_out(f->arrivals, &it->request, f->now_s);
     fleet_request_free(it);
 }
@@ -68,10 +69,10 @@ static int send(fleet *f, arrival *it, const router_answer *answer)
     f->result->routed[w]++;
     free(request->blocks);
     request->blocks = NULL;
-    if (!worker_give(&f->workers[w], it))
+    if (!worker_give(&f->workers[w], it, f->now_s))
         return fail_with("not enough memory for the requests that wait");
     f->next_s[w] = worker_next_s(&f->workers[w]);
-    if (f->wants_loads)
+    if (f->wants_loads && !f->members.of[w].failing.is_hidden)
         f->loads[w] = worker_load(&f->workers[w]);
     f->quiet_s[w] = worker_quiet_s(&f->workers[w]);
     return 0;
@@ -101,6 +102,15 @@ static int route(fleet *f, arrival *it)
         return keep_waiting(f, it);
     refuse(f, it);
     return 0;
+}
+
+int fleet_route_again(fleet *f, arrival *it)
+{
+    if (f->wants_blocks && !name_blocks(f, it, it->note)) {
+        fleet_request_free(it);
+        return fail_with("not enough memory for the requests that wait");
+    }
+    return route(f, it);
 }
 
 /* A request has come. */

@@ -22,8 +22,12 @@ typedef struct fleet_request {
     uint32_t worker;
     uint32_t believed_tokens; /* that the router believed to be in the worker's cache */
     uint32_t hit_tokens;
-    bool has_follower; /* another request may wait for its end */
-    bool is_routed;    /* the router counts it */
+    bool has_follower;    /* another request may wait for its end */
+    bool is_routed;       /* the router counts it */
+    bool is_admitted;     /* by its worker */
+    uint32_t num_back;    /* times that it went back to the router */
+    uint32_t crash;       /* the last one that it was interrupted by, from 1 on; 0: none */
+    uint32_t lost_tokens; /* whose KV was lost with its last worker */
     double scheduled_s;
     double first_token_s;
     unsigned char *hashes; /* of its whole blocks, until it is added; NULL: not made */
@@ -47,6 +51,8 @@ typedef struct worker {
     arrival *back;           /* of the inbox: there was no room for it */
     uint64_t outside_tokens; /* prompt tokens of both */
     uint32_t digest_bytes;   /* of a hash of hash_block_size tokens */
+    double given_s;          /* when it was given a request last */
+    double last_end_s;       /* when a request ended last */
     double next_job_s;       /* of an engine that is idle */
     uint64_t alert_step;     /* the first of its steps that may end a request with a follower */
     uint64_t inbox_steps;    /* that requests of the inbox with a follower need, at least */
@@ -75,8 +81,8 @@ typedef struct worker_config {
 int worker_open(worker *w, const replay_settings *settings, const worker_config *config);
 void worker_close(worker *w);
 
-/* The request is the worker's from now on. False: no memory. */
-bool worker_give(worker *w, arrival *it);
+/* The request, which came by now, is the worker's from now on. False: no memory. */
+bool worker_give(worker *w, arrival *it, double now_s);
 /* Goes on until then, with the memory for prompts of its thread. */
 void worker_advance(worker *w, double until_s, engine_prompt *prompt);
 /* When it does something next; HUGE_VAL: only when a request comes. */
@@ -87,6 +93,13 @@ double worker_quiet_s(const worker *w);
 router_load worker_load(const worker *w);
 /* Forgets the events and changes that the fleet has taken. */
 void worker_taken(worker *w);
+/* Requests that leave the worker, by arrival. They are the caller's, without hashes.
+ * worker_crash: all of them; what was computed and cached is lost. worker_hand_over: those that no
+ * step had. At a time at which the worker was advanced to. 0, or -1 and a sentence. */
+int worker_crash(worker *w, double time_s, arrival_queue *back);
+int worker_hand_over(worker *w, arrival_queue *back);
+/* It has no request. */
+bool worker_is_empty(const worker *w);
 void worker_finish(worker *w, double end_s);
 
 /* Frees what a request carries. */

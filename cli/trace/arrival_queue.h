@@ -18,6 +18,7 @@ typedef struct arrival {
     ideal_share ideal;            /* what an infinite cache has of it: the replay fills it in */
     void *note;                   /* of who replays it; not freed */
     const struct engine_ask *ask; /* it is not of a trace (replay/engine.h); not freed */
+    double first_token_s;         /* that an engine gave it which crashed later; 0: none */
 } arrival;
 
 void arrival_free(arrival *it);

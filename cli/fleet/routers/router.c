@@ -75,8 +75,10 @@ bool router_wants_kv(const routers *r)
 
 void router_kv(routers *r, const router_kv_event *event)
 {
+    router_kv_event real = *event;
+    real.is_lost = false;
     if (r->truth != NULL)
-        (void)kv_feed_event(r->truth, event);
+        (void)kv_feed_event(r->truth, &real);
     for (uint32_t i = 0; i < r->settings.num_routers; i++)
         if (r->each[i].feed != NULL)
             (void)kv_feed_event(r->each[i].feed, event);

@@ -35,6 +35,7 @@ typedef struct router_view_settings {
     router_knowledge knowledge;
     double kv_lag_s;      /* from a KV event at the worker to the router's index */
     double kv_loss;       /* part of the batches of KV events that are lost, 0 to 1 */
+    bool has_losses;      /* the engine room loses batches too: router_kv_event.is_lost */
     double resync_s;      /* from the batch that shows a gap to the worker's whole cache in the
                              index; 0: a gap is never repaired */
     double metrics_lag_s; /* from the worker's report to the router; at most metrics_every_s */
@@ -101,6 +102,7 @@ typedef struct router_kv_event {
     router_kv_kind kind;
     const uint64_t *blocks; /* names, as in requests */
     uint32_t num_blocks;
+    bool is_lost; /* no router hears it, and a resync still finds its blocks */
 } router_kv_event;
 
 void router_kv(routers *r, const router_kv_event *event);

@@ -134,7 +134,7 @@ bool kv_feed_event(kv_feed *feed, const router_kv_event *event)
     worker_feed *w = &feed->workers[event->worker];
     uint64_t number = w->num_sent++;
     feed->num_batches++;
-    if (is_lost(feed, event->worker, number)) {
+    if (event->is_lost || is_lost(feed, event->worker, number)) {
         feed->num_lost++;
         return true;
     }
