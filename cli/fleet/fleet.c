@@ -27,6 +27,12 @@ static double least_of(const double *values, uint32_t n)
     return least;
 }
 
+bool fleet_is_done(const fleet *f)
+{
+    return f->num_waiting == 0 && least_of(f->next_s, f->settings->num_workers) == HUGE_VAL &&
+           arrivals_next_time(f->arrivals, f->now_s) == HUGE_VAL;
+}
+
 /* Workers that have something to do up to then. */
 static void find_going(fleet *f)
 {

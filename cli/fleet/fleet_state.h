@@ -62,6 +62,11 @@ typedef struct fleet {
 int fleet_make(fleet *f);
 void fleet_unmake(fleet *f);
 
+/* ---- fleet.c --------------------------------------------------------------------- */
+
+/* All requests of the trace have ended. */
+bool fleet_is_done(const fleet *f);
+
 /* ---- hits.c --------------------------------------------------------------------- */
 
 /* For routers that know all: what the caches really have of the request that is asked for. */

@@ -336,7 +336,7 @@ int members_change(fleet *f)
     members *m = &f->members;
     if (turn_off_drained(f) != 0)
         return -1;
-    if (members_next_s(f) > f->now_s)
+    if (members_next_s(f) > f->now_s || fleet_is_done(f))
         return 0;
     m->told_s = f->now_s;
     if (has_failures(f)) {

@@ -99,14 +99,18 @@ static void tell_kv(fleet *f, uint32_t index)
     const worker *w = &f->workers[index];
     bool is_lost = f->members.of[index].failing.is_mute;
     f->result->members.lost_batches += is_lost ? w->num_kv : 0;
-    for (uint32_t i = 0; i < w->num_kv; i++)
-        router_kv(f->routers, &(router_kv_event){.time_s = w->kv[i].time_s,
-                                                 .worker = index,
-                                                 .tier = ROUTER_GPU,
-                                                 .kind = w->kv[i].kind,
-                                                 .blocks = w->names + w->kv[i].first,
-                                                 .num_blocks = w->kv[i].count,
-                                                 .is_lost = is_lost});
+    for (uint32_t i = 0; i < w->num_kv; i++) {
+        router_kv_event event = {.time_s = w->kv[i].time_s,
+                                 .worker = index,
+                                 .tier = ROUTER_GPU,
+                                 .kind = w->kv[i].kind,
+                                 .blocks = w->names + w->kv[i].first,
+                                 .num_blocks = w->kv[i].count};
+        if (is_lost)
+            router_kv_lost(f->routers, &event);
+        else
+            router_kv(f->routers, &event);
+    }
 }
 
 /* By time, then by worker; those of one worker stay in their order, which is that of memory. */

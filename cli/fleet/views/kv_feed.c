@@ -134,7 +134,7 @@ bool kv_feed_event(kv_feed *feed, const router_kv_event *event)
     worker_feed *w = &feed->workers[event->worker];
     uint64_t number = w->num_sent++;
     feed->num_batches++;
-    if (event->is_lost || is_lost(feed, event->worker, number)) {
+    if (is_lost(feed, event->worker, number)) {
         feed->num_lost++;
         return true;
     }
@@ -159,6 +159,13 @@ bool kv_feed_event(kv_feed *feed, const router_kv_event *event)
     w->last = b;
     set_due(feed, event->worker);
     return true;
+}
+
+void kv_feed_lose(kv_feed *feed, uint32_t worker)
+{
+    feed->workers[worker].num_sent++;
+    feed->num_batches++;
+    feed->num_lost++;
 }
 
 /* The worker's whole cache as it is now. Batches in flight are older. */
