@@ -7,7 +7,7 @@
 #include <math.h>
 
 static const double LONGEST_S = 1e9;
-enum { MAX_FACTOR = 1000, NUM_KINDS = 4, MAX_FIELDS = 4 };
+enum { MAX_FACTOR = 1000, NUM_KINDS = 4, MAX_FIELDS = 4, MAX_BYTES = 256 };
 
 static const char *const names[NUM_KINDS] = {"crash", "slow", "partition", "gap"};
 
@@ -39,7 +39,7 @@ static int insert(failures *f, const failure_event *event)
     return 0;
 }
 
-int failures_add(failures *f, const char *text, uint32_t num_workers)
+static int add_one(failures *f, const char *text, uint32_t num_workers)
 {
     char name[16];
     const char *rest;
@@ -65,6 +65,23 @@ int failures_add(failures *f, const char *text, uint32_t num_workers)
         return fail_with("invalid value \"%g\" for to of %s (expected more than from: %g)",
                          event.to_s, name, event.from_s);
     return insert(f, &event);
+}
+
+int failures_add(failures *f, const char *text, uint32_t num_workers)
+{
+    char one[MAX_BYTES];
+    do {
+        size_t n = strcspn(text, ";");
+        if (n >= sizeof one)
+            return fail_with("a failure has %zu characters (expected at most %d)", n,
+                             MAX_BYTES - 1);
+        memcpy(one, text, n);
+        one[n] = '\0';
+        if (add_one(f, one, num_workers) != 0)
+            return -1;
+        text += n;
+    } while (*text++ == ';');
+    return 0;
 }
 
 void failures_free(failures *f)

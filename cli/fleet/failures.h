@@ -40,8 +40,9 @@ typedef struct failures {
     uint64_t seed;
 } failures;
 
-/* Adds "crash:worker=3,at=120,restart=60", or another kind. 0; or -1, and a sentence (failure.h)
- * that names the field, its value and its range. */
+/* Adds "crash:worker=3,at=120,restart=60", or another kind, or several with semicolons between
+ * them. 0; or -1, and a sentence (failure.h) that names the field, its value and its range: those
+ * before it were added. */
 int failures_add(failures *f, const char *text, uint32_t num_workers);
 void failures_free(failures *f);
 

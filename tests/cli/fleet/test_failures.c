@@ -15,8 +15,7 @@ static void failures_are_read_and_sorted(void **state)
     failures f = {0};
     assert_int_equal(failures_add(&f, "slow:worker=1,from=60,to=90,factor=4", 4), 0);
     assert_int_equal(failures_add(&f, "crash:worker=3,at=20,restart=60", 4), 0);
-    assert_int_equal(failures_add(&f, "crash:at=20,worker=0", 4), 0);
-    assert_int_equal(failures_add(&f, "gap:worker=2,from=0,to=1", 4), 0);
+    assert_int_equal(failures_add(&f, "crash:at=20,worker=0;gap:worker=2,from=0,to=1", 4), 0);
     static const struct {
         failure_kind kind;
         uint32_t worker;

@@ -142,6 +142,15 @@ class Members(unittest.TestCase):
         late = {rows[i]["worker"]: rows[i]["hit_tokens"] for i in ("3", "4")}
         self.assertEqual(late, {"0": "0", "1": "1520"})
 
+    def test_a_step_in_flight_ends_at_the_crash(self):
+        trace = self.write((0, 32768, 2, list(range(64))), (0, 100, 2, [99]))
+        args = ("--workers", "2", "--fail", "crash:worker=0,at=0.1,restart=100", trace)
+        r, rows = self.fleet(*args)
+        self.assertAlmostEqual(r["fleet"]["workers"][0]["busy_s"], 0.1, places=9)
+        self.assertEqual({row["worker"] for row in rows}, {"1"})
+        r, _ = self.fleet("--async-scheduling", *args)
+        self.assertAlmostEqual(r["fleet"]["workers"][0]["busy_s"], 0.1, places=9)
+
     def test_at_the_very_time(self):
         """A request that comes when its worker crashes goes to another one, and one that comes when
         a worker is ready may go there."""
@@ -176,6 +185,17 @@ class Members(unittest.TestCase):
             self.assertEqual(times, sorted(times))
         other, _ = self.fleet("--seed", "2", *args)
         self.assertNotEqual(other["fleet"]["failures"]["crashes"][0]["at_s"], crashes[0]["at_s"])
+
+    def test_rerun(self):
+        trace = self.generate("--requests", "60", "--rate", "20")
+        run("fleet", "--quiet", "--deterministic", "--workers", "2", "--fail",
+            "crash:worker=1,at=2,restart=1", "--fail", "slow:worker=0,from=1,to=3,factor=2", "--scale",
+            "hpa:target=4,max=5,startup=1", "--json", self.path("one"), trace)
+        run("rerun", self.path("one"), "--quiet", "--threads", "1", "--json", self.path("other"))
+        one, other = [json.loads(read(self.path(name))) for name in ("one", "other")]
+        for r in (one, other): # of the two --fail the record of the rerun has one
+            del r["made_by"]
+        self.assertEqual(one, other)
 
     # ---- other failures -------------------------------------------------------------
 
