@@ -232,13 +232,8 @@ class Members(unittest.TestCase):
         one that does not takes it for idle."""
         trace = self.write(*((0.5 * i, 4096, 400, list(range(10 * i, 10 * i + 8)))
                              for i in range(60)))
-        args = ("--workers", "3", "--router", "llm-d:queue=1,kv=1,prefix=0", "--max-num-seqs", "2",
-                trace)
-        try:
-            plain, _ = self.fleet(*args)
-        except AssertionError:
-            args = ("--workers", "3", "--router", "llm-d", "--max-num-seqs", "2", trace)
-            plain, _ = self.fleet(*args)
+        args = ("--workers", "3", "--router", "llm-d", "--max-num-seqs", "2", trace)
+        plain, _ = self.fleet(*args)
         cut, _ = self.fleet("--fail", "partition:worker=0,from=0,to=30", *args)
         routed = [r["fleet"]["workers"][0]["routed"] for r in (plain, cut)]
         self.assertGreater(routed[1], routed[0] + 5)
