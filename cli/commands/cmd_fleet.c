@@ -1,9 +1,7 @@
 /* cmd_fleet.c - `quire fleet`: a trace through many engines with a router in front of them. */
 #include "commands.h"
-#include "fleet/crew.h"
 #include "fleet/report.h"
-#include "fleet/routers/router_table.h"
-#include "options/replay_options.h"
+#include "options/fleet_options.h"
 #include "output/failure.h"
 #include "output/interrupt.h"
 #include "output/output.h"
@@ -14,16 +12,8 @@
 
 static struct {
     replay_options replay;
-    uint32_t num_workers;
+    fleet_options fleet;
     uint32_t num_threads;
-    const char *router;
-    uint32_t num_routers;
-    uint64_t seed;
-    double kv_lag_ms;
-    double kv_loss;
-    double kv_resync_s;
-    double metrics_ms;
-    bool has_metrics;
     output_file json;
     output_file html;
     output_file csv;
@@ -32,11 +22,7 @@ static struct {
     output_file perfetto;
     bool quiet;
     bool deterministic;
-} o = {.replay = REPLAY_OPTIONS_INIT,
-       .num_workers = 4,
-       .router = "round-robin",
-       .num_routers = 1,
-       .seed = 1};
+} o = {.replay = REPLAY_OPTIONS_INIT, .fleet = FLEET_OPTIONS_INIT};
 
 /* Files of one engine: with --workers 1 alone. */
 static const option table[] = {
@@ -57,28 +43,10 @@ static const option table[] = {
      .role = OPTION_OUTPUT},
     {"deterministic", OPTION_SWITCH, &o.deterministic, NULL,
      "omit values that differ from run to run (the wall-clock time)", .def = "off"},
-    {"workers", OPTION_U32, &o.num_workers, "N", "engines", .def = "4", .min = 1,
-     .max = FLEET_MAX_WORKERS, .section = "Fleet"},
+    FLEET_WORKERS_OPTION(o.fleet),
     {"threads", OPTION_U32, &o.num_threads, "N", "threads; the result does not depend on them",
      .def = "number of processors", .min = 1, .max = CREW_MAX_THREADS, .role = OPTION_OUTPUT},
-    {"router", OPTION_TEXT, &o.router, "NAME[:OPTION=VALUE,...]",
-     "which worker serves a request; or the path of a shared object", .def = "round-robin",
-     .has_commas = true, .preset = router_name},
-    {"routers", OPTION_U32, &o.num_routers, "N",
-     "routers, each with its own view; requests go to them in turn", .def = "1", .min = 1,
-     .max = ROUTER_MAX_WORKERS},
-    {"seed", OPTION_U64, &o.seed, "N",
-     "seed of all that is random in routers; equal scores are such a case", .def = "1"},
-    {"kv-lag", OPTION_REAL, &o.kv_lag_ms, "MS", "KV events reach the router so much later",
-     .def = "0", .max = 1e9},
-    {"kv-loss", OPTION_REAL, &o.kv_loss, "SHARE", "this share of batches of KV events is lost",
-     .def = "0", .max = 1},
-    {"kv-resync", OPTION_REAL, &o.kv_resync_s, "S",
-     "after a gap in KV events the router reads the worker's cache again, so much later; 0: never",
-     .def = "0", .max = 1e9},
-    {"metrics-interval", OPTION_REAL, &o.metrics_ms, "MS",
-     "workers report their load so often; 0: the router always knows it", .def = "the router's",
-     .max = 1e9, .is_given = &o.has_metrics},
+    FLEET_ROUTER_OPTIONS(o.fleet),
     REPLAY_OPTIONS(o.replay),
     {0}};
 
@@ -98,39 +66,19 @@ static void show_progress(void *user, const replay_progress *now)
 
 /* ---- the command --------------------------------------------------------------- */
 
-/* What a fleet cannot do, or one with several workers. */
-static int check(const replay_setup *setup)
+/* Files of one engine say nothing about several. */
+static int check_files(void)
 {
     const struct {
         const char *name;
         const output_file *file;
     } files[] = {
         {"html", &o.html}, {"trace", &o.trace}, {"why", &o.why}, {"perfetto", &o.perfetto}};
-    if (setup->settings.max_steps > 0)
-        return command_error(&cmd_fleet, "--max-steps cannot be used: each worker counts its steps "
-                                         "(--max-requests ends a fleet early)");
-    if (o.num_workers == 1)
-        return 0;
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+    for (size_t i = 0; o.fleet.num_workers > 1 && i < sizeof files / sizeof *files; i++)
         if (files[i].file->path != NULL)
             return command_error(&cmd_fleet, "--%s needs --workers 1: it is about one engine",
                                  files[i].name);
-    if (setup->settings.tiers.is_real)
-        return command_error(&cmd_fleet, "--real-tiers needs --workers 1");
     return 0;
-}
-
-static void describe_routers(const router_spec *spec, routers_settings *s)
-{
-    routers_defaults(spec->policy, s);
-    s->values = spec->values;
-    s->num_routers = o.num_routers;
-    s->seed = o.seed;
-    s->view.kv_lag_s = o.kv_lag_ms * 1e-3;
-    s->view.kv_loss = o.kv_loss;
-    s->view.resync_s = o.kv_resync_s;
-    if (o.has_metrics)
-        s->view.knowledge.metrics_every_s = o.metrics_ms * 1e-3;
 }
 
 static int write_results(const replay_setup *setup, json_t *record, fleet_result *result)
@@ -138,11 +86,12 @@ static int write_results(const replay_setup *setup, json_t *record, fleet_result
     report_subject subject = replay_subject(setup, record);
     subject.is_deterministic = o.deterministic;
     subject.has_why = o.why.path != NULL;
-    subject.could_have_why = o.num_workers == 1;
-    char *text = fleet_report_json(&subject, o.router, result);
+    subject.could_have_why = o.fleet.num_workers == 1;
+    char *text = fleet_report_json(&subject, o.fleet.router, result);
     bool is_whole = text != NULL;
     if (!o.quiet)
-        fleet_report_print(o.json.file == stdout ? stderr : stdout, &subject, o.router, result);
+        fleet_report_print(o.json.file == stdout ? stderr : stdout, &subject, o.fleet.router,
+                           result);
     if (is_whole && o.json.file != NULL)
         fprintf(o.json.file, "%s\n", text);
     if (is_whole && o.html.file != NULL)
@@ -184,12 +133,10 @@ static void describe(const replay_setup *setup, description *d)
                           .num_tiers = num_tiers};
 }
 
-static int run(replay_setup *setup, const router_spec *spec)
+static int run(replay_setup *setup, fleet_settings *fleet)
 {
     replay_settings *s = &setup->settings;
     description d;
-    fleet_settings fleet = {
-        .replay = s, .num_workers = o.num_workers, .num_threads = o.num_threads};
     fleet_result result;
     progress p;
     describe(setup, &d);
@@ -201,15 +148,15 @@ static int run(replay_setup *setup, const router_spec *spec)
     s->progress_user = &p;
     interrupt_catch();
     s->stop = interrupt_name;
-    describe_routers(spec, &fleet.routers);
+    fleet->num_threads = o.num_threads;
     int status = outputs_open_for(&cmd_fleet);
     s->requests_csv = o.csv.file;
     s->snapshots = o.trace.file;
     s->why = o.why.file;
     s->perfetto = o.perfetto.file;
-    fleet.requests_csv = o.csv.file;
+    fleet->requests_csv = o.csv.file;
     if (status == 0) {
-        status = fleet_run(&fleet, &result) != 0;
+        status = fleet_run(fleet, &result) != 0;
         progress_end(&p);
         if (status != 0)
             command_failed(&cmd_fleet, "%s", failure());
@@ -233,19 +180,18 @@ static uint32_t num_processors(void)
 static int run_fleet(void)
 {
     replay_setup setup;
-    router_spec spec = {0};
-    char why[ROUTER_WHY_BYTES] = "";
+    fleet_setup fleet = {0};
     if (o.num_threads == 0)
         o.num_threads = num_processors();
-    if (!router_spec_read(o.router, &spec, why))
-        return command_error(&cmd_fleet, "--router: %s", why);
     int status = replay_prepare(&cmd_fleet, &o.replay, &setup);
     if (status == 0)
-        status = check(&setup);
+        status = fleet_prepare(&cmd_fleet, &o.fleet, &setup, &fleet);
     if (status == 0)
-        status = run(&setup, &spec);
+        status = check_files();
+    if (status == 0)
+        status = run(&setup, &fleet.settings);
+    fleet_unprepare(&fleet);
     replay_unprepare(&setup);
-    router_spec_free(&spec);
     return status;
 }
 
