@@ -1,4 +1,4 @@
-/* cli/size/prices.h - what a GPU costs for an hour: --gpu-cost 2.5, or --gpu-cost H100=2.5,H200=3.8.
+/* cli/size/prices.h - what a GPU costs for an hour: --gpu-cost 2.5, --gpu-cost H100=2.5,H200=3.8.
  *
  * The currency is the user's. Prices are above 0, to 1,000,000.
  */
