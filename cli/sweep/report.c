@@ -347,9 +347,9 @@ void sweep_report_print(FILE *out, const sweep *s, bool has_plot)
     print_heads(out, s);
     if (count_overloaded(s) > 0)
         fprintf(out,
-                "Overloaded: %u of %u (more requests arrive than are served; their latencies "
+                "Overloaded: %u of %u %s (more requests arrive than are served; their latencies "
                 "grow with the trace)\n",
-                count_overloaded(s), s->num_points);
+                count_overloaded(s), s->num_points, sweep_has_fleets(s) ? "fleets" : "replays");
     if (sweep_has_fleets(s))
         print_front(out, s);
     uint32_t axis = sweep_plot_axis(s);
