@@ -262,8 +262,11 @@ static void print_nearest(FILE *out, const size *s)
     const size_run *run = size_nearest(s, &combination);
     if (run == NULL || run->is_enough)
         return;
-    fprintf(out, "\nNo fleet of at most %u GPUs keeps the SLO. The nearest is ",
-            s->settings.max_gpus);
+    if (s->stopped != NULL)
+        fprintf(out, "\nNo fleet that ran keeps the SLO. The nearest is ");
+    else
+        fprintf(out, "\nNo fleet of at most %u GPUs keeps the SLO. The nearest is ",
+                s->settings.max_gpus);
     print_workers(out, run->workers);
     print_combination(out, s, combination);
     fprintf(out, ":\n  ");

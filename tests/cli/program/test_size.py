@@ -9,9 +9,11 @@ The answer keeps the SLO when the printed command runs, and one GPU fewer does n
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 QUIRE = FOLDER = ""
@@ -92,6 +94,19 @@ class Size(unittest.TestCase):
         self.assertEqual(states, ["failed", "met", "unmet"])
         self.assertEqual(report["answer"], 1)
         self.assertEqual(report["combinations"][2]["runs"], [])
+
+    def test_an_interrupt_keeps_what_ran(self):
+        limits = ("--slo", "ttft_p50=1us", "--json", path("part.json"))
+        child = subprocess.Popen([QUIRE, "size", *limits, path("chat.jsonl"), path("rag.jsonl")],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(1)
+        child.send_signal(signal.SIGINT)
+        said, _ = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 130)
+        self.assertNotIn("No fleet of at most", said)
+        with open(path("part.json")) as file:
+            report = json.load(file)
+        self.assertEqual((report["ended_by"], report["combinations"][0]["state"]), ("interrupt", "stopped"))
 
     def test_rerun(self):
         args = ("--slo", "ttft_p99=30s", "--router", "round-robin;dynamo-kv", "--max-requests", "30")
