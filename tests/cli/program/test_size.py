@@ -96,10 +96,15 @@ class Size(unittest.TestCase):
         self.assertEqual(report["combinations"][2]["runs"], [])
 
     def test_an_interrupt_keeps_what_ran(self):
-        limits = ("--slo", "ttft_p50=1us", "--json", path("part.json"))
+        limits = ("--slo", "ttft_p50=1us", "--max-gpus", "4096", "--json", path("part.json"))
         child = subprocess.Popen([QUIRE, "size", *limits, path("chat.jsonl"), path("rag.jsonl")],
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        time.sleep(1)
+        children = f"/proc/{child.pid}/task/{child.pid}/children"
+        while child.poll() is None:  # until a fleet runs
+            with open(children) as file:
+                if file.read().strip():
+                    break
+            time.sleep(0.01)
         child.send_signal(signal.SIGINT)
         said, _ = child.communicate(timeout=60)
         self.assertEqual(child.returncode, 130)
