@@ -393,10 +393,22 @@ static bool run_case(gpu_bench *b, const gpu_layout *layout, uint32_t rounds)
     return is_out_met && is_in_met;
 }
 
+static bool is_wanted(const gpu_layout *layout, const worker_options *options)
+{
+    return options->kib == 0 || layout->piece == (uint64_t)options->kib << 10;
+}
+
 int worker_bench_gpu(const worker_options *options)
 {
     static gpu_bench b;
     bool are_met = true;
+    uint32_t num_wanted = 0;
+    for (uint32_t i = 0; i < NUM_LAYOUTS; i++)
+        num_wanted += is_wanted(&LAYOUTS[i], options) ? 1 : 0;
+    if (num_wanted == 0) {
+        printf("invalid --kib %u for gpu (expected 16, 64, 256 or 2048)\n", options->kib);
+        return 2;
+    }
     if (!open_bench(&b, options)) {
         printf("GPU: skipped: %s\n", quire_refusal());
         return WORKER_SKIPPED;
@@ -407,7 +419,7 @@ int worker_bench_gpu(const worker_options *options)
            info->name, info->driver_version, b.num_ranks, (unsigned long long)options->mib,
            options->rounds, GOAL);
     for (uint32_t i = 0; i < NUM_LAYOUTS; i++)
-        if (options->kib == 0 || LAYOUTS[i].piece == (uint64_t)options->kib << 10)
+        if (is_wanted(&LAYOUTS[i], options))
             are_met = run_case(&b, &LAYOUTS[i], options->rounds) && are_met;
     close_bench(&b);
     return are_met ? 0 : 1;

@@ -80,7 +80,7 @@ static bool begin_object(qr_lane *lane)
     curl_off_t length = -1;
     (void)curl_easy_getinfo(lane->easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
     if (length < 0) {
-        lane->reply.is_bad = true; /* who does not say how long it is could send without end */
+        lane->reply.is_bad = true; /* an answer without a length may have no end */
         return false;
     }
     lane->is_wrong = (uint64_t)length != (uint64_t)QR_NET_HEADER + qr_lane_io(lane)->bytes;
