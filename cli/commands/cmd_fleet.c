@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "fleet/crew.h"
 #include "fleet/page.h"
+#include "fleet/pools.h"
 #include "fleet/report.h"
 #include "fleet/routers/router_table.h"
 #include "options/replay_options.h"
@@ -13,9 +14,27 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* Options that need pools for prefill and decode. */
+enum { MODE, PART, LATENCY, LEASE, FAILURES, NODE, PAIR, FABRIC, NUM_TRANSFER_OPTIONS };
+
+static const char *pool_texts[FLEET_MAX_POOLS];
+static const char *const transfer_modes[] = {"pull", "push", "layers", NULL}; /* transfer_mode */
+static const char *const transfer_parts[] = {"missing", "all", NULL};         /* transfer_part */
+
 static struct {
     replay_options replay;
     uint32_t num_workers;
+    bool has_workers;
+    option_list pools;
+    int transfer;
+    int transfer_part;
+    double transfer_latency_us;
+    double transfer_lease_s;
+    double transfer_failures;
+    double node_gbps;
+    double pair_gbps;
+    double fabric_gbps;
+    bool has_transfer[NUM_TRANSFER_OPTIONS];
     uint32_t num_threads;
     const char *router;
     uint32_t num_routers;
@@ -35,6 +54,10 @@ static struct {
     bool deterministic;
 } o = {.replay = REPLAY_OPTIONS_INIT,
        .num_workers = 4,
+       .pools = {.texts = pool_texts, .max = FLEET_MAX_POOLS},
+       .transfer_latency_us = 100,
+       .transfer_lease_s = 480,
+       .node_gbps = 50,
        .router = "round-robin",
        .num_routers = 1,
        .seed = 1};
@@ -59,7 +82,31 @@ static const option table[] = {
     {"deterministic", OPTION_SWITCH, &o.deterministic, NULL,
      "omit values that differ from run to run (the wall-clock time)", .def = "off"},
     {"workers", OPTION_U32, &o.num_workers, "N", "engines", .def = "4", .min = 1,
-     .max = FLEET_MAX_WORKERS, .section = "Fleet"},
+     .max = FLEET_MAX_WORKERS, .is_given = &o.has_workers, .section = "Fleet"},
+    {"pool", OPTION_LIST, &o.pools, "ROLE:N[:OPTION=VALUE,...]",
+     "N engines that serve, prefill or decode, with separate options; several times", .def = "none",
+     .has_commas = true},
+    {"transfer", OPTION_CHOICE, &o.transfer, "KIND",
+     "KV goes to a decode engine after the prompt (pull), into blocks taken at the start (push), "
+     "or layer by layer (layers)",
+     .def = "pull", .choices = transfer_modes, .is_given = &o.has_transfer[MODE]},
+    {"transfer-part", OPTION_CHOICE, &o.transfer_part, "KIND",
+     "blocks that the decode engine's cache has not, or all", .def = "missing",
+     .choices = transfer_parts, .is_given = &o.has_transfer[PART]},
+    {"transfer-latency", OPTION_REAL, &o.transfer_latency_us, "US", "of each transfer of KV",
+     .def = "100", .min = 1, .max = 1e9, .is_given = &o.has_transfer[LATENCY]},
+    {"transfer-lease", OPTION_REAL, &o.transfer_lease_s, "S",
+     "a prefill engine keeps the blocks of a prompt so long, if no transfer begins", .def = "480",
+     .min = 1e-3, .max = 1e9, .is_given = &o.has_transfer[LEASE]},
+    {"transfer-failures", OPTION_REAL, &o.transfer_failures, "SHARE",
+     "this share of the transfers fails; the decode engine computes the prompt then", .def = "0",
+     .max = 1, .is_given = &o.has_transfer[FAILURES]},
+    {"node-bandwidth", OPTION_REAL, &o.node_gbps, "GB/S", "of each engine's network, each way",
+     .def = "50", .min = 1e-6, .max = 1e9, .is_given = &o.has_transfer[NODE]},
+    {"pair-bandwidth", OPTION_REAL, &o.pair_gbps, "GB/S", "between any two engines",
+     .def = "no limit", .min = 1e-6, .max = 1e9, .is_given = &o.has_transfer[PAIR]},
+    {"fabric-bandwidth", OPTION_REAL, &o.fabric_gbps, "GB/S", "between all engines together",
+     .def = "no limit", .min = 1e-6, .max = 1e9, .is_given = &o.has_transfer[FABRIC]},
     {"threads", OPTION_U32, &o.num_threads, "N", "threads; the result does not depend on them",
      .def = "number of processors", .min = 1, .max = CREW_MAX_THREADS, .role = OPTION_OUTPUT},
     {"router", OPTION_TEXT, &o.router, "NAME[:OPTION=VALUE,...]",
@@ -97,6 +144,74 @@ static void show_progress(void *user, const replay_progress *now)
     progress_show(p, now->share, -1, what);
 }
 
+/* ---- pools ----------------------------------------------------------------------- */
+
+static pool_list pools;
+
+/* 0, or an exit status. */
+static int check_pools(void)
+{
+    static const char *const names[NUM_TRANSFER_OPTIONS] = {[MODE] = "transfer",
+                                                            [PART] = "transfer-part",
+                                                            [LATENCY] = "transfer-latency",
+                                                            [LEASE] = "transfer-lease",
+                                                            [FAILURES] = "transfer-failures",
+                                                            [NODE] = "node-bandwidth",
+                                                            [PAIR] = "pair-bandwidth",
+                                                            [FABRIC] = "fabric-bandwidth"};
+    if (o.pools.count > 0 && o.has_workers)
+        return command_error(&cmd_fleet,
+                             "--workers %u cannot be used with --pool: each pool has "
+                             "its number of engines",
+                             o.num_workers);
+    for (int i = 0; i < NUM_TRANSFER_OPTIONS && !pools_is_apart(&pools); i++)
+        if (o.has_transfer[i])
+            return command_error(&cmd_fleet, "--%s needs --pool prefill:N and --pool decode:N",
+                                 names[i]);
+    return 0;
+}
+
+/* The engines of a pool: its options are set where the command line has its own, and then those are
+ * as they were. 0, or an exit status. */
+static int prepare_pool(pool_spec *spec, replay_setup *setup, fleet_pool *pool)
+{
+    replay_options kept = o.replay;
+    double kept_gbps = o.node_gbps;
+    int status = 0;
+    for (uint32_t i = 0; status == 0 && i < spec->num_options; i++)
+        status = option_set(&cmd_fleet, option_find(&cmd_fleet, spec->options[i].name),
+                            spec->options[i].value);
+    if (status == 0)
+        status = replay_prepare(&cmd_fleet, &o.replay, setup);
+    *pool = (fleet_pool){.role = spec->role,
+                         .num_workers = spec->num_workers,
+                         .replay = &setup->settings,
+                         .options = spec->text,
+                         .gpu = setup->engine.place,
+                         .node_bytes_per_s = o.node_gbps * 1e9,
+                         .block_bytes = (double)setup->plan_result.block_bytes * setup->engine.tp,
+                         .num_layers = setup->engine.shape.num_layers,
+                         .gpus_per_worker = setup->engine.tp};
+    o.replay = kept;
+    o.node_gbps = kept_gbps;
+    return status;
+}
+
+static int prepare_pools(replay_setup *setups, fleet_pool *all)
+{
+    int status = 0;
+    for (uint32_t i = 0; status == 0 && i < pools.num_specs; i++)
+        status = prepare_pool(&pools.specs[i], &setups[i], &all[i]);
+    for (uint32_t i = 0; status == 0 && i < pools.num_specs; i++)
+        if (all[i].replay->block_size != all[0].replay->block_size)
+            status = command_error(&cmd_fleet,
+                                   "--pool %s: blocks of %u tokens, and of %u in --pool %s; they "
+                                   "must be the same",
+                                   all[i].options, all[i].replay->block_size,
+                                   all[0].replay->block_size, all[0].options);
+    return status;
+}
+
 /* ---- the command --------------------------------------------------------------- */
 
 /* What a fleet cannot do, or one with several workers. */
@@ -105,6 +220,11 @@ static int check(const replay_setup *setup)
     if (setup->settings.max_steps > 0)
         return command_error(&cmd_fleet, "--max-steps cannot be used: each worker counts its steps "
                                          "(--max-requests ends a fleet early)");
+    if (setup->settings.tiers.cpu_blocks > 0 && pools_is_apart(&pools))
+        return command_error(&cmd_fleet,
+                             "--cpu-%s cannot be used with pools for prefill and "
+                             "decode: their engines have another connector",
+                             o.replay.tiers.cpu_memory > 0 ? "memory" : "blocks");
     if (o.num_workers == 1)
         return 0;
     if (o.trace.path != NULL)
@@ -186,14 +306,24 @@ static void describe(const replay_setup *setup, description *d)
                           .num_tiers = num_tiers};
 }
 
-static int run(replay_setup *setup, const router_spec *spec)
+static int run(replay_setup *setup, const router_spec *spec, const fleet_pool *all)
 {
     replay_settings *s = &setup->settings;
     description d;
     fleet_settings fleet = {.replay = s,
+                            .pools = pools.num_specs > 0 ? all : NULL,
+                            .num_pools = pools.num_specs,
                             .num_workers = o.num_workers,
                             .num_threads = o.num_threads,
-                            .gpus_per_worker = setup->engine.tp};
+                            .gpus_per_worker = setup->engine.tp,
+                            .transfers = {.mode = (transfer_mode)o.transfer,
+                                          .part = (transfer_part)o.transfer_part,
+                                          .latency_s = o.transfer_latency_us * 1e-6,
+                                          .lease_s = o.transfer_lease_s,
+                                          .pair_bytes_per_s = o.pair_gbps * 1e9,
+                                          .fabric_bytes_per_s = o.fabric_gbps * 1e9,
+                                          .failures = o.transfer_failures,
+                                          .seed = o.seed}};
     fleet_result result;
     progress p;
     describe(setup, &d);
@@ -248,18 +378,35 @@ static uint32_t num_processors(void)
 static int run_fleet(void)
 {
     replay_setup setup;
+    replay_setup setups[FLEET_MAX_POOLS] = {0};
+    fleet_pool all[FLEET_MAX_POOLS];
     router_spec spec = {0};
     char why[ROUTER_WHY_BYTES] = "";
     if (o.num_threads == 0)
         o.num_threads = num_processors();
     if (!router_spec_read(o.router, &spec, why))
         return command_error(&cmd_fleet, "--router: %s", why);
-    int status = replay_prepare(&cmd_fleet, &o.replay, &setup);
+    int status = pools_read(&cmd_fleet, &o.pools, &pools);
     if (status == 0)
-        status = check(&setup);
+        status = check_pools();
     if (status == 0)
-        status = run(&setup, &spec);
+        status = replay_prepare(&cmd_fleet, &o.replay, &setup);
+    if (status != 0) {
+        pools_free(&pools);
+        router_spec_free(&spec);
+        return status;
+    }
+    if (pools.num_specs > 0)
+        o.num_workers = pools.num_workers;
+    status = check(&setup);
+    if (status == 0)
+        status = prepare_pools(setups, all);
+    if (status == 0)
+        status = run(&setup, &spec, all);
+    for (uint32_t i = 0; i < pools.num_specs; i++)
+        replay_unprepare(&setups[i]);
     replay_unprepare(&setup);
+    pools_free(&pools);
     router_spec_free(&spec);
     return status;
 }
@@ -274,7 +421,10 @@ command cmd_fleet = {
         "  quire fleet --workers 16 --speed 16 --router dynamo-kv --json out.json trace.jsonl.zst\n"
         "      a router that knows the caches of the engines\n"
         "  quire fleet --workers 8 --router dynamo-kv --kv-lag 50 --routers 4 trace.jsonl.zst\n"
-        "      four routers, which hear of the caches 50 ms later\n",
+        "      four routers, which hear of the caches 50 ms later\n"
+        "  quire fleet --pool prefill:8 --pool decode:8:gpu=H100,tp=2 --transfer push "
+        "trace.jsonl.zst\n"
+        "      8 engines compute prompts, 8 others generate; KV goes from the ones to the others\n",
     .options = table,
     .max_arguments = COMMAND_MAX_WORDS,
     .min_arguments = 1,

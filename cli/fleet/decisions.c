@@ -93,6 +93,8 @@ void decisions_print(FILE *out, const routers *r, const router_request *request,
     if (answer->action == ROUTER_ROUTE)
         fprintf(out, ",\"worker\":%u,\"believed_tokens\":%llu", answer->worker,
                 (unsigned long long)answer->believed_blocks * request->block_size);
+    if (answer->action == ROUTER_ROUTE && answer->prefill_worker != ROUTER_NONE)
+        fprintf(out, ",\"prefill_worker\":%u", answer->prefill_worker);
     fputs(",\"why\":\"", out);
     for (const char *c = why; *c != '\0'; c++) { /* a policy of a user's own may say anything */
         if (*c == '"' || *c == '\\')

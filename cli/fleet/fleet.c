@@ -50,6 +50,19 @@ static double first_stop_s(const fleet *f)
     return first_s;
 }
 
+/* Transfers, up to now; workers hear of them. */
+static int advance_handoffs(fleet *f)
+{
+    if (f->handoffs == NULL)
+        return 0;
+    if (!handoffs_advance(f->handoffs, f->now_s))
+        return fail_with("not enough memory for the transfers");
+    if (handoffs_take_changes(f->handoffs))
+        for (uint32_t i = 0; i < f->settings->num_workers; i++)
+            fleet_look_at(f, i);
+    return 0;
+}
+
 /* The next window: 1 when there was one; 0: it is over. */
 static int go(fleet *f)
 {
@@ -61,21 +74,28 @@ static int go(fleet *f)
     double busy_s = least_of(f->next_s, n);
     if (next_s < 0)
         return fail_with("%s", trace_error(f->reader));
-    bool is_over = next_s == HUGE_VAL && busy_s == HUGE_VAL;
+    bool is_over =
+        next_s == HUGE_VAL && busy_s == HUGE_VAL && handoffs_next_s(f->handoffs) == HUGE_VAL;
+    if (is_over && handoffs_num_open(f->handoffs) > 0)
+        return fail_with("the fleet cannot continue: %u requests wait for each other's blocks "
+                         "(--num-gpu-blocks makes the pools larger)",
+                         handoffs_num_open(f->handoffs));
     if (is_over)
         return f->num_waiting == 0 ? 0
                                    : fail_with("%u requests wait in the router, and no worker "
                                                "has any",
                                                f->num_waiting);
     double tick_s = router_next_tick(f->routers);
+    double moved_s = handoffs_next_s(f->handoffs);
     double until_s = next_s < quiet_s ? next_s : quiet_s;
     until_s = tick_s < until_s ? tick_s : until_s;
+    until_s = moved_s < until_s ? moved_s : until_s;
     double longest_s = f->settings->window_s > 0 ? f->settings->window_s : LONGEST_WINDOW_S;
     double soon_s = (busy_s > f->now_s ? busy_s : f->now_s) + longest_s;
     until_s = soon_s < until_s ? soon_s : until_s; /* HUGE_VAL stays, if all are idle */
     f->until_s = until_s > f->now_s ? until_s : f->now_s;
     find_going(f);
-    if (f->num_going == 0 && f->until_s <= f->now_s && tick_s > f->now_s)
+    if (f->num_going == 0 && f->until_s <= f->now_s && tick_s > f->now_s && moved_s > f->now_s)
         return fail_with("the fleet cannot continue at %.6f s", f->now_s);
     crew_run(f->crew, f->num_going, advance, f);
     f->result->num_windows++;
@@ -85,6 +105,8 @@ static int go(fleet *f)
     if (f->until_s < HUGE_VAL)
         f->now_s = f->until_s;
     f->now_s = stopped_s < f->now_s ? stopped_s : f->now_s;
+    if (advance_handoffs(f) != 0)
+        return -1;
     if (tick_s <= f->now_s)
         router_tick(f->routers, fleet_router_time(f, f->now_s), f->loads);
     return 1;
@@ -138,9 +160,12 @@ int fleet_run(const fleet_settings *settings, fleet_result *result)
     if (has_files)
         engine_write_heads(&f->workers[0].engine);
     if (status == 0 && settings->requests_csv != NULL && settings->num_workers > 1)
-        fputs("request,line,session,turn,worker,arrival_s,scheduled_s,first_token_s,end_s,"
-              "prompt_tokens,output_tokens,hit_tokens,believed_tokens,ttft_ms,tpot_ms,e2e_ms\n",
-              settings->requests_csv);
+        fprintf(settings->requests_csv,
+                "request,line,session,turn,worker,arrival_s,scheduled_s,first_token_s,end_s,"
+                "prompt_tokens,output_tokens,hit_tokens,believed_tokens,ttft_ms,tpot_ms,e2e_ms%s\n",
+                f->handoffs != NULL
+                    ? ",prefill_worker,computed_s,transfer_start_s,transfer_end_s,moved_blocks"
+                    : "");
     if (status == 0)
         status = run_all(f);
     if (status == 0)
@@ -158,4 +183,7 @@ void fleet_result_free(fleet_result *result)
     replay_result_free(&result->total);
     free(result->workers);
     free(result->routed);
+    free(result->node_bytes);
+    distribution_free(&result->transfers.wait_ms);
+    distribution_free(&result->transfers.move_ms);
 }

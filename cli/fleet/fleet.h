@@ -17,19 +17,37 @@
 #ifndef QUIRE_CLI_FLEET_H
 #define QUIRE_CLI_FLEET_H
 
+#include "handoffs.h"
 #include "history.h"
 #include "replay/replay.h"
 #include "routers/router.h"
 #include "tracks.h"
 
-enum { FLEET_MAX_WORKERS = 65535 };
+enum { FLEET_MAX_WORKERS = 65535, FLEET_MAX_POOLS = 16 };
+
+/* Workers with the same options. */
+typedef struct fleet_pool {
+    router_role role;
+    uint32_t num_workers;
+    const replay_settings *replay;
+    const char *options; /* what differs from other pools, for reports; "": nothing */
+    const char *gpu;
+    double node_bytes_per_s; /* of each worker's node, each way */
+    double block_bytes;      /* of a block of KV, on all GPUs of a worker */
+    uint32_t num_layers;
+    uint32_t gpus_per_worker; /* for GPU hours */
+} fleet_pool;
 
 typedef struct fleet_settings {
     const replay_settings *replay; /* of each worker; its files: of one worker alone */
-    routers_settings routers;      /* the fleet fills in max_workers, block_size and costs */
-    uint32_t num_workers;
+    const fleet_pool *pools; /* serve; or prefill and decode, both. Workers are numbered from the
+                                first pool on. NULL: num_workers with `replay` serve */
+    uint32_t num_pools;
+    transfer_settings transfers; /* from prefill to decode workers */
+    routers_settings routers;    /* the fleet fills in max_workers, block_size and costs */
+    uint32_t num_workers;        /* of all pools */
     uint32_t num_threads;
-    uint32_t gpus_per_worker; /* for GPU hours */
+    uint32_t gpus_per_worker; /* for GPU hours, without pools */
     /* Of several workers; NULL: not wanted. */
     FILE *requests_csv;
     FILE *why;        /* a line for each routing decision */
@@ -49,6 +67,11 @@ typedef struct fleet_result {
     uint64_t refused;         /* requests, by the router */
     uint64_t waited;          /* decisions to let a request wait in the router */
     router_view_stats views;
+    const fleet_pool *pools; /* of the settings */
+    uint32_t num_pools;
+    bool has_transfers;
+    handoff_stats transfers;
+    double *node_bytes; /* moved, by worker; NULL without transfers */
     uint64_t num_windows;
 } fleet_result;
 

@@ -117,6 +117,14 @@ int fleet_finish(fleet *f)
     f->result->views = router_stats(f->routers);
     if (f->history != NULL)
         history_finish(f->history, end_s);
+    f->result->has_transfers = f->handoffs != NULL;
+    if (f->handoffs != NULL) {
+        handoff_stats *stats = handoffs_stats(f->handoffs);
+        f->result->transfers = *stats;
+        *stats = (handoff_stats){0};
+    }
+    for (uint32_t i = 0; f->handoffs != NULL && i < n; i++)
+        f->result->node_bytes[i] = handoffs_node_bytes(f->handoffs, i);
     for (uint32_t i = 0; i < n; i++) {
         fill_in(f, &f->workers[i].result);
         worker_finish(&f->workers[i], end_s);

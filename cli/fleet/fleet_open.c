@@ -16,21 +16,32 @@ static int open_trace(fleet *f)
 static double prefill_s(void *context, uint32_t index, uint32_t num_cached, uint32_t num_new)
 {
     const fleet *f = context;
+    const time_model *time = f->engines[f->pool_of[index]].time;
     step_work work = {0};
-    (void)index;
-    step_work_add(f->engine.time, &work, num_new, num_cached);
-    return time_model_step_ms(f->engine.time, &work) * 1e-3;
+    step_work_add(time, &work, num_new, num_cached);
+    return time_model_step_ms(time, &work) * 1e-3;
 }
 
 static double decode_s(void *context, uint32_t index, uint32_t num_running, uint64_t context_tokens)
 {
     const fleet *f = context;
-    (void)index;
     step_work work = {.num_tokens = num_running,
                       .num_requests = num_running,
                       .decode_pairs = context_tokens,
                       .kv_tokens = context_tokens};
-    return time_model_step_ms(f->engine.time, &work) * 1e-3;
+    return time_model_step_ms(f->engines[f->pool_of[index]].time, &work) * 1e-3;
+}
+
+/* As if no other transfer shared the way. */
+static double transfer_s(void *context, uint32_t from, uint32_t to, uint32_t num_blocks)
+{
+    const fleet *f = context;
+    const transfer_settings *s = &f->settings->transfers;
+    const fleet_pool *p = &f->pools[f->pool_of[from]];
+    double rate = fmin(p->node_bytes_per_s, f->pools[f->pool_of[to]].node_bytes_per_s);
+    rate = s->pair_bytes_per_s > 0 ? fmin(rate, s->pair_bytes_per_s) : rate;
+    rate = s->fabric_bytes_per_s > 0 ? fmin(rate, s->fabric_bytes_per_s) : rate;
+    return s->latency_s + num_blocks * p->block_bytes / rate;
 }
 
 static int open_routers(fleet *f)
@@ -40,6 +51,8 @@ static int open_routers(fleet *f)
     s.max_workers = f->settings->num_workers;
     s.block_size = f->engine.block_size;
     s.costs = (router_costs){.context = f, .prefill_s = prefill_s, .decode_s = decode_s};
+    if (f->pools[0].role != ROUTER_SERVE)
+        s.costs.transfer_s = transfer_s;
     s.exact_hits = fleet_exact_hits;
     s.exact_context = f;
     if (!routers_open(&s, &f->routers, why))
@@ -55,6 +68,8 @@ static int open_workers(fleet *f)
     uint32_t n = f->settings->num_workers;
     worker_config config = {.format = trace_reader_format(f->reader),
                             .has_kv = f->wants_kv || f->history != NULL,
+                            .is_layered = f->settings->transfers.mode == TRANSFER_LAYERS,
+                            .least_latency_s = f->settings->transfers.latency_s,
                             .is_lean = n > 1 && !f->settings->gives_all};
     f->workers = calloc(n, sizeof *f->workers);
     f->next_s = calloc(n, sizeof *f->next_s);
@@ -69,13 +84,38 @@ static int open_workers(fleet *f)
         (router_asks_caches(f->routers) && f->known == NULL))
         return fail_with("not enough memory for %u workers", n);
     for (uint32_t i = 0; i < n; i++) {
+        config.role = f->pools[f->pool_of[i]].role;
         config.known = f->known != NULL ? &f->known[i] : NULL;
-        if (worker_open(&f->workers[i], &f->engine, &config) != 0)
+        if (worker_open(&f->workers[i], &f->engines[f->pool_of[i]], &config) != 0)
             return -1;
         if (f->known != NULL && !hits_open(&f->known[i], f->workers[i].engine.num_blocks))
             return fail_with("not enough memory for %u workers", n);
+        uint32_t longest = f->workers[i].engine.max_model_len;
+        f->max_model_len = longest > f->max_model_len ? longest : f->max_model_len;
     }
     return 0;
+}
+
+static int open_handoffs(fleet *f)
+{
+    uint32_t n = f->settings->num_workers;
+    if (f->pools[0].role == ROUTER_SERVE)
+        return 0;
+    handoff_node *nodes = calloc(n, sizeof *nodes);
+    f->result->node_bytes = calloc(n, sizeof *f->result->node_bytes);
+    for (uint32_t i = 0; nodes != NULL && i < n; i++) {
+        const fleet_pool *p = &f->pools[f->pool_of[i]];
+        nodes[i] = (handoff_node){.worker = &f->workers[i],
+                                  .role = p->role,
+                                  .bytes_per_s = p->node_bytes_per_s,
+                                  .block_bytes = p->block_bytes,
+                                  .num_layers = p->num_layers,
+                                  .block_size = p->replay->block_size};
+    }
+    if (nodes != NULL && f->result->node_bytes != NULL)
+        f->handoffs = handoffs_open(&f->settings->transfers, nodes, n);
+    free(nodes);
+    return f->handoffs != NULL ? 0 : fail_with("not enough memory for the transfers");
 }
 
 static int open_names(fleet *f)
@@ -95,7 +135,7 @@ static int open_names(fleet *f)
 static int open_crew(fleet *f)
 {
     uint32_t n = f->settings->num_threads;
-    uint32_t longest = f->workers[0].engine.max_model_len;
+    uint32_t longest = f->max_model_len;
     f->crew = crew_open(n);
     f->prompts = calloc(n, sizeof *f->prompts);
     if (f->crew == NULL || f->prompts == NULL)
@@ -111,10 +151,13 @@ static int open_crew(fleet *f)
 
 static void join_workers(fleet *f)
 {
-    const replay_settings *s = &f->engine;
-    router_worker_info info = {.pool = ROUTER_SERVE,
-                               .max_num_batched_tokens = s->sched.max_num_batched_tokens};
+    enum { USUAL_PROMPT = 2048 };
     for (uint32_t i = 0; i < f->settings->num_workers; i++) {
+        const fleet_pool *p = &f->pools[f->pool_of[i]];
+        router_worker_info info = {
+            .pool = p->role,
+            .max_num_batched_tokens = p->replay->sched.max_num_batched_tokens,
+            .capacity = prefill_s(f, 0, 0, USUAL_PROMPT) / prefill_s(f, i, 0, USUAL_PROMPT)};
         info.num_blocks = f->workers[i].engine.num_blocks;
         f->next_s[i] = worker_next_s(&f->workers[i]);
         f->quiet_s[i] = HUGE_VAL;
@@ -123,20 +166,42 @@ static void join_workers(fleet *f)
     }
 }
 
+/* The settings of the engines, and which worker has which. */
+static int list_pools(fleet *f)
+{
+    const fleet_settings *s = f->settings;
+    f->one_pool =
+        (fleet_pool){.role = ROUTER_SERVE, .num_workers = s->num_workers, .replay = s->replay};
+    f->pools = s->pools != NULL ? s->pools : &f->one_pool;
+    f->num_pools = s->pools != NULL ? s->num_pools : 1;
+    f->engines = calloc(f->num_pools, sizeof *f->engines);
+    f->pool_of = calloc(s->num_workers, sizeof *f->pool_of);
+    if (f->engines == NULL || f->pool_of == NULL)
+        return fail_with("not enough memory for %u workers", s->num_workers);
+    for (uint32_t i = 0, w = 0; i < f->num_pools; i++) {
+        f->engines[i] = *f->pools[i].replay;
+        if (s->num_workers > 1) { /* whose files are those of one engine */
+            f->engines[i].page = NULL;
+            f->engines[i].snapshots = NULL;
+            f->engines[i].why = NULL;
+            f->engines[i].requests_csv = NULL;
+            f->engines[i].perfetto = NULL;
+        }
+        for (uint32_t k = 0; k < f->pools[i].num_workers; k++)
+            f->pool_of[w++] = i;
+    }
+    f->engine = f->engines[0];
+    f->ideal.has_workers = s->num_workers > 1;
+    f->history = s->num_workers > 1 ? s->history : NULL;
+    f->result->pools = s->pools;
+    f->result->num_pools = s->num_pools;
+    return 0;
+}
+
 int fleet_make(fleet *f)
 {
-    f->engine = *f->settings->replay;
-    if (f->settings->num_workers > 1) { /* whose files are those of one engine */
-        f->engine.page = NULL;
-        f->engine.snapshots = NULL;
-        f->engine.why = NULL;
-        f->engine.requests_csv = NULL;
-        f->engine.perfetto = NULL;
-        f->ideal.has_workers = true;
-        f->history = f->settings->history;
-    }
-    if (open_trace(f) != 0 || open_routers(f) != 0 || open_workers(f) != 0 || open_names(f) != 0 ||
-        open_crew(f) != 0)
+    if (list_pools(f) != 0 || open_trace(f) != 0 || open_routers(f) != 0 || open_workers(f) != 0 ||
+        open_handoffs(f) != 0 || open_names(f) != 0 || open_crew(f) != 0)
         return -1;
     join_workers(f);
     return 0;
@@ -151,7 +216,10 @@ void fleet_unmake(fleet *f)
         engine_prompt_close(&f->prompts[i]);
     for (uint32_t i = 0; i < f->num_waiting; i++)
         fleet_request_free(f->waiting[i]);
+    handoffs_close(f->handoffs);
     engine_prompt_close(&f->own);
+    free(f->engines);
+    free(f->pool_of);
     free(f->prompts);
     free(f->workers);
     free(f->next_s);

@@ -42,9 +42,16 @@ typedef struct fleet {
     fleet_asking asking;
     hits_known *known; /* by worker; NULL: no router knows all caches */
     crew *crew;
-    engine_prompt *prompts; /* of the lanes */
-    engine_prompt own;      /* for names */
-    replay_settings engine; /* of the workers */
+    engine_prompt *prompts;   /* of the lanes */
+    engine_prompt own;        /* for names */
+    replay_settings engine;   /* of the workers of the first pool; what names depend on: of all */
+    replay_settings *engines; /* by pool */
+    fleet_pool one_pool;      /* where the settings have none */
+    const fleet_pool *pools;
+    uint32_t num_pools;
+    uint32_t *pool_of;      /* by worker */
+    uint32_t max_model_len; /* the longest of all workers */
+    handoffs *handoffs;     /* NULL: no pools for prefill and decode */
     worker *workers;
     double *next_s;  /* by worker: worker_next_s, */
     double *quiet_s; /* worker_quiet_s, */
@@ -81,6 +88,10 @@ void fleet_exact_hits(void *context, const router_request *request, router_hit *
 int fleet_route_arrivals(fleet *f);
 /* Requests that wait in the routers, and may now go. 0, or -1 and a sentence. */
 int fleet_route_waiting(fleet *f);
+/* The page and the trace: the worker has a request, or a part of one, which waits. */
+void fleet_note_routed(fleet *f, uint32_t worker, double time_s);
+/* The worker was given something, or has heard of something. */
+void fleet_look_at(fleet *f, uint32_t worker);
 /* The routers' clock never goes back: the time that they are told. */
 double fleet_router_time(fleet *f, double time_s);
 

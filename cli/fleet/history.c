@@ -177,6 +177,12 @@ void history_admitted(history *h, uint32_t worker, double time_s)
     now->running++;
 }
 
+void history_computed(history *h, uint32_t worker, double time_s)
+{
+    struct history_now *now = advance(h, worker, time_s);
+    now->running -= now->running > 0;
+}
+
 void history_first_token(history *h, uint32_t worker, double time_s, const history_prompt *p)
 {
     uint32_t bin = bin_at(h, time_s);

@@ -13,12 +13,18 @@ static void write_row(fleet *f, const arrival *it, const engine_event *end)
     if (end->num_tokens > 1)
         snprintf(tpot, sizeof tpot, "%.3f",
                  (end->time_s - request->first_token_s) * 1e3 / (end->num_tokens - 1));
-    fprintf(out, "%llu,%llu,%llu,%u,%u,%.6f,%.6f,%.6f,%.6f,%u,%u,%u,%u,%.3f,%s,%.3f\n",
+    fprintf(out, "%llu,%llu,%llu,%u,%u,%.6f,%.6f,%.6f,%.6f,%u,%u,%u,%u,%.3f,%s,%.3f",
             (unsigned long long)it->number + 1, (unsigned long long)q->line,
             (unsigned long long)q->session, q->turn, request->worker, it->time_s,
             request->scheduled_s, request->first_token_s, end->time_s, q->num_prompt_tokens,
             end->num_tokens, request->hit_tokens, request->believed_tokens,
             (request->first_token_s - it->time_s) * 1e3, tpot, (end->time_s - it->time_s) * 1e3);
+    if (f->handoffs != NULL && it->part == ARRIVAL_DECODE)
+        fprintf(out, ",%u,%.6f,%.6f,%.6f,%u", request->prefill_worker, request->computed_s,
+                request->transfer_start_s, request->transfer_end_s, request->moved_blocks);
+    else if (f->handoffs != NULL)
+        fputs(",,,,,", out);
+    fputc('\n', out);
 }
 
 static void note_first_token(fleet *f, worker *w, arrival *it, const engine_event *event)
@@ -39,16 +45,30 @@ static void note_first_token(fleet *f, worker *w, arrival *it, const engine_even
                        request->hit_tokens);
 }
 
+static void show_admitted(fleet *f, uint32_t index, double time_s)
+{
+    if (f->history != NULL)
+        history_admitted(f->history, index, time_s);
+    if (f->settings->tracks != NULL)
+        tracks_admitted(f->settings->tracks, index, time_s);
+}
+
+/* The worker has computed the prompt for another one. */
+static void show_computed(fleet *f, uint32_t index, double time_s)
+{
+    if (f->history != NULL)
+        history_computed(f->history, index, time_s);
+    if (f->settings->tracks != NULL)
+        tracks_computed(f->settings->tracks, index, time_s);
+}
+
 static void note_admitted(fleet *f, arrival *it, const engine_event *event)
 {
     fleet_request *request = it->note;
     f->num_admitted++;
     request->scheduled_s = event->time_s;
     request->hit_tokens = event->num_tokens;
-    if (f->history != NULL)
-        history_admitted(f->history, request->worker, event->time_s);
-    if (f->settings->tracks != NULL)
-        tracks_admitted(f->settings->tracks, request->worker, event->time_s);
+    show_admitted(f, request->worker, event->time_s);
     ideal_admitted(
         &f->ideal, &it->request,
         &(ideal_hit){.tokens = event->num_tokens,
@@ -82,6 +102,9 @@ static void note_end(fleet *f, const arrival *it, const engine_event *event)
                                       .scheduled_s = r->scheduled_s,
                                       .first_token_s = r->first_token_s,
                                       .end_s = event->time_s,
+                                      .is_apart = r->computed_s > 0,
+                                      .prefill_worker = r->prefill_worker,
+                                      .computed_s = r->computed_s,
                                       .prompt_tokens = q->num_prompt_tokens,
                                       .hit_tokens = r->hit_tokens,
                                       .believed_tokens = r->believed_tokens});
@@ -95,8 +118,74 @@ static void note_left_out(fleet *f, uint32_t index, double time_s)
         tracks_left_out(f->settings->tracks, index, time_s);
 }
 
-static void take_event(fleet *f, worker *w, const engine_event *event)
+/* It will not be served. */
+static void leave_out(fleet *f, arrival *it, double time_s)
 {
+    f->num_left_out++;
+    router_done(f->routers, fleet_router_time(f, time_s), it->number, 0, true);
+    arrivals_note_left_out(f->arrivals, &it->request, time_s);
+    fleet_request_free(it);
+}
+
+/* Of requests whose prompt another worker computes: what differs. -1: no memory. 1: it is done. */
+static int take_part_event(fleet *f, worker *w, const engine_event *event)
+{
+    arrival *it = event->from;
+    fleet_request *request = it->note;
+    arrival *rest = it;
+    bool ok = true;
+    switch (event->kind) {
+    case ENGINE_COMPUTING:
+        ok = handoffs_computing(f->handoffs, it, event->time_s);
+        break;
+    case ENGINE_LOADING:
+        ok = handoffs_loading(f->handoffs, it, event->num_tokens, event->time_s);
+        break;
+    case ENGINE_ADMITTED:
+        if (it->part == ARRIVAL_PREFILL)
+            return 0;
+        handoffs_recomputed(f->handoffs, it, event->num_tokens);
+        show_admitted(f, request->worker, event->time_s);
+        if (request->computed_s == 0) /* no other worker computed its prompt in time */
+            request->scheduled_s = event->time_s;
+        break;
+    case ENGINE_FIRST_TOKEN:
+        if (it->part == ARRIVAL_PREFILL)
+            return 0;
+        request->first_token_s = event->time_s;
+        ideal_computed(&f->ideal, &it->request, (uint32_t)(w - f->workers)); /* it has it too */
+        break;
+    case ENGINE_LEFT_OUT:
+        ok = handoffs_left_out(f->handoffs, it, event->time_s, &rest);
+        if (it->part == ARRIVAL_DECODE)
+            return ok ? 0 : -1;
+        note_left_out(f, request->worker, event->time_s);
+        fleet_request_free(it);
+        if (rest != NULL)
+            leave_out(f, rest, event->time_s);
+        break;
+    case ENGINE_ENDED:
+        if (it->part == ARRIVAL_DECODE)
+            return 0;
+        show_computed(f, request->worker, event->time_s);
+        if (f->settings->transfers.mode == TRANSFER_PULL) /* others have it from the start on */
+            fleet_note_routed(f, handoffs_decode_of(f->handoffs, it), event->time_s);
+        ok = handoffs_computed(f->handoffs, it, event->time_s);
+        fleet_request_free(it);
+        break;
+    default:
+        return it->part == ARRIVAL_PREFILL ? 0 : 1;
+    }
+    return ok ? 1 : -1;
+}
+
+static int take_event(fleet *f, worker *w, const engine_event *event)
+{
+    if (event->from->part != ARRIVAL_WHOLE) {
+        int status = take_part_event(f, w, event);
+        if (status != 0)
+            return status < 0 ? fail_with("not enough memory for the transfers") : 0;
+    }
     arrival *it = event->from;
     const trace_request *q = &it->request;
     replay_result *total = &f->result->total;
@@ -105,21 +194,21 @@ static void take_event(fleet *f, worker *w, const engine_event *event)
         tally_id_block_size(total, q, f->num_added++ == 0);
         if (!f->ideal.has_workers) /* as a replay does: others are told when they come */
             ideal_arrived(&f->ideal, q, &it->ideal);
-        return;
+        return 0;
     case ENGINE_ADMITTED:
         note_admitted(f, it, event);
-        return;
+        return 0;
     case ENGINE_FIRST_TOKEN:
         note_first_token(f, w, it, event);
-        return;
+        return 0;
     case ENGINE_TOKENS: /* of asks alone */
-        return;
+    case ENGINE_COMPUTING:
+    case ENGINE_LOADING:
+        return 0;
     case ENGINE_LEFT_OUT:
-        f->num_left_out++;
         note_left_out(f, ((const fleet_request *)it->note)->worker, event->time_s);
-        router_done(f->routers, fleet_router_time(f, event->time_s), it->number, 0, true);
-        arrivals_note_left_out(f->arrivals, q, event->time_s);
-        break;
+        leave_out(f, it, event->time_s);
+        return 0;
     case ENGINE_ENDED:
         total->requests++;
         router_done(f->routers, fleet_router_time(f, event->time_s), it->number, event->num_tokens,
@@ -130,6 +219,7 @@ static void take_event(fleet *f, worker *w, const engine_event *event)
         break;
     }
     fleet_request_free(it);
+    return 0;
 }
 
 static void note_kv(fleet *f, uint32_t index, const worker *w, const worker_kv *kv)
@@ -186,7 +276,8 @@ int fleet_merge(fleet *f)
     if (f->num_going > 1)
         qsort(f->merged, n, sizeof *f->merged, compare_merged);
     for (uint32_t i = 0; i < n; i++)
-        take_event(f, &f->workers[f->merged[i].worker], f->merged[i].event);
+        if (take_event(f, &f->workers[f->merged[i].worker], f->merged[i].event) != 0)
+            return -1;
     for (uint32_t i = 0; i < f->num_going; i++)
         worker_taken(&f->workers[f->going[i]]);
     return 0;

@@ -1,4 +1,5 @@
 #include "report.h"
+#include "pools.h"
 
 #include <math.h>
 
@@ -11,22 +12,29 @@ typedef struct spread {
     double variation; /* standard deviation / mean; 0: the same everywhere */
 } spread;
 
-static spread spread_of(const fleet_result *f, double (*value)(const fleet_result *f, uint32_t i))
+/* Of some workers, one after the other. */
+static spread spread_among(const fleet_result *f, uint32_t first, uint32_t n,
+                           double (*value)(const fleet_result *f, uint32_t i))
 {
     spread s = {.least = HUGE_VAL};
     double squares = 0;
-    for (uint32_t i = 0; i < f->num_workers; i++) {
+    for (uint32_t i = first; i < first + n; i++) {
         double v = value(f, i);
         s.least = v < s.least ? v : s.least;
         s.most = v > s.most ? v : s.most;
-        s.mean += v / f->num_workers;
+        s.mean += v / n;
     }
-    for (uint32_t i = 0; i < f->num_workers; i++) {
+    for (uint32_t i = first; i < first + n; i++) {
         double off = value(f, i) - s.mean;
-        squares += off * off / f->num_workers;
+        squares += off * off / n;
     }
     s.variation = s.mean > 0 ? sqrt(squares) / s.mean : 0;
     return s;
+}
+
+static spread spread_of(const fleet_result *f, double (*value)(const fleet_result *f, uint32_t i))
+{
+    return spread_among(f, 0, f->num_workers, value);
 }
 
 static double routed_of(const fleet_result *f, uint32_t i)
@@ -44,6 +52,29 @@ static double hit_rate_of(const fleet_result *f, uint32_t i)
     return report_share(f->workers[i].hit_tokens, f->workers[i].prompt_tokens);
 }
 
+static uint32_t first_of(const fleet_result *f, uint32_t pool)
+{
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < pool; i++)
+        first += f->pools[i].num_workers;
+    return first;
+}
+
+static uint32_t pool_of(const fleet_result *f, uint32_t index)
+{
+    uint32_t pool = 0;
+    for (uint32_t end = f->pools[0].num_workers; index >= end; end += f->pools[pool].num_workers)
+        pool++;
+    return pool;
+}
+
+/* Share of the time that the node of a worker could have moved its bytes in. */
+static double link_use_of(const fleet_result *f, uint32_t i)
+{
+    double most = f->pools[pool_of(f, i)].node_bytes_per_s * f->total.simulated_s;
+    return most > 0 ? f->node_bytes[i] / most : 0;
+}
+
 /* ---- for people ------------------------------------------------------------------ */
 
 static void print_spread(FILE *out, const char *name, spread s, double scale, const char *unit)
@@ -52,14 +83,60 @@ static void print_spread(FILE *out, const char *name, spread s, double scale, co
             s.mean * scale, unit, s.most * scale, unit, s.variation);
 }
 
-static void print_workers(FILE *out, const fleet_result *f, const char *router)
+static void print_pool(FILE *out, const fleet_result *f, uint32_t pool)
+{
+    const fleet_pool *p = &f->pools[pool];
+    uint32_t first = first_of(f, pool);
+    fprintf(out, "  --pool %s: %s\n", p->options, p->gpu);
+    print_spread(out, "  requests", spread_among(f, first, p->num_workers, routed_of), 1, "  ");
+    print_spread(out, "  busy", spread_among(f, first, p->num_workers, busy_of), 100, " %");
+    if (p->role != ROUTER_DECODE)
+        print_spread(out, "  hit rate", spread_among(f, first, p->num_workers, hit_rate_of), 100,
+                     " %");
+    if (f->has_transfers)
+        print_spread(out, "  network", spread_among(f, first, p->num_workers, link_use_of), 100,
+                     " %");
+}
+
+/* Milliseconds: mean, median and 99th percentile. */
+static void print_times(FILE *out, const char *name, distribution *d)
+{
+    fprintf(out, "  %-24s mean %.3f ms, p50 %.3f ms, p99 %.3f ms\n", name, distribution_mean(d),
+            distribution_percentile(d, 0.5), distribution_percentile(d, 0.99));
+}
+
+static void print_transfers(FILE *out, fleet_result *f)
+{
+    handoff_stats *s = &f->transfers;
+    fprintf(out, "  transfers of KV          %s of %s prompts, %.3f GB; at most %s at a time\n",
+            report_number(s->transfers), report_number(s->prefills), s->moved_bytes * 1e-9,
+            report_number(s->most_open));
+    print_times(out, "  from start to end", &s->move_ms);
+    print_times(out, "  waited for", &s->wait_ms);
+    fprintf(out, "  found at their decoders  %s tokens, which did not move\n",
+            report_number(s->local_tokens));
+    if (s->failed > 0 || s->expired > 0)
+        fprintf(out,
+                "  %s transfers failed and %s leases ended; %s prompt tokens were computed "
+                "again\n",
+                report_number(s->failed), report_number(s->expired),
+                report_number(s->recomputed_tokens));
+}
+
+static void print_workers(FILE *out, fleet_result *f, const char *router)
 {
     const replay_result *t = &f->total;
     fprintf(out, "\nWorkers: %s, router %s\n", report_number(f->num_workers), router);
     fprintf(out, "                              least       mean       most  variation\n");
-    print_spread(out, "requests", spread_of(f, routed_of), 1, "  ");
-    print_spread(out, "busy", spread_of(f, busy_of), 100, " %");
-    print_spread(out, "hit rate", spread_of(f, hit_rate_of), 100, " %");
+    if (f->num_pools == 0) {
+        print_spread(out, "requests", spread_of(f, routed_of), 1, "  ");
+        print_spread(out, "busy", spread_of(f, busy_of), 100, " %");
+        print_spread(out, "hit rate", spread_of(f, hit_rate_of), 100, " %");
+    }
+    for (uint32_t i = 0; i < f->num_pools; i++)
+        print_pool(out, f, i);
+    if (f->has_transfers)
+        print_transfers(out, f);
     if (f->believed_tokens > 0)
         fprintf(out, "  the router believed in   %.2f %% of tokens, and %.2f %% were found\n",
                 100 * report_share(f->believed_tokens, t->prompt_tokens),
@@ -69,18 +146,31 @@ static void print_workers(FILE *out, const fleet_result *f, const char *router)
                 report_number(f->waited), report_number(f->refused));
 }
 
+static uint32_t gpus_of(const fleet_result *f, uint32_t index)
+{
+    return f->num_pools > 0 ? f->pools[pool_of(f, index)].gpus_per_worker : f->gpus_per_worker;
+}
+
+static uint64_t num_gpus(const fleet_result *f)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < f->num_workers; i++)
+        n += gpus_of(f, i);
+    return n;
+}
+
 /* From the start to the end of the run, and in steps. */
 static double gpu_hours(const fleet_result *f)
 {
-    return f->total.simulated_s * f->num_workers * f->gpus_per_worker / 3600;
+    return f->total.simulated_s * (double)num_gpus(f) / 3600;
 }
 
 static double busy_gpu_hours(const fleet_result *f)
 {
     double busy_s = 0;
     for (uint32_t i = 0; i < f->num_workers; i++)
-        busy_s += f->workers[i].busy_s;
-    return busy_s * f->gpus_per_worker / 3600;
+        busy_s += f->workers[i].busy_s * gpus_of(f, i);
+    return busy_s / 3600;
 }
 
 static void print_rest(FILE *out, const fleet_result *f, const replay_result *t)
@@ -92,7 +182,7 @@ static void print_rest(FILE *out, const fleet_result *f, const replay_result *t)
     fprintf(out, "Preemptions: %s, with %s tokens computed again\n", report_number(t->preemptions),
             report_number(t->recomputed_tokens));
     fprintf(out, "Cost: %.2f GPU hours of %s GPUs; %.2f of them in steps\n", gpu_hours(f),
-            report_number((uint64_t)f->num_workers * f->gpus_per_worker), busy_gpu_hours(f));
+            report_number(num_gpus(f)), busy_gpu_hours(f));
 }
 
 void fleet_report_print(FILE *out, const report_subject *subject, const char *router,
@@ -124,6 +214,12 @@ static json_t *worker_json(const fleet_result *f, uint32_t i)
     const replay_result *r = &f->workers[i];
     json_t *o = json_object();
     json_object_set_new(o, "worker", report_integer(i));
+    if (f->num_pools > 0)
+        json_object_set_new(o, "pool", report_integer(pool_of(f, i)));
+    if (f->has_transfers) {
+        json_object_set_new(o, "network_bytes", json_real(f->node_bytes[i]));
+        json_object_set_new(o, "network_use", json_real(link_use_of(f, i)));
+    }
     json_object_set_new(o, "routed", report_integer(f->routed[i]));
     json_object_set_new(o, "requests", report_integer(r->requests));
     json_object_set_new(o, "prompt_tokens", report_integer(r->prompt_tokens));
@@ -138,10 +234,51 @@ static json_t *worker_json(const fleet_result *f, uint32_t i)
     json_object_set_new(o, "mean_active_blocks", json_real(r->mean_active));
     json_object_set_new(o, "mean_cached_blocks", json_real(r->mean_cached));
     json_object_set_new(o, "unfinished", report_integer(r->unfinished));
+    json_object_set_new(o, "active_blocks_at_end", report_integer(r->blocks.active));
     return o;
 }
 
-static json_t *fleet_json(const fleet_result *f, const char *router)
+static json_t *pool_json(const fleet_result *f, uint32_t i)
+{
+    const fleet_pool *p = &f->pools[i];
+    json_t *o = json_object();
+    json_object_set_new(o, "pool", json_string(p->options));
+    json_object_set_new(o, "role", json_string(pool_roles[p->role]));
+    json_object_set_new(o, "num_workers", report_integer(p->num_workers));
+    json_object_set_new(o, "gpu", json_string(p->gpu));
+    json_object_set_new(o, "block_bytes", json_real(p->block_bytes));
+    json_object_set_new(o, "busy",
+                        spread_json(spread_among(f, first_of(f, i), p->num_workers, busy_of)));
+    return o;
+}
+
+static json_t *times_json(distribution *d)
+{
+    return json_pack("{s:f,s:f,s:f,s:f,s:f}", "mean", distribution_mean(d), "p50",
+                     distribution_percentile(d, 0.5), "p90", distribution_percentile(d, 0.9), "p99",
+                     distribution_percentile(d, 0.99), "max", d->max);
+}
+
+static json_t *transfers_json(fleet_result *f)
+{
+    handoff_stats *s = &f->transfers;
+    json_t *o = json_object();
+    json_object_set_new(o, "prefills", report_integer(s->prefills));
+    json_object_set_new(o, "transfers", report_integer(s->transfers));
+    json_object_set_new(o, "failed", report_integer(s->failed));
+    json_object_set_new(o, "expired_leases", report_integer(s->expired));
+    json_object_set_new(o, "needless", report_integer(s->needless));
+    json_object_set_new(o, "moved_blocks", report_integer(s->moved_blocks));
+    json_object_set_new(o, "moved_bytes", json_real(s->moved_bytes));
+    json_object_set_new(o, "local_tokens", report_integer(s->local_tokens));
+    json_object_set_new(o, "recomputed_tokens", report_integer(s->recomputed_tokens));
+    json_object_set_new(o, "max_open", report_integer(s->most_open));
+    json_object_set_new(o, "move_ms", times_json(&s->move_ms));
+    json_object_set_new(o, "wait_ms", times_json(&s->wait_ms));
+    return o;
+}
+
+static json_t *fleet_json(fleet_result *f, const char *router)
 {
     const router_view_stats *v = &f->views;
     json_t *o = json_object();
@@ -158,13 +295,18 @@ static json_t *fleet_json(const fleet_result *f, const char *router)
                                   "busy", spread_json(spread_of(f, busy_of)), "hit_rate",
                                   spread_json(spread_of(f, hit_rate_of))));
     json_object_set_new(o, "cost",
-                        json_pack("{s:o,s:f,s:f}", "gpus",
-                                  report_integer((uint64_t)f->num_workers * f->gpus_per_worker),
-                                  "gpu_hours", gpu_hours(f), "busy_gpu_hours", busy_gpu_hours(f)));
+                        json_pack("{s:o,s:f,s:f}", "gpus", report_integer(num_gpus(f)), "gpu_hours",
+                                  gpu_hours(f), "busy_gpu_hours", busy_gpu_hours(f)));
     json_object_set_new(o, "views",
                         json_pack("{s:o,s:o,s:o,s:o}", "kv_batches", report_integer(v->kv_batches),
                                   "lost_batches", report_integer(v->kv_lost), "gaps",
                                   report_integer(v->gaps), "resyncs", report_integer(v->resyncs)));
+    json_t *pools = json_array();
+    for (uint32_t i = 0; i < f->num_pools; i++)
+        json_array_append_new(pools, pool_json(f, i));
+    json_object_set_new(o, "pools", pools);
+    if (f->has_transfers)
+        json_object_set_new(o, "transfers", transfers_json(f));
     json_object_set_new(o, "workers", workers);
     return o;
 }

@@ -13,7 +13,7 @@ static bool name_blocks(fleet *f, const arrival *it)
     uint32_t step = s->block_size / s->hash_block_size;
     size_t num_new = 0;
     *asking = (fleet_asking){.hashes = asking->hashes, .blocks = asking->blocks};
-    if (!f->wants_blocks || num_tokens >= f->workers[0].engine.max_model_len)
+    if (!f->wants_blocks || num_tokens >= f->max_model_len)
         return true; /* no worker takes it */
     asking->num_hashes = num_tokens / s->hash_block_size;
     asking->num_blocks = num_tokens / s->block_size;
@@ -29,18 +29,19 @@ static bool name_blocks(fleet *f, const arrival *it)
     return true;
 }
 
-/* So that its worker, which adds it soon, does not hash it again. One that is behind others keeps
+/* So that the worker that adds it soon does not hash it again. One that is behind others keeps
  * nothing: they would be most of the memory. False: no memory. */
-static bool keep_hashes(const fleet *f, fleet_request *request)
+static bool keep_hashes(const fleet *f, fleet_request *request, uint32_t index)
 {
     size_t bytes = (size_t)f->asking.num_hashes * f->digest_bytes;
-    if (bytes == 0 || f->workers[request->worker].inbox.count > 0)
+    if (bytes == 0 || f->workers[index].inbox.count > 0)
         return true;
     request->hashes = malloc(bytes);
     if (request->hashes == NULL)
         return false;
     memcpy(request->hashes, f->asking.hashes, bytes);
     request->num_hashes = f->asking.num_hashes;
+    request->hash_bytes = f->digest_bytes;
     return true;
 }
 
@@ -69,6 +70,22 @@ static int keep_waiting(fleet *f, arrival *it)
     return 0;
 }
 
+void fleet_look_at(fleet *f, uint32_t w)
+{
+    f->next_s[w] = worker_next_s(&f->workers[w]);
+    if (f->wants_loads)
+        f->loads[w] = worker_load(&f->workers[w]);
+    f->quiet_s[w] = worker_quiet_s(&f->workers[w]);
+}
+
+void fleet_note_routed(fleet *f, uint32_t index, double time_s)
+{
+    if (f->history != NULL)
+        history_routed(f->history, index, time_s);
+    if (f->settings->tracks != NULL)
+        tracks_routed(f->settings->tracks, index, time_s);
+}
+
 static int send(fleet *f, arrival *it, const router_answer *answer)
 {
     fleet_request *request = it->note;
@@ -77,16 +94,23 @@ static int send(fleet *f, arrival *it, const router_answer *answer)
     request->is_routed = true;
     request->believed_tokens = answer->believed_blocks * f->engine.block_size;
     f->result->routed[w]++;
-    if (f->history != NULL)
-        history_routed(f->history, w, f->now_s);
-    if (f->settings->tracks != NULL)
-        tracks_routed(f->settings->tracks, w, f->now_s);
-    if (!keep_hashes(f, request) || !worker_give(&f->workers[w], it))
+    uint32_t prefill = answer->prefill_worker;
+    bool is_apart = prefill != ROUTER_NONE;
+    bool ok = keep_hashes(f, request, is_apart ? prefill : w);
+    fleet_note_routed(f, is_apart ? prefill : w, f->now_s);
+    if (is_apart && f->settings->transfers.mode != TRANSFER_PULL)
+        fleet_note_routed(f, w, f->now_s); /* which takes blocks at once */
+    if (ok && is_apart)
+        ok = handoffs_begin(f->handoffs, it, prefill, w, f->now_s);
+    else if (ok)
+        ok = worker_give(&f->workers[w], it, f->now_s);
+    if (!ok)
         return fail_with("not enough memory for the requests that wait");
-    f->next_s[w] = worker_next_s(&f->workers[w]);
-    if (f->wants_loads)
-        f->loads[w] = worker_load(&f->workers[w]);
-    f->quiet_s[w] = worker_quiet_s(&f->workers[w]);
+    fleet_look_at(f, w);
+    if (prefill != ROUTER_NONE) {
+        f->result->routed[prefill]++;
+        fleet_look_at(f, prefill);
+    }
     return 0;
 }
 
@@ -134,6 +158,8 @@ static int take_arrival(fleet *f, arrival *it)
     replay_result *total = &f->result->total;
     fleet_request *request = calloc(1, sizeof *request);
     if (request != NULL)
+        request->prefill_worker = ROUTER_NONE;
+    if (request != NULL)
         request->has_follower = arrivals_may_follow(f->arrivals, &it->request);
     it->note = request;
     if (request == NULL) {
@@ -144,7 +170,8 @@ static int take_arrival(fleet *f, arrival *it)
         total->first_arrival_s = it->time_s;
     total->arrived++;
     total->last_arrival_s = it->time_s;
-    total->waiting_at_last = total->arrived - f->num_left_out - f->num_admitted;
+    uint64_t gone = f->num_left_out + f->num_admitted; /* both, if only the decoder left it out */
+    total->waiting_at_last = total->arrived > gone ? total->arrived - gone : 0;
     total->ended_at_last = total->requests;
     if (total->waiting_at_last > total->max_waiting) {
         total->max_waiting = total->waiting_at_last;

@@ -86,6 +86,12 @@ void tracks_left_out(tracks *t, uint32_t worker, double time_s)
     count(t, worker, time_s);
 }
 
+void tracks_computed(tracks *t, uint32_t worker, double time_s)
+{
+    t->workers[worker].running--;
+    count(t, worker, time_s);
+}
+
 static void write_slice(tracks *t, uint32_t worker, const track_request *r, const char *name,
                         double from_s, double to_s)
 {
@@ -104,9 +110,13 @@ static void write_slice(tracks *t, uint32_t worker, const track_request *r, cons
 
 void tracks_ended(tracks *t, uint32_t worker, const track_request *r)
 {
+    uint32_t first = r->is_apart ? r->prefill_worker : worker;
     t->workers[worker].running--;
-    write_slice(t, worker, r, "waiting", r->arrival_s, r->scheduled_s);
-    write_slice(t, worker, r, "prefill", r->scheduled_s, r->first_token_s);
+    write_slice(t, first, r, "waiting", r->arrival_s, r->scheduled_s);
+    write_slice(t, first, r, "prefill", r->scheduled_s,
+                r->is_apart ? r->computed_s : r->first_token_s);
+    if (r->is_apart)
+        write_slice(t, worker, r, "transfer", r->computed_s, r->first_token_s);
     write_slice(t, worker, r, "decode", r->first_token_s, r->end_s);
     count(t, worker, r->end_s);
 }

@@ -1,5 +1,5 @@
 /* cli/fleet/tracks.h - a fleet as a trace for ui.perfetto.dev: one process for each worker, with
- * its requests (waiting, prefill, decode) and a counter of its queue.
+ * its requests (waiting, prefill, transfer, decode) and a counter of its queue.
  *
  * Lines are written in the order in which the fleet merges what happened, so the file does not
  * depend on threads. A request is written when it ends.
@@ -28,11 +28,16 @@ typedef struct track_request {
     double scheduled_s;
     double first_token_s;
     double end_s;
+    bool is_apart; /* another worker computed the prompt: */
+    uint32_t prefill_worker;
+    double computed_s; /* the end of the prompt there */
     uint32_t prompt_tokens;
     uint32_t hit_tokens;
     uint32_t believed_tokens;
 } track_request;
 
+/* It has computed the prompt for another worker. */
+void tracks_computed(tracks *t, uint32_t worker, double time_s);
 void tracks_ended(tracks *t, uint32_t worker, const track_request *request);
 
 #endif

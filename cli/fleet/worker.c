@@ -100,9 +100,19 @@ int worker_open(worker *w, const replay_settings *settings, const worker_config 
                           .allocator = &SMALL_PAGES,
                           .on_kv = config->has_kv || config->known != NULL ? note_kv : NULL,
                           .user = w};
-    w->is_lean = config->is_lean;
+    quire_connector connector;
     w->has_kv = config->has_kv;
     w->known = config->known;
+    w->is_remote = config->role != ROUTER_SERVE;
+    w->is_lean = config->is_lean && !w->is_remote;
+    w->least_latency_s = config->least_latency_s;
+    if (w->is_remote) {
+        bool is_layered = config->is_layered && config->role == ROUTER_PREFILL;
+        remote_kv_open(&w->remote, &w->engine, is_layered, &connector);
+        place.connector = &connector;
+        place.answer = remote_kv_answer;
+        place.connector_user = &w->remote;
+    }
     int status = engine_open(&w->engine, settings, &place, &w->result);
     if (status == 0)
         w->pool = quire_cache_get_pool(quire_sched_get_cache(w->engine.sched));
@@ -134,6 +144,7 @@ void worker_close(worker *w)
     fleet_request_free(w->back);
     engine_close(e);
     replay_result_free(&w->result);
+    remote_kv_close(&w->remote);
     free(w->kv);
     free(w->names);
 }
@@ -149,8 +160,10 @@ static uint64_t least_steps(const engine *e, uint32_t num_prompt_tokens, uint32_
     return num_output_tokens < most ? num_output_tokens : most;
 }
 
-bool worker_give(worker *w, arrival *it)
+bool worker_give(worker *w, arrival *it, double now_s)
 {
+    w->given_s = now_s;
+    remote_kv_given(&w->remote, it);
     const trace_request *q = &it->request;
     if (((const fleet_request *)it->note)->has_follower) {
         uint64_t least = least_steps(&w->engine, q->num_prompt_tokens, q->num_output_tokens);
@@ -158,6 +171,24 @@ bool worker_give(worker *w, arrival *it)
     }
     w->outside_tokens += it->request.num_prompt_tokens;
     return arrival_queue_push(&w->inbox, it);
+}
+
+/* An idle worker goes on now. */
+static bool note_news(worker *w, bool has_memory, double now_s)
+{
+    if (now_s < w->next_job_s)
+        w->next_job_s = now_s;
+    return has_memory;
+}
+
+bool worker_received(worker *w, quire_req req, bool has_failed, double now_s)
+{
+    return note_news(w, remote_kv_received(&w->remote, req, has_failed), now_s);
+}
+
+bool worker_sent(worker *w, quire_req req, double now_s)
+{
+    return note_news(w, remote_kv_sent(&w->remote, req), now_s);
 }
 
 /* The next request that has come by now. */
@@ -227,6 +258,8 @@ static int take_requests(worker *w)
         w->outside_tokens -= it->request.num_prompt_tokens;
         w->waiting_tokens += is_left_out ? 0 : least_tokens(w, it);
         w->stops |= is_left_out && request->has_follower;
+        if (is_left_out)
+            remote_kv_left_out(&w->remote, it);
         if (request->has_follower && !is_left_out)
             note_alert(w, e->result->steps + least_steps(e, it->request.num_prompt_tokens,
                                                          it->request.num_output_tokens));
@@ -244,7 +277,11 @@ double worker_next_s(const worker *w)
     if (w->engine.phase != ENGINE_IDLE)
         return engine_next_s(&w->engine);
     const arrival *first = w->back != NULL ? w->back : arrival_queue_first(&w->inbox);
-    double next_s = first != NULL ? first->time_s : HUGE_VAL;
+    double next_s = first == NULL                ? HUGE_VAL
+                    : first->time_s > w->given_s ? first->time_s
+                                                 : w->given_s;
+    if (w->back != NULL && remote_kv_waits(&w->remote)) /* until then there is no room for it */
+        next_s = HUGE_VAL;
     next_s = w->next_job_s < next_s ? w->next_job_s : next_s;
     return next_s > w->engine.now_s ? next_s : w->engine.now_s;
 }
@@ -258,7 +295,7 @@ static double next_step_s(const worker *w)
     return first_s > next_s ? first_s : next_s;
 }
 
-double worker_quiet_s(const worker *w)
+static double ends_s(const worker *w)
 {
     const engine *e = &w->engine;
     uint64_t steps = e->result->steps;
@@ -267,6 +304,13 @@ double worker_quiet_s(const worker *w)
         return e->num_flights > 0 ? e->flights[e->first_flight].end_s : worker_next_s(w);
     least = w->alert_step - steps < least ? w->alert_step - steps : least;
     return least >= NO_STEP - steps ? HUGE_VAL : next_step_s(w) + (double)least * w->least_step_s;
+}
+
+double worker_quiet_s(const worker *w)
+{
+    double quiet_s = ends_s(w);
+    double begin_s = remote_kv_may_begin(&w->remote) ? worker_next_s(w) : HUGE_VAL;
+    return begin_s + w->least_latency_s < quiet_s ? begin_s + w->least_latency_s : quiet_s;
 }
 
 /* The first step that may end a request with a follower, from the requests that it has. */
@@ -292,11 +336,14 @@ static int begin(worker *w)
     engine *e = &w->engine;
     if (take_requests(w) != 0)
         return -1;
+    if (w->stops)
+        return 0;
     uint32_t from = e->num_events;
-    int status = w->stops ? 0 : engine_begin(e);
+    int status = engine_begin(e);
     for (uint32_t i = from; i < e->num_events; i++)
         if (e->events[i].kind == ENGINE_ADMITTED)
             w->waiting_tokens -= least_tokens(w, e->events[i].from);
+    remote_kv_began(&w->remote);
     return status;
 }
 
@@ -304,6 +351,7 @@ static int end(worker *w)
 {
     engine *e = &w->engine;
     uint32_t from = e->num_events;
+    bool has_news = remote_kv_has_news(&w->remote);
     if (engine_end(e) != 0)
         return -1;
     for (uint32_t i = from; i < e->num_events; i++)
@@ -313,9 +361,9 @@ static int end(worker *w)
         find_alert(w);
     if (e->phase != ENGINE_IDLE)
         return 0;
-    w->next_job_s = engine_next_job_s(e);
+    w->next_job_s = has_news ? e->now_s : engine_next_job_s(e); /* blocks are free, or filled */
     uint32_t unfinished = quire_sched_get_num_unfinished(e->sched);
-    if (unfinished > 0 && w->next_job_s == HUGE_VAL)
+    if (unfinished > 0 && w->next_job_s == HUGE_VAL && !remote_kv_waits(&w->remote))
         return fail_with("the scheduler cannot continue with %u requests", unfinished);
     return 0;
 }

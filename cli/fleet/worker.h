@@ -15,7 +15,7 @@
 #define QUIRE_CLI_FLEET_WORKER_H
 
 #include "hits.h"
-#include "replay/engine.h"
+#include "remote_kv.h"
 #include "routers/router.h"
 
 /* What a request carries through the fleet: arrival.note. */
@@ -30,6 +30,13 @@ typedef struct fleet_request {
     double first_token_s;
     unsigned char *hashes; /* of its whole blocks, until it is added; NULL: not made */
     uint32_t num_hashes;
+    uint32_t hash_bytes;
+    remote_part remote;      /* where one worker computes its prompt, and another one generates: */
+    uint32_t prefill_worker; /* ROUTER_NONE: the same */
+    uint32_t moved_blocks;
+    double computed_s;
+    double transfer_start_s;
+    double transfer_end_s;
 } fleet_request;
 
 /* Blocks that became known, or are gone, in one step. */
@@ -53,8 +60,12 @@ typedef struct worker {
     uint64_t alert_step;     /* the first of its steps that may end a request with a follower */
     uint64_t inbox_steps;    /* that requests of the inbox with a follower need, at least */
     double least_step_s;     /* no step with tokens is shorter */
-    bool stops;              /* it has ended a request that another one waits for */
-    int status;              /* of the last worker_advance: 0, or -1 and a sentence in why */
+    double given_s;          /* when the last request was given */
+    remote_kv remote;
+    bool is_remote;         /* it has a connector: KV comes from other workers, or goes to them */
+    double least_latency_s; /* no transfer takes less */
+    bool stops;             /* it has ended a request that another one waits for */
+    int status;             /* of the last worker_advance: 0, or -1 and a sentence in why */
     char why[REPLAY_MESSAGE_BYTES];
     bool no_memory;
     bool is_lean;
@@ -72,6 +83,9 @@ typedef struct worker_config {
     trace_format format; /* of the trace */
     bool has_kv;         /* changes of the cache are kept, for a router */
     hits_known *known;   /* where they are noted for fleet_exact_hits; NULL: nowhere */
+    router_role role;
+    bool is_layered;        /* its KV is sent while the prompt is computed */
+    double least_latency_s; /* of transfers */
     /* Few requests wait in the scheduler, and the rest in the inbox. It decides the same; but
      * requests that are refused are refused at other times. */
     bool is_lean;
@@ -82,12 +96,15 @@ int worker_open(worker *w, const replay_settings *settings, const worker_config 
 void worker_close(worker *w);
 
 /* The request is the worker's from now on. False: no memory. */
-bool worker_give(worker *w, arrival *it);
+bool worker_give(worker *w, arrival *it, double now_s);
+/* A transfer has ended. False: no memory. */
+bool worker_received(worker *w, quire_req req, bool has_failed, double now_s);
+bool worker_sent(worker *w, quire_req req, double now_s);
 /* Goes on until then, with the memory for prompts of its thread. */
 void worker_advance(worker *w, double until_s, engine_prompt *prompt);
 /* When it does something next; HUGE_VAL: only when a request comes. */
 double worker_next_s(const worker *w);
-/* No request with a follower ends before that time. */
+/* Before that time no request with a follower ends, and no transfer that it begins can matter. */
 double worker_quiet_s(const worker *w);
 /* What it would tell a router now. */
 router_load worker_load(const worker *w);

@@ -96,6 +96,8 @@ static void take_event(live_engine *e, const engine_event *event)
     switch (event->kind) {
     case ENGINE_ADDED:
     case ENGINE_FIRST_TOKEN:
+    case ENGINE_COMPUTING:
+    case ENGINE_LOADING:
         return;
     case ENGINE_ADMITTED:
         a->mine.cached_tokens = event->num_tokens;

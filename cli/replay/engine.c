@@ -16,6 +16,9 @@ enum { WAITING_BY_PRIORITY = 65536, MEAN_PROMPT = 1024 };
 /* Somebody watches: those that wait are to be seen, up to so many. */
 enum { WAITING_WATCHED = 4096 };
 
+/* Requests that neither run nor wait, for each that runs. */
+enum { CONNECTED = 4 };
+
 /* Evicted blocks to remember, for the log of decisions. */
 enum { MAX_GHOSTS = 1 << 22 };
 
@@ -106,6 +109,8 @@ static int make_sched(engine *e, const engine_place *place)
     e->num_blocks = cache.num_blocks;
     if (s->tiers.cpu_blocks > 0 && engine_make_tiers(e, &c) != 0)
         return -1;
+    if (place->connector != NULL)
+        c.connector = place->connector;
     err = quire_sched_create(&c, place->allocator, &e->sched);
     if (err == QUIRE_OK && e->tiers != NULL)
         err = tiers_run_bind(e->tiers, e->sched);
@@ -181,6 +186,11 @@ int engine_open(engine *e, const replay_settings *s, const engine_place *place,
     e->max_requests = s->sched.max_num_seqs + num_waiting_inside(s);
     if (s->tiers.cpu_blocks > 0) /* those that load beside those that run, those lookahead sees */
         e->max_requests += s->sched.max_num_seqs + s->tiers.backlog;
+    if (place->connector != NULL) { /* those that load, or whose blocks are still being sent */
+        e->max_requests += CONNECTED * s->sched.max_num_seqs;
+        e->answer = place->answer;
+        e->answer_user = place->connector_user;
+    }
     e->max_flights = s->async_scheduling ? REPLAY_BATCHES : 1;
     e->max_pins = max_pins(e, place->format);
     if (make_sched(e, place) != 0)
@@ -469,6 +479,8 @@ int engine_end(engine *e)
     e->num_flights--;
     int err = e->tiers != NULL ? engine_poll_tiers(e, f, &output) : QUIRE_OK;
     e->now_s = f->end_s;
+    if (e->answer != NULL)
+        e->answer(e->answer_user, &output);
     if (err == QUIRE_OK)
         err = quire_sched_update(e->sched, f->step, &output, &out);
     if (err != QUIRE_OK)
@@ -479,7 +491,8 @@ int engine_end(engine *e)
         if (l->num_generated == 0 && o->num_new_tokens > 0)
             tally_first_token(e, l);
         l->num_generated += o->num_new_tokens;
-        e->result->output_tokens += o->num_new_tokens;
+        if (l->from->part != ARRIVAL_PREFILL) /* the token is generated again */
+            e->result->output_tokens += o->num_new_tokens;
         if (o->finish_reason == QUIRE_FINISH_NONE) {
             if (l->from->ask != NULL)
                 engine_tell(e, ENGINE_TOKENS, l->from, l->num_generated);

@@ -32,12 +32,16 @@ typedef enum engine_event_kind {
     ENGINE_ADMITTED,    /* it is in a step for the first time: its hit is known */
     ENGINE_FIRST_TOKEN, /* its prompt is computed */
     ENGINE_TOKENS,      /* of an ask: it generated tokens, and has not ended */
+    ENGINE_COMPUTING,   /* of a driver with a connector, which tells it: the step began that
+                           computes the last of its prompt; */
+    ENGINE_LOADING,     /* it has blocks, into which KV is to be loaded */
     ENGINE_ENDED
 } engine_event_kind;
 
 typedef struct engine_event {
     engine_event_kind kind;
-    uint32_t num_tokens; /* ADMITTED: of its hit; TOKENS and ENDED: that it generated so far */
+    uint32_t num_tokens; /* ADMITTED: of its hit; TOKENS and ENDED: that it generated so far;
+                            LOADING: that are to be loaded */
     double time_s;
     arrival *from;              /* LEFT_OUT and ENDED: the driver's to free */
     quire_finish_reason finish; /* ENDED */
@@ -103,8 +107,10 @@ typedef struct engine {
     engine_event *events;  /* the driver takes them: num_events = 0 */
     uint32_t num_events;
     uint32_t events_capacity;
-    bool no_memory;   /* for events */
-    tiers_run *tiers; /* NULL: none */
+    bool no_memory;                                         /* for events */
+    tiers_run *tiers;                                       /* NULL: none */
+    void (*answer)(void *user, quire_model_output *output); /* of the driver's connector, or NULL */
+    void *answer_user;
     uint32_t num_tiers;
     page_tier_step tier_steps[PAGE_MAX_TIERS]; /* as the page has them: of tiers, then of swap */
     uint32_t num_tier_steps;
@@ -153,6 +159,11 @@ typedef struct engine_place {
     /* Changes of the prefix cache, inside engine_begin and engine_end; NULL: not called. */
     void (*on_kv)(void *user, const quire_event *event);
     void *user;
+    /* Without tiers: the driver's own connector, and what it has to say at the end of a step.
+     * NULL: none. */
+    const quire_connector *connector;
+    void (*answer)(void *user, quire_model_output *output);
+    void *connector_user;
 } engine_place;
 
 /* An engine at time 0, without requests. 0, or -1 and a sentence; engine_close in either case. */

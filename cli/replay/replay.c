@@ -91,7 +91,9 @@ static void take_event(replay *r, const engine_event *event)
         tally_ideal(r->result, it);
         ideal_computed(&r->ideal, q, 0);
         return;
-    case ENGINE_TOKENS: /* of asks alone */
+    case ENGINE_TOKENS:    /* of asks alone, */
+    case ENGINE_COMPUTING: /* and of connectors */
+    case ENGINE_LOADING:
         return;
     case ENGINE_LEFT_OUT:
         arrivals_note_left_out(r->arrivals, q, r->engine.now_s);

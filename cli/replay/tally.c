@@ -106,14 +106,17 @@ void tally_first_token(engine *e, live *l)
     const trace_request *q = &l->from->request;
     replay_result *result = e->result;
     l->first_token_s = e->now_s;
-    result->prompt_tokens += q->num_prompt_tokens;
-    result->hit_tokens += l->hit_tokens;
-    result->hit_blocks += l->hit_tokens / block_size;
-    result->query_blocks += (q->num_prompt_tokens + block_size - 1) / block_size;
+    if (l->from->part != ARRIVAL_DECODE) {
+        result->prompt_tokens += q->num_prompt_tokens;
+        result->hit_tokens += l->hit_tokens;
+        result->hit_blocks += l->hit_tokens / block_size;
+        result->query_blocks += (q->num_prompt_tokens + block_size - 1) / block_size;
+        distribution_add(&result->queue_ms, (l->scheduled_s - l->from->time_s) * 1e3);
+    }
     if (e->tiers != NULL)
         count_sources(e, l);
-    distribution_add(&result->ttft_ms, (e->now_s - l->from->time_s) * 1e3);
-    distribution_add(&result->queue_ms, (l->scheduled_s - l->from->time_s) * 1e3);
+    if (l->from->part != ARRIVAL_PREFILL)
+        distribution_add(&result->ttft_ms, (e->now_s - l->from->time_s) * 1e3);
     engine_tell(e, ENGINE_FIRST_TOKEN, l->from, l->hit_tokens);
 }
 
@@ -132,6 +135,8 @@ void tally_end(engine *e, live *l)
 {
     replay_result *result = e->result;
     result->requests++;
+    if (l->from->part == ARRIVAL_PREFILL)
+        return;
     result->good_requests += tally_is_good(e, l, e->now_s);
     bool is_cut = l->num_generated < l->output_tokens; /* by the model's length, or the pool's */
     result->truncated += is_cut;

@@ -3,6 +3,7 @@
 #include "output/grown.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void arrival_free(arrival *it)
 {
@@ -11,6 +12,30 @@ void arrival_free(arrival *it)
         free(it->after);
     }
     free(it);
+}
+
+arrival *arrival_copy(const arrival *it)
+{
+    const trace_request *q = &it->request;
+    size_t segment_bytes = q->num_segments * sizeof *q->prompt;
+    size_t after_bytes = q->num_after * sizeof *q->after;
+    arrival *copy = malloc(sizeof *copy);
+    if (copy == NULL)
+        return NULL;
+    *copy = *it;
+    copy->segments = malloc(segment_bytes + 1);
+    copy->after = malloc(after_bytes + 1);
+    if (copy->segments == NULL || copy->after == NULL) {
+        arrival_free(copy);
+        return NULL;
+    }
+    if (segment_bytes > 0)
+        memcpy(copy->segments, q->prompt, segment_bytes);
+    if (after_bytes > 0)
+        memcpy(copy->after, q->after, after_bytes);
+    copy->request.prompt = copy->segments;
+    copy->request.after = copy->after;
+    return copy;
 }
 
 static bool is_before(const arrival *a, const arrival *b)

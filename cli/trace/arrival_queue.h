@@ -8,19 +8,26 @@
 #include "ideal.h"
 #include "trace.h"
 
+/* What an engine does of a request. Where one computes the prompt and another one generates, the
+ * first counts the prompt with its hits, and the second the tokens and times that a user sees. */
+typedef enum arrival_part { ARRIVAL_WHOLE, ARRIVAL_PREFILL, ARRIVAL_DECODE } arrival_part;
+
 /* A request with its own copies of the arrays. */
 typedef struct arrival {
     trace_request request;
     trace_segment *segments;
     uint64_t *after;
     double time_s;
-    uint64_t number;              /* in the order of the trace */
-    ideal_share ideal;            /* what an infinite cache has of it: the replay fills it in */
-    void *note;                   /* of who replays it; not freed */
+    uint64_t number;   /* in the order of the trace */
+    ideal_share ideal; /* what an infinite cache has of it: the replay fills it in */
+    void *note;        /* of who replays it; not freed */
+    arrival_part part;
     const struct engine_ask *ask; /* it is not of a trace (replay/engine.h); not freed */
 } arrival;
 
 void arrival_free(arrival *it);
+/* The same request once more, with its own arrays. NULL: no memory. */
+arrival *arrival_copy(const arrival *it);
 
 typedef struct arrival_queue {
     arrival **items;

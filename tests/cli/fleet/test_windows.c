@@ -39,7 +39,8 @@ static void write_trace(void)
 }
 
 /* The rows of all requests, to be freed. */
-static char *run(const replay_options *o, const char *router, double window_s, uint64_t *windows)
+static char *run(const replay_options *o, const char *router, int mode, double window_s,
+                 uint64_t *windows)
 {
     replay_setup setup;
     router_spec spec;
@@ -58,6 +59,25 @@ static char *run(const replay_options *o, const char *router, double window_s, u
                         .num_threads = 2,
                         .requests_csv = out,
                         .window_s = window_s};
+    fleet_pool pools[] = {{.role = ROUTER_PREFILL, .num_workers = 1},
+                          {.role = ROUTER_DECODE, .num_workers = 2}};
+    for (int i = 0; i < 2; i++) {
+        pools[i].replay = &setup.settings;
+        pools[i].options = "";
+        pools[i].gpu = "";
+        pools[i].node_bytes_per_s = 4e9;
+        pools[i].block_bytes = (double)setup.plan_result.block_bytes;
+        pools[i].num_layers = setup.engine.shape.num_layers;
+    }
+    if (mode >= 0) {
+        s.pools = pools;
+        s.num_pools = 2;
+        s.transfers = (transfer_settings){.mode = (transfer_mode)mode,
+                                          .latency_s = 2e-6,
+                                          .lease_s = 0.2,
+                                          .failures = 0.1,
+                                          .seed = 1};
+    }
     routers_defaults(spec.policy, &s.routers);
     s.routers.values = spec.values;
     int status = fleet_run(&s, &result);
@@ -73,16 +93,37 @@ static char *run(const replay_options *o, const char *router, double window_s, u
     return rows;
 }
 
-static void check(const replay_options *o, const char *router)
+/* mode: of the transfers from prefill to decode; negative: all workers serve. */
+static void check_mode(const replay_options *o, const char *router, int mode)
 {
     uint64_t few;
     uint64_t many;
-    char *one = run(o, router, 0, &few);
-    char *other = run(o, router, 0.0007, &many); /* much shorter than a step */
-    assert_true(many > 2 * few);
+    char *one = run(o, router, mode, 0, &few);
+    char *other = run(o, router, mode, 0.0007, &many); /* much shorter than a step */
+    assert_true(many > (mode < 0 ? 2 * few : few));
     assert_string_equal(one, other);
     free(one);
     free(other);
+}
+
+static void check(const replay_options *o, const char *router)
+{
+    check_mode(o, router, -1);
+}
+
+static void nor_with_transfers(void **state)
+{
+    (void)state;
+    replay_options o = REPLAY_OPTIONS_INIT;
+    for (int mode = TRANSFER_PULL; mode <= TRANSFER_LAYERS; mode++) {
+        check_mode(&o, "round-robin", mode);
+        check_mode(&o, "dynamo-kv:conditional-disagg=isl-bounding", mode);
+    }
+    o.engine.plan.num_gpu_blocks = 900;
+    o.engine.plan.max_num_seqs = 4;
+    check_mode(&o, "least-loaded", TRANSFER_PUSH);
+    o.settings.async_scheduling = true;
+    check_mode(&o, "least-loaded", TRANSFER_LAYERS);
 }
 
 static void lengths_change_nothing(void **state)
@@ -107,7 +148,8 @@ static void nor_with_async_scheduling_and_few_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lengths_change_nothing),
-                                       cmocka_unit_test(nor_with_async_scheduling_and_few_blocks)};
+                                       cmocka_unit_test(nor_with_async_scheduling_and_few_blocks),
+                                       cmocka_unit_test(nor_with_transfers)};
     write_trace();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(path);
