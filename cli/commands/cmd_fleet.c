@@ -21,6 +21,9 @@ static const char *pool_texts[FLEET_MAX_POOLS];
 static const char *const transfer_modes[] = {"pull", "push", "layers", NULL}; /* transfer_mode */
 static const char *const transfer_parts[] = {"missing", "all", NULL};         /* transfer_part */
 
+enum { MAX_FAILURES = 256 };
+static const char *fail_texts[MAX_FAILURES];
+
 static struct {
     replay_options replay;
     uint32_t num_workers;
@@ -44,6 +47,11 @@ static struct {
     double kv_resync_s;
     double metrics_ms;
     bool has_metrics;
+    option_list fail;
+    double mtbf_s;
+    double mtbf_restart_s;
+    const char *scale;
+    double gpu_cost;
     output_file json;
     output_file html;
     output_file csv;
@@ -60,6 +68,8 @@ static struct {
        .node_gbps = 50,
        .router = "round-robin",
        .num_routers = 1,
+       .fail = {.texts = fail_texts, .max = MAX_FAILURES},
+       .mtbf_restart_s = 60,
        .seed = 1};
 
 /* With --workers 1 the files are those of `quire replay`. */
@@ -127,6 +137,21 @@ static const option table[] = {
     {"metrics-interval", OPTION_REAL, &o.metrics_ms, "MS",
      "workers report their load so often; 0: the router always knows it", .def = "the router's",
      .max = 1e9, .is_given = &o.has_metrics},
+    {"fail", OPTION_LIST, &o.fail, "KIND:FIELD=VALUE,...",
+     "a failure: crash:worker=3,at=120,restart=60, slow:worker=3,from=60,to=90,factor=4, "
+     "partition:worker=3,from=60,to=90 or gap:worker=3,from=60,to=90; several times",
+     .def = "none", .has_commas = true},
+    {"mtbf", OPTION_REAL, &o.mtbf_s, "S",
+     "each worker crashes at random, after so many seconds on average; 0: never", .def = "0",
+     .max = 1e9},
+    {"mtbf-restart", OPTION_REAL, &o.mtbf_restart_s, "S",
+     "from such a crash until the worker is ready again", .def = "60", .max = 1e9},
+    {"scale", OPTION_TEXT, &o.scale, "POLICY:FIELD=VALUE,...",
+     "add and remove workers: queue:requests=16,max=8, slo:ttft=2,max=8, hpa:target=16,max=8 or "
+     "schedule:0=2,3600=8,max=8; --workers is their number at first",
+     .def = "none", .has_commas = true},
+    {"gpu-cost", OPTION_REAL, &o.gpu_cost, "PRICE", "of one GPU for an hour: the report has costs",
+     .def = "0", .max = 1e9},
     REPLAY_OPTIONS(o.replay),
     {0}};
 
@@ -214,6 +239,26 @@ static int prepare_pools(replay_setup *setups, fleet_pool *all)
 
 /* ---- the command --------------------------------------------------------------- */
 
+/* What a change of workers needs. */
+static int check_members(const replay_setup *setup)
+{
+    bool has_fail = o.fail.count > 0 || o.mtbf_s > 0;
+    const char *name = o.scale != NULL ? "scale" : o.fail.count > 0 ? "fail" : "mtbf";
+    if (!has_fail && o.scale == NULL)
+        return 0;
+    if (o.scale != NULL && pools.num_specs > 0)
+        return command_error(&cmd_fleet, "--scale cannot be used with --pool: it adds and removes "
+                                         "engines of one kind");
+    if (o.mtbf_s > 0 && pools_is_apart(&pools))
+        return command_error(&cmd_fleet, "--mtbf cannot be used with --pool prefill and --pool "
+                                         "decode: their engines cannot crash");
+    if (o.num_workers == 1 && o.scale == NULL)
+        return command_error(&cmd_fleet, "--%s needs --workers 2 or more", name);
+    if (setup->settings.tiers.cpu_blocks > 0)
+        return command_error(&cmd_fleet, "--%s cannot be used with tiers (--cpu-blocks)", name);
+    return 0;
+}
+
 /* What a fleet cannot do, or one with several workers. */
 static int check(const replay_setup *setup)
 {
@@ -225,7 +270,9 @@ static int check(const replay_setup *setup)
                              "--cpu-%s cannot be used with pools for prefill and "
                              "decode: their engines have another connector",
                              o.replay.tiers.cpu_memory > 0 ? "memory" : "blocks");
-    if (o.num_workers == 1)
+    if (check_members(setup) != 0)
+        return COMMAND_WRONG_CALL;
+    if (o.num_workers == 1 && o.scale == NULL)
         return 0;
     if (o.trace.path != NULL)
         return command_error(&cmd_fleet, "--trace needs --workers 1: it is about one engine");
@@ -252,8 +299,8 @@ static int write_results(const replay_setup *setup, const fleet_settings *fleet,
 {
     report_subject subject = replay_subject(setup, record);
     subject.is_deterministic = o.deterministic;
-    subject.has_why = o.why.path != NULL && o.num_workers == 1;
-    subject.could_have_why = o.num_workers == 1;
+    subject.has_why = o.why.path != NULL && fleet->num_workers == 1;
+    subject.could_have_why = fleet->num_workers == 1;
     json_t *past = NULL;
     if (fleet->history != NULL)
         past = fleet_history_json(fleet->history, result);
@@ -266,8 +313,9 @@ static int write_results(const replay_setup *setup, const fleet_settings *fleet,
     if (is_whole && o.json.file != NULL)
         fprintf(o.json.file, "%s\n", text);
     if (is_whole && o.html.file != NULL)
-        is_whole = o.num_workers > 1 ? fleet_page_write(o.html.file, setup->settings.meta, tree)
-                                     : page_write(setup->settings.page, o.html.file, text);
+        is_whole = fleet->num_workers > 1
+                       ? fleet_page_write(o.html.file, setup->settings.meta, tree)
+                       : page_write(setup->settings.page, o.html.file, text);
     json_decref(tree);
     free(text);
     if (!is_whole)
@@ -306,32 +354,55 @@ static void describe(const replay_setup *setup, description *d)
                           .num_tiers = num_tiers};
 }
 
-static int run(replay_setup *setup, const router_spec *spec, const fleet_pool *all)
+/* --fail, --mtbf and --scale. 0, or an exit status after a sentence. */
+static int read_members(failures *fail, scale_spec *scale, fleet_settings *fleet)
+{
+    if (o.scale != NULL) {
+        if (scale_spec_read(o.scale, FLEET_MAX_WORKERS, scale) != 0)
+            return command_error(&cmd_fleet, "--scale: %s", failure());
+        uint32_t least = scale->config.min_workers;
+        uint32_t most = scale->config.max_workers;
+        if (o.num_workers < least || o.num_workers > most)
+            return command_error(&cmd_fleet,
+                                 "--workers is %u (expected %u to %u: min and max of --scale)",
+                                 o.num_workers, least, most);
+        if (most == 1)
+            return command_error(&cmd_fleet, "invalid value \"1\" for max of --scale (expected 2 "
+                                             "or more)");
+        fleet->scale = scale;
+        fleet->num_workers = most;
+    }
+    fail->mtbf_s = o.mtbf_s;
+    fail->mtbf_restart_s = o.mtbf_restart_s;
+    fail->seed = o.seed;
+    for (uint32_t i = 0; i < o.fail.count; i++)
+        if (failures_add(fail, o.fail.texts[i], fleet->num_workers) != 0)
+            return command_error(&cmd_fleet, "--fail: %s", failure());
+    for (uint32_t i = 0; i < fail->num_events && pools_is_apart(&pools); i++)
+        if (fail->events[i].kind == FAILURE_CRASH)
+            return command_error(&cmd_fleet,
+                                 "--fail crash:worker=%u cannot be used with --pool "
+                                 "prefill and --pool decode (expected slow, partition "
+                                 "or gap)",
+                                 fail->events[i].worker);
+    if (o.fail.count > 0 || o.mtbf_s > 0)
+        fleet->failures = fail;
+    return 0;
+}
+
+static int run(replay_setup *setup, const router_spec *spec, fleet_settings fleet)
 {
     replay_settings *s = &setup->settings;
     description d;
-    fleet_settings fleet = {.replay = s,
-                            .pools = pools.num_specs > 0 ? all : NULL,
-                            .num_pools = pools.num_specs,
-                            .num_workers = o.num_workers,
-                            .num_threads = o.num_threads,
-                            .gpus_per_worker = setup->engine.tp,
-                            .transfers = {.mode = (transfer_mode)o.transfer,
-                                          .part = (transfer_part)o.transfer_part,
-                                          .latency_s = o.transfer_latency_us * 1e-6,
-                                          .lease_s = o.transfer_lease_s,
-                                          .pair_bytes_per_s = o.pair_gbps * 1e9,
-                                          .fabric_bytes_per_s = o.fabric_gbps * 1e9,
-                                          .failures = o.transfer_failures,
-                                          .seed = o.seed}};
     fleet_result result;
     progress p;
     describe(setup, &d);
     s->meta = &d.meta;
     s->made_by = d.made_by_text;
     bool has_page = o.html.path != NULL;
-    s->page = has_page && o.num_workers == 1 ? page_open(&d.meta) : NULL;
-    fleet.history = has_page && o.num_workers > 1 ? history_open(o.num_workers, &s->slo) : NULL;
+    s->page = has_page && fleet.num_workers == 1 ? page_open(&d.meta) : NULL;
+    fleet.history =
+        has_page && fleet.num_workers > 1 ? history_open(fleet.num_workers, &s->slo) : NULL;
     progress_begin(&p, !o.quiet);
     s->progress = p.is_on ? show_progress : NULL;
     s->progress_user = &p;
@@ -345,10 +416,10 @@ static int run(replay_setup *setup, const router_spec *spec, const fleet_pool *a
     s->perfetto = o.perfetto.file;
     fleet.requests_csv = o.csv.file;
     fleet.why = o.why.file;
-    if (status == 0 && o.perfetto.file != NULL && o.num_workers > 1)
-        fleet.tracks = tracks_open(o.perfetto.file, o.num_workers, d.made_by_text);
-    bool has_memory = (fleet.history != NULL || !has_page || o.num_workers == 1) &&
-                      (fleet.tracks != NULL || o.perfetto.file == NULL || o.num_workers == 1);
+    if (status == 0 && o.perfetto.file != NULL && fleet.num_workers > 1)
+        fleet.tracks = tracks_open(o.perfetto.file, fleet.num_workers, d.made_by_text);
+    bool has_memory = (fleet.history != NULL || !has_page || fleet.num_workers == 1) &&
+                      (fleet.tracks != NULL || o.perfetto.file == NULL || fleet.num_workers == 1);
     if (status == 0 && !has_memory)
         status = command_failed(&cmd_fleet, "not enough memory");
     if (status == 0) {
@@ -381,6 +452,8 @@ static int run_fleet(void)
     replay_setup setups[FLEET_MAX_POOLS] = {0};
     fleet_pool all[FLEET_MAX_POOLS];
     router_spec spec = {0};
+    failures fail = {0};
+    scale_spec scale;
     char why[ROUTER_WHY_BYTES] = "";
     if (o.num_threads == 0)
         o.num_threads = num_processors();
@@ -401,8 +474,27 @@ static int run_fleet(void)
     status = check(&setup);
     if (status == 0)
         status = prepare_pools(setups, all);
+    fleet_settings fleet = {.replay = &setup.settings,
+                            .pools = pools.num_specs > 0 ? all : NULL,
+                            .num_pools = pools.num_specs,
+                            .num_workers = o.num_workers,
+                            .num_first = o.num_workers,
+                            .num_threads = o.num_threads,
+                            .gpus_per_worker = setup.engine.tp,
+                            .price_per_gpu_hour = o.gpu_cost,
+                            .transfers = {.mode = (transfer_mode)o.transfer,
+                                          .part = (transfer_part)o.transfer_part,
+                                          .latency_s = o.transfer_latency_us * 1e-6,
+                                          .lease_s = o.transfer_lease_s,
+                                          .pair_bytes_per_s = o.pair_gbps * 1e9,
+                                          .fabric_bytes_per_s = o.fabric_gbps * 1e9,
+                                          .failures = o.transfer_failures,
+                                          .seed = o.seed}};
     if (status == 0)
-        status = run(&setup, &spec, all);
+        status = read_members(&fail, &scale, &fleet);
+    if (status == 0)
+        status = run(&setup, &spec, fleet);
+    failures_free(&fail);
     for (uint32_t i = 0; i < pools.num_specs; i++)
         replay_unprepare(&setups[i]);
     replay_unprepare(&setup);

@@ -15,7 +15,7 @@ static void advance(void *user, uint32_t i, uint32_t lane)
     worker_advance(w, f->until_s, &f->prompts[lane]);
     f->next_s[index] = worker_next_s(w);
     f->quiet_s[index] = worker_quiet_s(w);
-    if (f->wants_loads)
+    if (f->wants_loads && !f->members.of[index].failing.is_hidden)
         f->loads[index] = worker_load(w);
 }
 
@@ -25,6 +25,13 @@ static double least_of(const double *values, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         least = values[i] < least ? values[i] : least;
     return least;
+}
+
+bool fleet_is_done(const fleet *f)
+{
+    return f->num_waiting == 0 && least_of(f->next_s, f->settings->num_workers) == HUGE_VAL &&
+           handoffs_num_open(f->handoffs) == 0 &&
+           arrivals_next_time(f->arrivals, f->now_s) == HUGE_VAL;
 }
 
 /* Workers that have something to do up to then. */
@@ -67,15 +74,16 @@ static int advance_handoffs(fleet *f)
 static int go(fleet *f)
 {
     uint32_t n = f->settings->num_workers;
-    if (fleet_route_arrivals(f) != 0 || fleet_route_waiting(f) != 0)
+    if (members_change(f) != 0 || fleet_route_arrivals(f) != 0 || fleet_route_waiting(f) != 0)
         return -1;
     double next_s = arrivals_next_time(f->arrivals, f->now_s);
     double quiet_s = least_of(f->quiet_s, n);
     double busy_s = least_of(f->next_s, n);
     if (next_s < 0)
         return fail_with("%s", trace_error(f->reader));
-    bool is_over =
-        next_s == HUGE_VAL && busy_s == HUGE_VAL && handoffs_next_s(f->handoffs) == HUGE_VAL;
+    bool can_wait = f->num_waiting > 0 && members_may_serve(f);
+    bool is_over = next_s == HUGE_VAL && busy_s == HUGE_VAL &&
+                   handoffs_next_s(f->handoffs) == HUGE_VAL && !can_wait;
     if (is_over && handoffs_num_open(f->handoffs) > 0)
         return fail_with("the fleet cannot continue: %u requests wait for each other's blocks "
                          "(--num-gpu-blocks makes the pools larger)",
@@ -89,7 +97,7 @@ static int go(fleet *f)
     double moved_s = handoffs_next_s(f->handoffs);
     double until_s = next_s < quiet_s ? next_s : quiet_s;
     until_s = tick_s < until_s ? tick_s : until_s;
-    until_s = moved_s < until_s ? moved_s : until_s;
+    until_s = fmin(until_s, fmin(moved_s, members_next_s(f)));
     double longest_s = f->settings->window_s > 0 ? f->settings->window_s : LONGEST_WINDOW_S;
     double soon_s = (busy_s > f->now_s ? busy_s : f->now_s) + longest_s;
     until_s = soon_s < until_s ? soon_s : until_s; /* HUGE_VAL stays, if all are idle */
@@ -162,7 +170,8 @@ int fleet_run(const fleet_settings *settings, fleet_result *result)
     if (status == 0 && settings->requests_csv != NULL && settings->num_workers > 1)
         fprintf(settings->requests_csv,
                 "request,line,session,turn,worker,arrival_s,scheduled_s,first_token_s,end_s,"
-                "prompt_tokens,output_tokens,hit_tokens,believed_tokens,ttft_ms,tpot_ms,e2e_ms%s\n",
+                "prompt_tokens,output_tokens,hit_tokens,believed_tokens,ttft_ms,tpot_ms,e2e_ms,"
+                "times_back%s\n",
                 f->handoffs != NULL
                     ? ",prefill_worker,computed_s,transfer_start_s,transfer_end_s,moved_blocks"
                     : "");
@@ -186,4 +195,5 @@ void fleet_result_free(fleet_result *result)
     free(result->node_bytes);
     distribution_free(&result->transfers.wait_ms);
     distribution_free(&result->transfers.move_ms);
+    members_result_free(&result->members);
 }

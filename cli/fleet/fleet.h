@@ -6,8 +6,9 @@
  *                   └── ends ────┴─ loads, KV events, first tokens, ends
  *
  * window    from now until the next time at which workers depend on each other: a request comes, a
- *           request that others wait for may end, or the router reads loads. In a window workers
- *           share nothing, so they advance in several threads.
+ *           request that others wait for may end, the router reads loads, or a worker changes. In a
+ *           window workers share nothing, so they advance in several threads.
+ * change    between two windows, workers fail, become ready, are added and removed (members.h).
  * merge     after a window, what happened is taken in the order of (time, worker, order in the
  *           worker), whatever the threads did. So the result does not depend on the threads.
  *
@@ -19,6 +20,7 @@
 
 #include "handoffs.h"
 #include "history.h"
+#include "members.h"
 #include "replay/replay.h"
 #include "routers/router.h"
 #include "tracks.h"
@@ -48,7 +50,11 @@ typedef struct fleet_settings {
     uint32_t num_workers;        /* of all pools */
     uint32_t num_threads;
     uint32_t gpus_per_worker; /* for GPU hours, without pools */
+    double price_per_gpu_hour;
     /* Of several workers; NULL: not wanted. */
+    const failures *failures;
+    const scale_spec *scale; /* NULL: the workers stay as they are. Without pools alone */
+    uint32_t num_first;      /* workers at time 0, the others are off; 0: all */
     FILE *requests_csv;
     FILE *why;        /* a line for each routing decision */
     tracks *tracks;   /* a trace for ui.perfetto.dev */
@@ -73,6 +79,7 @@ typedef struct fleet_result {
     handoff_stats transfers;
     double *node_bytes; /* moved, by worker; NULL without transfers */
     uint64_t num_windows;
+    members_result members;
 } fleet_result;
 
 /* 0, or -1 and a sentence. The result is to be freed either way. */

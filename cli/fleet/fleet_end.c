@@ -125,6 +125,7 @@ int fleet_finish(fleet *f)
     }
     for (uint32_t i = 0; f->handoffs != NULL && i < n; i++)
         f->result->node_bytes[i] = handoffs_node_bytes(f->handoffs, i);
+    members_finish(f);
     for (uint32_t i = 0; i < n; i++) {
         fill_in(f, &f->workers[i].result);
         worker_finish(&f->workers[i], end_s);

@@ -54,6 +54,8 @@ static int open_routers(fleet *f)
     if (f->pools[0].role != ROUTER_SERVE)
         s.costs.transfer_s = transfer_s;
     s.exact_hits = fleet_exact_hits;
+    s.view.has_losses =
+        f->settings->failures != NULL && failures_lose_events(f->settings->failures);
     s.exact_context = f;
     if (!routers_open(&s, &f->routers, why))
         return fail_with("--router: %s", why);
@@ -149,21 +151,16 @@ static int open_crew(fleet *f)
     return has_memory && engine_prompt_open(&f->own, longest) ? 0 : fail_with("not enough memory");
 }
 
-static void join_workers(fleet *f)
+router_worker_info fleet_worker_info(const fleet *f, uint32_t index)
 {
     enum { USUAL_PROMPT = 2048 };
-    for (uint32_t i = 0; i < f->settings->num_workers; i++) {
-        const fleet_pool *p = &f->pools[f->pool_of[i]];
-        router_worker_info info = {
-            .pool = p->role,
-            .max_num_batched_tokens = p->replay->sched.max_num_batched_tokens,
-            .capacity = prefill_s(f, 0, 0, USUAL_PROMPT) / prefill_s(f, i, 0, USUAL_PROMPT)};
-        info.num_blocks = f->workers[i].engine.num_blocks;
-        f->next_s[i] = worker_next_s(&f->workers[i]);
-        f->quiet_s[i] = HUGE_VAL;
-        f->loads[i] = worker_load(&f->workers[i]);
-        router_join(f->routers, 0, i, &info);
-    }
+    const fleet_pool *p = &f->pools[f->pool_of[index]];
+    void *context = (void *)(uintptr_t)f;
+    return (router_worker_info){.pool = p->role,
+                                .num_blocks = f->workers[index].engine.num_blocks,
+                                .max_num_batched_tokens = p->replay->sched.max_num_batched_tokens,
+                                .capacity = prefill_s(context, 0, 0, USUAL_PROMPT) /
+                                            prefill_s(context, index, 0, USUAL_PROMPT)};
 }
 
 /* The settings of the engines, and which worker has which. */
@@ -203,8 +200,7 @@ int fleet_make(fleet *f)
     if (list_pools(f) != 0 || open_trace(f) != 0 || open_routers(f) != 0 || open_workers(f) != 0 ||
         open_handoffs(f) != 0 || open_names(f) != 0 || open_crew(f) != 0)
         return -1;
-    join_workers(f);
-    return 0;
+    return members_open(f);
 }
 
 void fleet_unmake(fleet *f)
@@ -217,6 +213,7 @@ void fleet_unmake(fleet *f)
     for (uint32_t i = 0; i < f->num_waiting; i++)
         fleet_request_free(f->waiting[i]);
     handoffs_close(f->handoffs);
+    members_close(f);
     engine_prompt_close(&f->own);
     free(f->engines);
     free(f->pool_of);

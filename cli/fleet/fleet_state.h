@@ -3,6 +3,7 @@
  *      fleet.c      the loop: windows        fleet_open.c     made and unmade
  *      route.c      requests go to workers   merge.c          what happened in a window
  *      fleet_end.c  results                  hits.c           what caches really have
+ *      members.c    failures, autoscaling
  */
 #ifndef QUIRE_CLI_FLEET_STATE_H
 #define QUIRE_CLI_FLEET_STATE_H
@@ -63,6 +64,7 @@ typedef struct fleet {
     double told_s; /* the latest time that the routers know */
     merged *merged;
     uint32_t merged_capacity;
+    members members;
     arrival **waiting; /* in the routers */
     uint32_t num_waiting;
     uint32_t waiting_capacity;
@@ -77,6 +79,23 @@ typedef struct fleet {
 int fleet_make(fleet *f);
 void fleet_unmake(fleet *f);
 
+/* ---- fleet.c --------------------------------------------------------------------- */
+
+/* All requests of the trace have ended. */
+bool fleet_is_done(const fleet *f);
+
+/* ---- fleet_open.c ---------------------------------------------------------------- */
+
+/* What routers are told of a worker that joins. */
+router_worker_info fleet_worker_info(const fleet *f, uint32_t index);
+
+/* ---- merge.c --------------------------------------------------------------------- */
+
+/* The page and the trace: a request that the worker had admitted has left it. */
+void fleet_note_left(fleet *f, uint32_t index, double time_s);
+/* The same of one that waited there. */
+void fleet_note_left_out(fleet *f, uint32_t index, double time_s);
+
 /* ---- hits.c --------------------------------------------------------------------- */
 
 /* For routers that know all: what the caches really have of the request that is asked for. */
@@ -86,6 +105,8 @@ void fleet_exact_hits(void *context, const router_request *request, router_hit *
 
 /* Sends the requests that have come by now. 0, or -1 and a sentence. */
 int fleet_route_arrivals(fleet *f);
+/* A request that went back to the routers. 0, or -1 and a sentence. */
+int fleet_route_again(fleet *f, arrival *it);
 /* Requests that wait in the routers, and may now go. 0, or -1 and a sentence. */
 int fleet_route_waiting(fleet *f);
 /* The page and the trace: the worker has a request, or a part of one, which waits. */

@@ -177,7 +177,7 @@ void history_admitted(history *h, uint32_t worker, double time_s)
     now->running++;
 }
 
-void history_computed(history *h, uint32_t worker, double time_s)
+void history_left(history *h, uint32_t worker, double time_s)
 {
     struct history_now *now = advance(h, worker, time_s);
     now->running -= now->running > 0;

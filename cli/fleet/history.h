@@ -108,8 +108,8 @@ void history_left_out(history *h, uint32_t worker, double time_s);
 /* its worker has admitted it; */
 void history_admitted(history *h, uint32_t worker, double time_s);
 
-/* its worker has computed the prompt for another one; */
-void history_computed(history *h, uint32_t worker, double time_s);
+/* it has left the worker: that has computed the prompt for another one, or has crashed; */
+void history_left(history *h, uint32_t worker, double time_s);
 
 /* its prompt is computed; */
 typedef struct history_prompt {

@@ -13,12 +13,13 @@ static void write_row(fleet *f, const arrival *it, const engine_event *end)
     if (end->num_tokens > 1)
         snprintf(tpot, sizeof tpot, "%.3f",
                  (end->time_s - request->first_token_s) * 1e3 / (end->num_tokens - 1));
-    fprintf(out, "%llu,%llu,%llu,%u,%u,%.6f,%.6f,%.6f,%.6f,%u,%u,%u,%u,%.3f,%s,%.3f",
+    fprintf(out, "%llu,%llu,%llu,%u,%u,%.6f,%.6f,%.6f,%.6f,%u,%u,%u,%u,%.3f,%s,%.3f,%u",
             (unsigned long long)it->number + 1, (unsigned long long)q->line,
             (unsigned long long)q->session, q->turn, request->worker, it->time_s,
             request->scheduled_s, request->first_token_s, end->time_s, q->num_prompt_tokens,
             end->num_tokens, request->hit_tokens, request->believed_tokens,
-            (request->first_token_s - it->time_s) * 1e3, tpot, (end->time_s - it->time_s) * 1e3);
+            (request->first_token_s - it->time_s) * 1e3, tpot, (end->time_s - it->time_s) * 1e3,
+            request->num_back);
     if (f->handoffs != NULL && it->part == ARRIVAL_DECODE)
         fprintf(out, ",%u,%.6f,%.6f,%.6f,%u", request->prefill_worker, request->computed_s,
                 request->transfer_start_s, request->transfer_end_s, request->moved_blocks);
@@ -30,16 +31,21 @@ static void write_row(fleet *f, const arrival *it, const engine_event *end)
 static void note_first_token(fleet *f, worker *w, arrival *it, const engine_event *event)
 {
     fleet_request *request = it->note;
-    request->first_token_s = event->time_s;
-    if (f->history != NULL)
+    bool is_again = it->first_token_s > 0; /* its prompt counted before a crash */
+    if (it->part != ARRIVAL_PREFILL)
+        members_first_token(f, it, event->time_s, is_again);
+    if (!is_again) {
+        it->first_token_s = request->first_token_s = event->time_s;
+        f->result->believed_tokens += request->believed_tokens;
+        tally_ideal(w->engine.result, it);
+    }
+    if (!is_again && f->history != NULL)
         history_first_token(f->history, request->worker, event->time_s,
                             &(history_prompt){.number = it->number,
                                               .prompt_tokens = it->request.num_prompt_tokens,
                                               .hit_tokens = request->hit_tokens,
                                               .believed_tokens = request->believed_tokens,
                                               .ideal = &it->ideal});
-    f->result->believed_tokens += request->believed_tokens;
-    tally_ideal(w->engine.result, it);
     ideal_computed(&f->ideal, &it->request, request->worker);
     router_first_token(f->routers, fleet_router_time(f, event->time_s), it->number,
                        request->hit_tokens);
@@ -53,22 +59,26 @@ static void show_admitted(fleet *f, uint32_t index, double time_s)
         tracks_admitted(f->settings->tracks, index, time_s);
 }
 
-/* The worker has computed the prompt for another one. */
-static void show_computed(fleet *f, uint32_t index, double time_s)
+void fleet_note_left(fleet *f, uint32_t index, double time_s)
 {
     if (f->history != NULL)
-        history_computed(f->history, index, time_s);
+        history_left(f->history, index, time_s);
     if (f->settings->tracks != NULL)
-        tracks_computed(f->settings->tracks, index, time_s);
+        tracks_left(f->settings->tracks, index, time_s);
 }
 
 static void note_admitted(fleet *f, arrival *it, const engine_event *event)
 {
     fleet_request *request = it->note;
     f->num_admitted++;
-    request->scheduled_s = event->time_s;
+    request->is_admitted = true;
     request->hit_tokens = event->num_tokens;
     show_admitted(f, request->worker, event->time_s);
+    members_admitted(f, it);
+    if (it->first_token_s > 0) /* its prompt counted before a crash */
+        return;
+    request->scheduled_s = event->time_s;
+    it->ideal.losses = (ideal_losses){0};
     ideal_admitted(
         &f->ideal, &it->request,
         &(ideal_hit){.tokens = event->num_tokens,
@@ -110,7 +120,7 @@ static void note_end(fleet *f, const arrival *it, const engine_event *event)
                                       .believed_tokens = r->believed_tokens});
 }
 
-static void note_left_out(fleet *f, uint32_t index, double time_s)
+void fleet_note_left_out(fleet *f, uint32_t index, double time_s)
 {
     if (f->history != NULL)
         history_left_out(f->history, index, time_s);
@@ -122,6 +132,7 @@ static void note_left_out(fleet *f, uint32_t index, double time_s)
 static void leave_out(fleet *f, arrival *it, double time_s)
 {
     f->num_left_out++;
+    members_refused(f, it, time_s);
     router_done(f->routers, fleet_router_time(f, time_s), it->number, 0, true);
     arrivals_note_left_out(f->arrivals, &it->request, time_s);
     fleet_request_free(it);
@@ -153,13 +164,14 @@ static int take_part_event(fleet *f, worker *w, const engine_event *event)
         if (it->part == ARRIVAL_PREFILL)
             return 0;
         request->first_token_s = event->time_s;
+        members_first_token(f, it, event->time_s, false);
         ideal_computed(&f->ideal, &it->request, (uint32_t)(w - f->workers)); /* it has it too */
         break;
     case ENGINE_LEFT_OUT:
         ok = handoffs_left_out(f->handoffs, it, event->time_s, &rest);
         if (it->part == ARRIVAL_DECODE)
             return ok ? 0 : -1;
-        note_left_out(f, request->worker, event->time_s);
+        fleet_note_left_out(f, request->worker, event->time_s);
         fleet_request_free(it);
         if (rest != NULL)
             leave_out(f, rest, event->time_s);
@@ -167,7 +179,7 @@ static int take_part_event(fleet *f, worker *w, const engine_event *event)
     case ENGINE_ENDED:
         if (it->part == ARRIVAL_DECODE)
             return 0;
-        show_computed(f, request->worker, event->time_s);
+        fleet_note_left(f, request->worker, event->time_s);
         if (f->settings->transfers.mode == TRANSFER_PULL) /* others have it from the start on */
             fleet_note_routed(f, handoffs_decode_of(f->handoffs, it), event->time_s);
         ok = handoffs_computed(f->handoffs, it, event->time_s);
@@ -206,11 +218,12 @@ static int take_event(fleet *f, worker *w, const engine_event *event)
     case ENGINE_LOADING:
         return 0;
     case ENGINE_LEFT_OUT:
-        note_left_out(f, ((const fleet_request *)it->note)->worker, event->time_s);
+        fleet_note_left_out(f, ((const fleet_request *)it->note)->worker, event->time_s);
         leave_out(f, it, event->time_s);
         return 0;
     case ENGINE_ENDED:
         total->requests++;
+        members_end(f, it, event->time_s, event->num_tokens);
         router_done(f->routers, fleet_router_time(f, event->time_s), it->number, event->num_tokens,
                     false);
         write_row(f, it, event);
@@ -236,13 +249,20 @@ static void note_kv(fleet *f, uint32_t index, const worker *w, const worker_kv *
 static void tell_kv(fleet *f, uint32_t index)
 {
     const worker *w = &f->workers[index];
-    for (uint32_t i = 0; i < w->num_kv && f->wants_kv; i++)
-        router_kv(f->routers, &(router_kv_event){.time_s = w->kv[i].time_s,
-                                                 .worker = index,
-                                                 .tier = ROUTER_GPU,
-                                                 .kind = w->kv[i].kind,
-                                                 .blocks = w->names + w->kv[i].first,
-                                                 .num_blocks = w->kv[i].count});
+    bool is_lost = f->members.of[index].failing.is_mute;
+    f->result->members.lost_batches += is_lost && f->wants_kv ? w->num_kv : 0;
+    for (uint32_t i = 0; i < w->num_kv && f->wants_kv; i++) {
+        router_kv_event event = {.time_s = w->kv[i].time_s,
+                                 .worker = index,
+                                 .tier = ROUTER_GPU,
+                                 .kind = w->kv[i].kind,
+                                 .blocks = w->names + w->kv[i].first,
+                                 .num_blocks = w->kv[i].count};
+        if (is_lost)
+            router_kv_lost(f->routers, &event);
+        else
+            router_kv(f->routers, &event);
+    }
     for (uint32_t i = 0; i < w->num_kv && f->history != NULL; i++)
         note_kv(f, index, w, &w->kv[i]);
 }

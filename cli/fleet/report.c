@@ -1,6 +1,8 @@
 #include "report.h"
 #include "pools.h"
 
+#include "members_report.h"
+
 #include <math.h>
 
 /* ---- how even the load is ------------------------------------------------------- */
@@ -159,12 +161,7 @@ static uint64_t num_gpus(const fleet_result *f)
     return n;
 }
 
-/* From the start to the end of the run, and in steps. */
-static double gpu_hours(const fleet_result *f)
-{
-    return f->total.simulated_s * (double)num_gpus(f) / 3600;
-}
-
+/* Of its GPU hours, those in steps. */
 static double busy_gpu_hours(const fleet_result *f)
 {
     double busy_s = 0;
@@ -181,8 +178,11 @@ static void print_rest(FILE *out, const fleet_result *f, const replay_result *t)
             100 * t->mean_cached / (double)t->blocks.total);
     fprintf(out, "Preemptions: %s, with %s tokens computed again\n", report_number(t->preemptions),
             report_number(t->recomputed_tokens));
-    fprintf(out, "Cost: %.2f GPU hours of %s GPUs; %.2f of them in steps\n", gpu_hours(f),
+    fprintf(out, "Cost: %.2f GPU hours of %s GPUs; %.2f of them in steps", f->members.gpu_hours,
             report_number(num_gpus(f)), busy_gpu_hours(f));
+    if (f->members.cost > 0)
+        fprintf(out, "; price %.2f", f->members.cost);
+    fprintf(out, "\n");
 }
 
 void fleet_report_print(FILE *out, const report_subject *subject, const char *router,
@@ -198,6 +198,7 @@ void fleet_report_print(FILE *out, const report_subject *subject, const char *ro
     report_print_hits(out, &whole);
     report_print_times(out, &whole);
     print_workers(out, f, router);
+    members_report_print(out, &f->members);
     print_rest(out, f, &whole);
 }
 
@@ -295,8 +296,9 @@ static json_t *fleet_json(fleet_result *f, const char *router)
                                   "busy", spread_json(spread_of(f, busy_of)), "hit_rate",
                                   spread_json(spread_of(f, hit_rate_of))));
     json_object_set_new(o, "cost",
-                        json_pack("{s:o,s:f,s:f}", "gpus", report_integer(num_gpus(f)), "gpu_hours",
-                                  gpu_hours(f), "busy_gpu_hours", busy_gpu_hours(f)));
+                        json_pack("{s:o,s:f,s:f,s:f}", "gpus", report_integer(num_gpus(f)),
+                                  "gpu_hours", f->members.gpu_hours, "busy_gpu_hours",
+                                  busy_gpu_hours(f), "price", f->members.cost));
     json_object_set_new(o, "views",
                         json_pack("{s:o,s:o,s:o,s:o}", "kv_batches", report_integer(v->kv_batches),
                                   "lost_batches", report_integer(v->kv_lost), "gaps",
@@ -308,6 +310,7 @@ static json_t *fleet_json(fleet_result *f, const char *router)
     if (f->has_transfers)
         json_object_set_new(o, "transfers", transfers_json(f));
     json_object_set_new(o, "workers", workers);
+    members_report_json(o, &f->members);
     return o;
 }
 

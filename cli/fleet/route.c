@@ -56,6 +56,7 @@ static void refuse(fleet *f, arrival *it)
 {
     f->result->refused++;
     f->num_left_out++;
+    members_refused(f, it, f->now_s);
     arrivals_note_left_out(f->arrivals, &it->request, f->now_s);
     fleet_request_free(it);
 }
@@ -73,7 +74,7 @@ static int keep_waiting(fleet *f, arrival *it)
 void fleet_look_at(fleet *f, uint32_t w)
 {
     f->next_s[w] = worker_next_s(&f->workers[w]);
-    if (f->wants_loads)
+    if (f->wants_loads && !f->members.of[w].failing.is_hidden)
         f->loads[w] = worker_load(&f->workers[w]);
     f->quiet_s[w] = worker_quiet_s(&f->workers[w]);
 }
@@ -150,6 +151,11 @@ static int route(fleet *f, arrival *it, bool is_new)
         return keep_waiting(f, it);
     refuse(f, it);
     return 0;
+}
+
+int fleet_route_again(fleet *f, arrival *it)
+{
+    return route(f, it, false);
 }
 
 /* A request has come. */

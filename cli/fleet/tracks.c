@@ -86,7 +86,7 @@ void tracks_left_out(tracks *t, uint32_t worker, double time_s)
     count(t, worker, time_s);
 }
 
-void tracks_computed(tracks *t, uint32_t worker, double time_s)
+void tracks_left(tracks *t, uint32_t worker, double time_s)
 {
     t->workers[worker].running--;
     count(t, worker, time_s);

@@ -36,8 +36,8 @@ typedef struct track_request {
     uint32_t believed_tokens;
 } track_request;
 
-/* It has computed the prompt for another worker. */
-void tracks_computed(tracks *t, uint32_t worker, double time_s);
+/* An admitted request has left: its prompt is computed, for another worker, or this one crashed. */
+void tracks_left(tracks *t, uint32_t worker, double time_s);
 void tracks_ended(tracks *t, uint32_t worker, const track_request *request);
 
 #endif

@@ -277,9 +277,7 @@ double worker_next_s(const worker *w)
     if (w->engine.phase != ENGINE_IDLE)
         return engine_next_s(&w->engine);
     const arrival *first = w->back != NULL ? w->back : arrival_queue_first(&w->inbox);
-    double next_s = first == NULL                ? HUGE_VAL
-                    : first->time_s > w->given_s ? first->time_s
-                                                 : w->given_s;
+    double next_s = first != NULL ? fmax(first->time_s, w->given_s) : HUGE_VAL;
     if (w->back != NULL && remote_kv_waits(&w->remote)) /* until then there is no room for it */
         next_s = HUGE_VAL;
     next_s = w->next_job_s < next_s ? w->next_job_s : next_s;
@@ -417,6 +415,81 @@ void worker_taken(worker *w)
     w->num_kv = 0;
     w->num_names = 0;
     w->stops = false;
+}
+
+/* ---- requests leave ------------------------------------------------------------------ */
+
+static bool give_back(arrival_queue *back, arrival *it)
+{
+    fleet_request *request = it->note;
+    free(request->hashes);
+    request->hashes = NULL;
+    if (arrival_queue_push(back, it))
+        return true;
+    fleet_request_free(it);
+    return false;
+}
+
+static bool give_back_inbox(worker *w, arrival_queue *back)
+{
+    bool ok = w->back == NULL || give_back(back, w->back);
+    w->back = NULL;
+    for (arrival *it; ok && (it = arrival_queue_pop(&w->inbox)) != NULL;)
+        ok = give_back(back, it);
+    w->engine.num_outside = 0;
+    w->outside_tokens = 0;
+    w->inbox_steps = NO_STEP;
+    return ok;
+}
+
+/* What it generated does not count: it is generated again. */
+static int give_back_live(worker *w, live *l, arrival_queue *back)
+{
+    arrival *it = l->from;
+    fleet_request *request = it->note;
+    request->lost_tokens = l->scheduled_s >= 0 ? l->num_computed : 0;
+    w->waiting_tokens -= l->scheduled_s < 0 ? least_tokens(w, it) : 0;
+    w->result.output_tokens -= l->num_generated;
+    if (engine_abort(&w->engine, it) != 0)
+        return -1;
+    return give_back(back, it) ? 0 : fail_with("not enough memory");
+}
+
+static int give_back_lives(worker *w, bool has_all, arrival_queue *back)
+{
+    for (uint32_t i = 0; i < w->engine.num_lives; i++) {
+        live *l = &w->engine.lives[i];
+        if (l->from != NULL && (has_all || l->scheduled_s < 0) && give_back_live(w, l, back) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int worker_crash(worker *w, double time_s, arrival_queue *back)
+{
+    if (!give_back_inbox(w, back))
+        return fail_with("not enough memory");
+    if (give_back_lives(w, true, back) != 0 || engine_crash(&w->engine, time_s) != 0)
+        return -1;
+    if (w->known != NULL)
+        hits_note_removed(w->known);
+    w->alert_step = NO_STEP;
+    w->next_job_s = HUGE_VAL;
+    worker_taken(w);
+    return 0;
+}
+
+int worker_hand_over(worker *w, arrival_queue *back)
+{
+    if (!give_back_inbox(w, back))
+        return fail_with("not enough memory");
+    return give_back_lives(w, false, back);
+}
+
+bool worker_is_empty(const worker *w)
+{
+    return w->inbox.count == 0 && w->back == NULL && w->engine.num_flights == 0 &&
+           quire_sched_get_num_unfinished(w->engine.sched) == 0;
 }
 
 void worker_finish(worker *w, double end_s)

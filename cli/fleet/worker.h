@@ -23,9 +23,13 @@ typedef struct fleet_request {
     uint32_t worker;
     uint32_t believed_tokens; /* that the router believed to be in the worker's cache */
     uint32_t hit_tokens;
-    bool has_follower; /* another request may wait for its end */
-    bool is_routed;    /* the router counts it */
-    bool has_ideal;    /* no cache finds more than the infinite one */
+    bool has_follower;    /* another request may wait for its end */
+    bool is_routed;       /* the router counts it */
+    bool is_admitted;     /* by its worker */
+    bool has_ideal;       /* no cache finds more than the infinite one */
+    uint32_t num_back;    /* times that it went back to the router */
+    uint32_t crash;       /* the last one that it was interrupted by, from 1 on; 0: none */
+    uint32_t lost_tokens; /* whose KV was lost with its last worker */
     double scheduled_s;
     double first_token_s;
     unsigned char *hashes; /* of its whole blocks, until it is added; NULL: not made */
@@ -56,11 +60,12 @@ typedef struct worker {
     uint64_t outside_tokens; /* prompt tokens of both */
     uint64_t waiting_tokens; /* that requests which wait in the scheduler need, at least */
     uint32_t digest_bytes;   /* of a hash of hash_block_size tokens */
+    double given_s;          /* when it was given a request last */
+    double last_end_s;       /* when a request ended last */
     double next_job_s;       /* of an engine that is idle */
     uint64_t alert_step;     /* the first of its steps that may end a request with a follower */
     uint64_t inbox_steps;    /* that requests of the inbox with a follower need, at least */
     double least_step_s;     /* no step with tokens is shorter */
-    double given_s;          /* when the last request was given */
     remote_kv remote;
     bool is_remote;         /* it has a connector: KV comes from other workers, or goes to them */
     double least_latency_s; /* no transfer takes less */
@@ -95,7 +100,7 @@ typedef struct worker_config {
 int worker_open(worker *w, const replay_settings *settings, const worker_config *config);
 void worker_close(worker *w);
 
-/* The request is the worker's from now on. False: no memory. */
+/* The request, which came by now, is the worker's from now on. False: no memory. */
 bool worker_give(worker *w, arrival *it, double now_s);
 /* A transfer has ended. False: no memory. */
 bool worker_received(worker *w, quire_req req, bool has_failed, double now_s);
@@ -110,6 +115,13 @@ double worker_quiet_s(const worker *w);
 router_load worker_load(const worker *w);
 /* Forgets the events and changes that the fleet has taken. */
 void worker_taken(worker *w);
+/* Requests that leave the worker, by arrival. They are the caller's, without hashes.
+ * worker_crash: all of them; what was computed and cached is lost. worker_hand_over: those that no
+ * step had. At a time at which the worker was advanced to. 0, or -1 and a sentence. */
+int worker_crash(worker *w, double time_s, arrival_queue *back);
+int worker_hand_over(worker *w, arrival_queue *back);
+/* It has no request. */
+bool worker_is_empty(const worker *w);
 void worker_finish(worker *w, double end_s);
 
 /* Frees what a request carries. */

@@ -182,6 +182,7 @@ int engine_open(engine *e, const replay_settings *s, const engine_place *place,
     *result = (replay_result){.format = place->format};
     *e = (engine){.settings = s,
                   .result = result,
+                  .slowness = 1,
                   .writes_steps = s->page != NULL || s->snapshots != NULL || s->perfetto != NULL};
     e->max_requests = s->sched.max_num_seqs + num_waiting_inside(s);
     if (s->tiers.cpu_blocks > 0) /* those that load beside those that run, those lookahead sees */
@@ -404,6 +405,30 @@ int engine_abort(engine *e, const arrival *it)
     return 0;
 }
 
+int engine_crash(engine *e, double time_s)
+{
+    const quire_outputs *out;
+    tally_crash(e, time_s);
+    for (; e->num_flights > 0; e->num_flights--) { /* of requests that are gone */
+        flight *f = &e->flights[e->first_flight];
+        quire_model_output output = {.size = sizeof output, .sampled = f->sampled};
+        int err = quire_sched_update(e->sched, f->step, &output, &out);
+        if (err != QUIRE_OK)
+            return fail_with("crash: %s", quire_strerror(err));
+        e->first_flight = (e->first_flight + 1) % REPLAY_BATCHES;
+    }
+    int err = engine_reset(e);
+    if (err != QUIRE_OK)
+        return fail_with("crash: %s", quire_strerror(err));
+    e->now_s = e->free_s = time_s;
+    e->num_to_end = 0;
+    e->is_idle = true;
+    e->phase = ENGINE_IDLE;
+    e->context_tokens = 0;
+    e->snapshot.blocks = quire_sched_get_usage(e->sched);
+    return 0;
+}
+
 /* ---- a step ----------------------------------------------------------------- */
 
 /* What the step costs, and what it will have sampled. */
@@ -437,7 +462,7 @@ static double run_step(engine *e, const quire_step *step, quire_token *sampled, 
             content_tokens(l->output_content, place, 1, &sampled[i]);
     }
     e->context_tokens = work.kv_tokens;
-    return time_model_step_ms(time, &work) * 1e-3;
+    return time_model_step_ms(time, &work) * 1e-3 * e->slowness;
 }
 
 /* The GPU does it when it has done those before. */

@@ -132,7 +132,8 @@ typedef struct engine {
     uint64_t prefill_left;   /* of all its requests */
     uint64_t context_tokens; /* of the requests of the last step */
     double now_s;
-    double free_s; /* when the GPU has done what it was given */
+    double free_s;   /* when the GPU has done what it was given */
+    double slowness; /* steps take so many times as long; 1 at first */
     uint64_t num_added;
     quire_snapshot snapshot;
     uint64_t query_tokens; /* of requests admitted in this step */
@@ -193,6 +194,9 @@ int engine_add(engine *e, arrival *it, const engine_names *names);
 /* The request, which was added and has not ended, ends now without an event, and is the driver's to
  * free. 0 or -1. */
 int engine_abort(engine *e, const arrival *it);
+/* The engine's process ends now, and a new one takes its place: steps in flight and caches are
+ * lost. All its requests were aborted before. It is idle then. 0 or -1. */
+int engine_crash(engine *e, double time_s);
 /* Schedules a step. 0 or -1. */
 int engine_begin(engine *e);
 /* The oldest step has ended: now is its end. 0 or -1. */
@@ -242,6 +246,8 @@ void tally_end(engine *e, live *l);
 double tally_tpot_ms(const live *l, double end_s);
 /* Whether a request that ends then has kept all of the settings' slo. */
 bool tally_is_good(const engine *e, const live *l, double end_s);
+/* The steps in flight and the blocks of the pool are gone at that time. */
+void tally_crash(engine *e, double time_s);
 /* A step of the snapshot that lasts until end_s. */
 void tally_step(engine *e, double start_s, double end_s);
 /* What the scheduler decided, and why: counted, and written where --why asks for it. */

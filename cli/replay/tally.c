@@ -106,6 +106,11 @@ void tally_first_token(engine *e, live *l)
     const trace_request *q = &l->from->request;
     replay_result *result = e->result;
     l->first_token_s = e->now_s;
+    if (l->from->first_token_s > 0) { /* computed again after a crash: it counted before */
+        l->first_token_s = l->from->first_token_s;
+        engine_tell(e, ENGINE_FIRST_TOKEN, l->from, l->hit_tokens);
+        return;
+    }
     if (l->from->part != ARRIVAL_DECODE) {
         result->prompt_tokens += q->num_prompt_tokens;
         result->hit_tokens += l->hit_tokens;
@@ -172,6 +177,20 @@ static void tally_usage(engine *e, double until_s, const quire_usage *now)
     e->sum_pinned += (double)e->num_pinned * duration;
     e->sum_swapped += (double)e->num_swapped * duration;
     e->last_usage_s = until_s;
+}
+
+void tally_crash(engine *e, double time_s)
+{
+    quire_usage none = e->pool.now;
+    none.empty += none.cached + none.active;
+    none.cached = none.active = 0;
+    tally_usage(e, fmax(time_s, e->last_usage_s), &none);
+    e->num_pinned = e->num_swapped = 0;
+    for (uint32_t i = 0; i < e->num_flights; i++) { /* which the GPU did not finish */
+        const flight *f = &e->flights[(e->first_flight + i) % REPLAY_BATCHES];
+        if (f->num_tokens > 0)
+            e->result->busy_s -= f->end_s - fmax(time_s, f->start_s);
+    }
 }
 
 /* Requests came since the step before: what the queue is at the last of them. */

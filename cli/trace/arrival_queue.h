@@ -23,6 +23,7 @@ typedef struct arrival {
     void *note;        /* of who replays it; not freed */
     arrival_part part;
     const struct engine_ask *ask; /* it is not of a trace (replay/engine.h); not freed */
+    double first_token_s;         /* that an engine gave it which crashed later; 0: none */
 } arrival;
 
 void arrival_free(arrival *it);

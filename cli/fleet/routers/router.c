@@ -68,6 +68,15 @@ void router_leave(routers *r, double now_s, uint32_t worker)
 
 /* ---- what engines say ------------------------------------------------------ */
 
+void router_kv_lost(routers *r, const router_kv_event *event)
+{
+    if (r->truth != NULL)
+        (void)kv_feed_event(r->truth, event);
+    for (uint32_t i = 0; i < r->settings.num_routers; i++)
+        if (r->each[i].feed != NULL)
+            kv_feed_lose(r->each[i].feed, event->worker);
+}
+
 bool router_wants_kv(const routers *r)
 {
     return r->truth != NULL || r->each[0].feed != NULL;

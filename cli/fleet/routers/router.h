@@ -35,6 +35,7 @@ typedef struct router_view_settings {
     router_knowledge knowledge;
     double kv_lag_s;      /* from a KV event at the worker to the router's index */
     double kv_loss;       /* part of the batches of KV events that are lost, 0 to 1 */
+    bool has_losses;      /* the engine room loses batches too: router_kv_lost */
     double resync_s;      /* from the batch that shows a gap to the worker's whole cache in the
                              index; 0: a gap is never repaired */
     double metrics_lag_s; /* from the worker's report to the router; at most metrics_every_s */
@@ -104,6 +105,9 @@ typedef struct router_kv_event {
 } router_kv_event;
 
 void router_kv(routers *r, const router_kv_event *event);
+/* The same for an event that no router hears; a resync still finds its blocks. Only with
+ * router_view_settings.has_losses. */
+void router_kv_lost(routers *r, const router_kv_event *event);
 /* Whether router_kv has any effect: else the engine room need not collect KV events. */
 bool router_wants_kv(const routers *r);
 /* Whether router_choose reads the names of blocks: else a request may have NULL for them. */

@@ -80,7 +80,7 @@ static bool hears_events(const routers *r)
 /* Routers that hear all events at once share the exact index. */
 static bool is_exact(const router_view_settings *v)
 {
-    return v->kv_lag_s <= 0 && v->kv_loss <= 0;
+    return v->kv_lag_s <= 0 && v->kv_loss <= 0 && !v->has_losses;
 }
 
 static bool open_router(routers *r, uint32_t i, char why[256])

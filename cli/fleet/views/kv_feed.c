@@ -161,6 +161,13 @@ bool kv_feed_event(kv_feed *feed, const router_kv_event *event)
     return true;
 }
 
+void kv_feed_lose(kv_feed *feed, uint32_t worker)
+{
+    feed->workers[worker].num_sent++;
+    feed->num_batches++;
+    feed->num_lost++;
+}
+
 /* The worker's whole cache as it is now. Batches in flight are older. */
 static bool resync(kv_feed *feed, uint32_t worker)
 {

@@ -31,6 +31,8 @@ void kv_feed_close(kv_feed *feed);
 
 /* A batch leaves its worker. Times of one worker never decrease. False: no memory. */
 bool kv_feed_event(kv_feed *feed, const router_kv_event *event);
+/* A batch of the worker is lost, whatever the settings say. */
+void kv_feed_lose(kv_feed *feed, uint32_t worker);
 /* All that arrives until now_s. */
 bool kv_feed_advance(kv_feed *feed, double now_s);
 /* The worker's blocks are lost, and its batches in flight. */

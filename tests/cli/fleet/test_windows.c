@@ -38,10 +38,45 @@ static void write_trace(void)
     assert_int_equal(fclose(out), 0);
 }
 
-/* The rows of all requests, to be freed. */
-static char *run(const replay_options *o, const char *router, int mode, double window_s,
-                 uint64_t *windows)
+/* What happens to the workers: NULL, nothing. */
+typedef struct changes {
+    const char *failures[4];
+    const char *scale;
+    double mtbf_s;
+} changes;
+
+static void add_changes(const changes *c, fleet_settings *s, failures *fail, scale_spec *scale)
 {
+    if (c == NULL)
+        return;
+    *fail = (failures){.mtbf_s = c->mtbf_s, .mtbf_restart_s = 0.1, .seed = 7};
+    for (size_t i = 0; i < COUNT(c->failures) && c->failures[i] != NULL; i++)
+        assert_int_equal(failures_add(fail, c->failures[i], 3), 0);
+    s->failures = fail;
+    if (c->scale == NULL)
+        return;
+    assert_int_equal(scale_spec_read(c->scale, 3, scale), 0);
+    s->scale = scale;
+    s->num_first = 1;
+}
+
+/* So that a difference of the workers' story is one of the text. */
+static void add_members(FILE *out, const members_result *m)
+{
+    fprintf(out, "%llu %llu %llu %llu %.9f\n", (unsigned long long)m->num_added,
+            (unsigned long long)m->num_removed, (unsigned long long)m->num_handed_over,
+            (unsigned long long)m->recomputed_tokens, m->gpu_hours);
+    for (uint32_t i = 0; i < m->num_crashes; i++)
+        fprintf(out, "%u %.9f %u %u %.9f\n", m->crashes[i].worker, m->crashes[i].at_s,
+                m->crashes[i].num_begun, m->crashes[i].num_queued, m->crashes[i].resumed_s);
+}
+
+/* The rows of all requests, to be freed. */
+static char *run(const replay_options *o, const char *router, int mode, const changes *c,
+                 double window_s, uint64_t *windows)
+{
+    failures fail = {0};
+    scale_spec scale;
     replay_setup setup;
     router_spec spec;
     char why[ROUTER_WHY_BYTES];
@@ -80,12 +115,17 @@ static char *run(const replay_options *o, const char *router, int mode, double w
     }
     routers_defaults(spec.policy, &s.routers);
     s.routers.values = spec.values;
+    add_changes(c, &s, &fail, &scale);
     int status = fleet_run(&s, &result);
     if (status != 0)
         fail_msg("%s", failure());
     assert_int_equal(result.total.requests, NUM_SESSIONS * NUM_TURNS);
     assert_int_equal(result.total.unfinished, 0);
     *windows = result.num_windows;
+    add_members(out, &result.members);
+    if (c != NULL) /* else the test shows nothing */
+        assert_true(result.members.num_begun > 0);
+    failures_free(&fail);
     fleet_result_free(&result);
     router_spec_free(&spec);
     replay_unprepare(&setup);
@@ -94,21 +134,21 @@ static char *run(const replay_options *o, const char *router, int mode, double w
 }
 
 /* mode: of the transfers from prefill to decode; negative: all workers serve. */
-static void check_mode(const replay_options *o, const char *router, int mode)
+static void check_mode(const replay_options *o, const char *router, int mode, const changes *c)
 {
     uint64_t few;
     uint64_t many;
-    char *one = run(o, router, mode, 0, &few);
-    char *other = run(o, router, mode, 0.0007, &many); /* much shorter than a step */
-    assert_true(many > (mode < 0 ? 2 * few : few));
+    char *one = run(o, router, mode, c, 0, &few);
+    char *other = run(o, router, mode, c, 0.0007, &many); /* much shorter than a step */
+    assert_true(many > (mode < 0 && c == NULL ? 2 : 1) * few);
     assert_string_equal(one, other);
     free(one);
     free(other);
 }
 
-static void check(const replay_options *o, const char *router)
+static void check(const replay_options *o, const char *router, const changes *c)
 {
-    check_mode(o, router, -1);
+    check_mode(o, router, -1, c);
 }
 
 static void nor_with_transfers(void **state)
@@ -116,23 +156,23 @@ static void nor_with_transfers(void **state)
     (void)state;
     replay_options o = REPLAY_OPTIONS_INIT;
     for (int mode = TRANSFER_PULL; mode <= TRANSFER_LAYERS; mode++) {
-        check_mode(&o, "round-robin", mode);
-        check_mode(&o, "dynamo-kv:conditional-disagg=isl-bounding", mode);
+        check_mode(&o, "round-robin", mode, NULL);
+        check_mode(&o, "dynamo-kv:conditional-disagg=isl-bounding", mode, NULL);
     }
     o.engine.plan.num_gpu_blocks = 900;
     o.engine.plan.max_num_seqs = 4;
-    check_mode(&o, "least-loaded", TRANSFER_PUSH);
+    check_mode(&o, "least-loaded", TRANSFER_PUSH, NULL);
     o.settings.async_scheduling = true;
-    check_mode(&o, "least-loaded", TRANSFER_LAYERS);
+    check_mode(&o, "least-loaded", TRANSFER_LAYERS, NULL);
 }
 
 static void lengths_change_nothing(void **state)
 {
     (void)state;
     replay_options o = REPLAY_OPTIONS_INIT;
-    check(&o, "round-robin");
-    check(&o, "least-loaded");
-    check(&o, "dynamo-kv");
+    check(&o, "round-robin", NULL);
+    check(&o, "least-loaded", NULL);
+    check(&o, "dynamo-kv", NULL);
 }
 
 static void nor_with_async_scheduling_and_few_blocks(void **state)
@@ -142,14 +182,59 @@ static void nor_with_async_scheduling_and_few_blocks(void **state)
     o.settings.async_scheduling = true;
     o.engine.plan.num_gpu_blocks = 700;
     o.engine.plan.max_num_seqs = 4;
-    check(&o, "round-robin");
+    check(&o, "round-robin", NULL);
+}
+
+static void nor_when_workers_fail(void **state)
+{
+    (void)state;
+    replay_options o = REPLAY_OPTIONS_INIT;
+    const changes crashes = {
+        .failures = {"crash:worker=0,at=0.2,restart=0.15", "crash:worker=2,at=0.5,restart=0",
+                     "slow:worker=1,from=0.1,to=0.6,factor=3", "partition:worker=1,from=0.3,to=1"}};
+    const changes random = {.mtbf_s = 0.4};
+    check(&o, "round-robin", &crashes);
+    check(&o, "dynamo-kv", &crashes);
+    check(&o, "llm-d", &random);
+    o.settings.async_scheduling = true;
+    check(&o, "round-robin", &random);
+}
+
+static void nor_when_pools_are_slow_and_unheard(void **state)
+{
+    (void)state;
+    replay_options o = REPLAY_OPTIONS_INIT;
+    const changes failing = {
+        .failures = {"slow:worker=0,from=0.1,to=0.6,factor=3", "slow:worker=2,from=0.4,factor=2",
+                     "partition:worker=1,from=0.2,to=0.7", "gap:worker=0,from=0.3,to=0.5"}};
+    for (int mode = TRANSFER_PULL; mode <= TRANSFER_LAYERS; mode++)
+        check_mode(&o, "dynamo-kv", mode, &failing);
+}
+
+static void nor_when_the_fleet_grows_and_shrinks(void **state)
+{
+    (void)state;
+    replay_options o = REPLAY_OPTIONS_INIT;
+    const changes queue = {.failures = {"crash:worker=0,at=0.3,restart=0.1"},
+                           .scale =
+                               "queue:requests=3,max=3,startup=0.1,interval=0.05,down-window=0"};
+    const changes latency = {.failures = {"crash:worker=0,at=0.3,restart=0.1"},
+                             .scale =
+                                 "slo:ttft=0.03,max=3,startup=0.1,interval=0.05,down-window=0.1,"
+                                 "hand-over=1"};
+    check(&o, "round-robin", &queue);
+    o.engine.plan.max_num_seqs = 2;
+    check(&o, "least-loaded", &latency);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lengths_change_nothing),
                                        cmocka_unit_test(nor_with_async_scheduling_and_few_blocks),
-                                       cmocka_unit_test(nor_with_transfers)};
+                                       cmocka_unit_test(nor_with_transfers),
+                                       cmocka_unit_test(nor_when_workers_fail),
+                                       cmocka_unit_test(nor_when_pools_are_slow_and_unheard),
+                                       cmocka_unit_test(nor_when_the_fleet_grows_and_shrinks)};
     write_trace();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(path);
