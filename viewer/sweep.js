@@ -37,13 +37,13 @@ function tickStep(most, unit) {
 class Sweep {
   constructor(data) {
     this.data = data;
-    this.series = [...new Set(data.rows.filter((row) => row.x !== null).map((row) => row.series))];
+    this.series = [...new Set(data.rows.filter((row) => !row.error).map((row) => row.series))];
     this.order = data.rows.map((_, i) => i);
     this.by = -1;
     this.isUp = true;
     this.tip = document.getElementById("tip");
     this.showHeader();
-    if (data.x_name) data.plots.forEach((plot) => this.drawPlot(plot));
+    data.plots.filter((plot) => plot.front || data.x_name).forEach((plot) => this.drawPlot(plot));
     this.showTable();
   }
 
@@ -57,7 +57,7 @@ class Sweep {
     document.title = `${name} · Quire sweep`;
     document.getElementById("title").textContent = name;
     document.getElementById("title").title = trace;
-    const facts = ["sweep", `${exact(rows.length)} replays`, ...(fixed ? [fixed] : [])];
+    const facts = ["sweep", `${exact(rows.length)} runs`, ...(fixed ? [fixed] : [])];
     document.getElementById("facts").textContent = facts.join(" · ");
     if (this.series.length < 2) return;
     for (const series of this.series) {
@@ -70,14 +70,16 @@ class Sweep {
   // ---- plots ------------------------------------------------------------------
 
   drawPlot(plot) {
+    const xOf = (row) => (plot.front ? row.v[plot.x] : row.x);
     const points = this.data.rows.map((row, i) =>
-      ({ x: row.x, y: row.v[plot.i], series: row.series, row: i }))
+      ({ x: xOf(row), y: row.v[plot.i], series: row.series, row: i }))
       .filter(({ x, y }) => x !== null && y !== null);
     if (points.length === 0) return;
     const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": plot.title });
     const scale = this.drawAxes(svg, plot, points);
     for (const point of points) point.at = `${scale.x(point.x).toFixed(1)},${scale.y(point.y).toFixed(1)}`;
-    this.drawLines(svg, points);
+    if (plot.front) this.drawFront(svg, plot, points);
+    else this.drawLines(svg, points);
     this.drawPoints(svg, plot, points);
     document.getElementById("plots").append(element("section", { "data-plot": plot.title },
       element("h2", {}, plot.title), svg));
@@ -100,8 +102,19 @@ class Sweep {
       svg.append(shape("text", { x: x(value), y: HEIGHT - BOTTOM + 17, "text-anchor": "middle" },
         short(+value.toPrecision(6))));
     svg.append(shape("text", { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 5, "text-anchor": "middle" },
-      this.data.x_name));
+      this.xName(plot)));
     return { x, y };
+  }
+
+  xName(plot) {
+    return plot.front ? plot.x_name : this.data.x_name;
+  }
+
+  // Steps: up to the next point of the front, more GPUs do not help.
+  drawFront(svg, plot, points) {
+    const places = plot.front.map((row) => points.find((point) => point.row === row).at.split(","));
+    const steps = places.flatMap(([x, y], k) => (k === 0 ? [] : [`${x},${places[k - 1][1]}`]).concat(`${x},${y}`));
+    svg.append(shape("polyline", { points: steps.join(" "), class: "front" }));
   }
 
   // Lines with the same points take turns in dashes, so that none hides another.
@@ -146,7 +159,7 @@ class Sweep {
   showTip(place, plot, points) {
     const write = WRITERS[plot.unit][0];
     const lines = points.map(({ series, y }) => `${series ? `${series}: ` : ""}${write(y, plot.d)}`);
-    this.tip.textContent = [`${this.data.x_name}: ${exact(points[0].x, 2)}`, ...lines].join("\n");
+    this.tip.textContent = [`${this.xName(plot)}: ${exact(points[0].x, 2)}`, ...lines].join("\n");
     this.tip.hidden = false;
     const box = place.getBoundingClientRect();
     const left = Math.min(box.right, innerWidth - this.tip.offsetWidth - 8);

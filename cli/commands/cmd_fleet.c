@@ -1,11 +1,9 @@
 /* cmd_fleet.c - `quire fleet`: a trace through many engines with a router in front of them. */
 #include "commands.h"
-#include "fleet/crew.h"
 #include "fleet/page.h"
 #include "fleet/pools.h"
 #include "fleet/report.h"
-#include "fleet/routers/router_table.h"
-#include "options/replay_options.h"
+#include "options/fleet_options.h"
 #include "output/failure.h"
 #include "output/interrupt.h"
 #include "output/output.h"
@@ -26,8 +24,7 @@ static const char *fail_texts[MAX_FAILURES];
 
 static struct {
     replay_options replay;
-    uint32_t num_workers;
-    bool has_workers;
+    fleet_options fleet;
     option_list pools;
     int transfer;
     int transfer_part;
@@ -39,14 +36,6 @@ static struct {
     double fabric_gbps;
     bool has_transfer[NUM_TRANSFER_OPTIONS];
     uint32_t num_threads;
-    const char *router;
-    uint32_t num_routers;
-    uint64_t seed;
-    double kv_lag_ms;
-    double kv_loss;
-    double kv_resync_s;
-    double metrics_ms;
-    bool has_metrics;
     option_list fail;
     double mtbf_s;
     double mtbf_restart_s;
@@ -61,16 +50,13 @@ static struct {
     bool quiet;
     bool deterministic;
 } o = {.replay = REPLAY_OPTIONS_INIT,
-       .num_workers = 4,
+       .fleet = FLEET_OPTIONS_INIT,
        .pools = {.texts = pool_texts, .max = FLEET_MAX_POOLS},
        .transfer_latency_us = 100,
        .transfer_lease_s = 480,
        .node_gbps = 50,
-       .router = "round-robin",
-       .num_routers = 1,
        .fail = {.texts = fail_texts, .max = MAX_FAILURES},
-       .mtbf_restart_s = 60,
-       .seed = 1};
+       .mtbf_restart_s = 60};
 
 /* With --workers 1 the files are those of `quire replay`. */
 static const option table[] = {
@@ -91,8 +77,7 @@ static const option table[] = {
      .role = OPTION_OUTPUT},
     {"deterministic", OPTION_SWITCH, &o.deterministic, NULL,
      "omit values that differ from run to run (the wall-clock time)", .def = "off"},
-    {"workers", OPTION_U32, &o.num_workers, "N", "engines", .def = "4", .min = 1,
-     .max = FLEET_MAX_WORKERS, .is_given = &o.has_workers, .section = "Fleet"},
+    FLEET_WORKERS_OPTION(o.fleet),
     {"pool", OPTION_LIST, &o.pools, "ROLE:N[:OPTION=VALUE,...]",
      "N engines that serve, prefill or decode, with separate options; several times", .def = "none",
      .has_commas = true},
@@ -119,24 +104,7 @@ static const option table[] = {
      .def = "no limit", .min = 1e-6, .max = 1e9, .is_given = &o.has_transfer[FABRIC]},
     {"threads", OPTION_U32, &o.num_threads, "N", "threads; the result does not depend on them",
      .def = "number of processors", .min = 1, .max = CREW_MAX_THREADS, .role = OPTION_OUTPUT},
-    {"router", OPTION_TEXT, &o.router, "NAME[:OPTION=VALUE,...]",
-     "which worker serves a request; or the path of a shared object", .def = "round-robin",
-     .has_commas = true, .preset = router_name},
-    {"routers", OPTION_U32, &o.num_routers, "N",
-     "routers, each with its own view; requests go to them in turn", .def = "1", .min = 1,
-     .max = ROUTER_MAX_WORKERS},
-    {"seed", OPTION_U64, &o.seed, "N",
-     "seed of all that is random in routers; equal scores are such a case", .def = "1"},
-    {"kv-lag", OPTION_REAL, &o.kv_lag_ms, "MS", "KV events reach the router so much later",
-     .def = "0", .max = 1e9},
-    {"kv-loss", OPTION_REAL, &o.kv_loss, "SHARE", "this share of batches of KV events is lost",
-     .def = "0", .max = 1},
-    {"kv-resync", OPTION_REAL, &o.kv_resync_s, "S",
-     "after a gap in KV events the router reads the worker's cache again, so much later; 0: never",
-     .def = "0", .max = 1e9},
-    {"metrics-interval", OPTION_REAL, &o.metrics_ms, "MS",
-     "workers report their load so often; 0: the router always knows it", .def = "the router's",
-     .max = 1e9, .is_given = &o.has_metrics},
+    FLEET_ROUTER_OPTIONS(o.fleet),
     {"fail", OPTION_LIST, &o.fail, "KIND:FIELD=VALUE,...",
      "a failure: crash:worker=3,at=120,restart=60, slow:worker=3,from=60,to=90,factor=4, "
      "partition:worker=3,from=60,to=90 or gap:worker=3,from=60,to=90; several times",
@@ -184,11 +152,11 @@ static int check_pools(void)
                                                             [NODE] = "node-bandwidth",
                                                             [PAIR] = "pair-bandwidth",
                                                             [FABRIC] = "fabric-bandwidth"};
-    if (o.pools.count > 0 && o.has_workers)
+    if (o.pools.count > 0 && o.fleet.has_workers)
         return command_error(&cmd_fleet,
                              "--workers %u cannot be used with --pool: each pool has "
                              "its number of engines",
-                             o.num_workers);
+                             o.fleet.num_workers);
     for (int i = 0; i < NUM_TRANSFER_OPTIONS && !pools_is_apart(&pools); i++)
         if (o.has_transfer[i])
             return command_error(&cmd_fleet, "--%s needs --pool prefill:N and --pool decode:N",
@@ -252,7 +220,7 @@ static int check_members(const replay_setup *setup)
     if (o.mtbf_s > 0 && pools_is_apart(&pools))
         return command_error(&cmd_fleet, "--mtbf cannot be used with --pool prefill and --pool "
                                          "decode: their engines cannot crash");
-    if (o.num_workers == 1 && o.scale == NULL)
+    if (o.fleet.num_workers == 1 && o.scale == NULL)
         return command_error(&cmd_fleet, "--%s needs --workers 2 or more", name);
     if (setup->settings.tiers.cpu_blocks > 0)
         return command_error(&cmd_fleet, "--%s cannot be used with tiers (--cpu-blocks)", name);
@@ -262,9 +230,6 @@ static int check_members(const replay_setup *setup)
 /* What a fleet cannot do, or one with several workers. */
 static int check(const replay_setup *setup)
 {
-    if (setup->settings.max_steps > 0)
-        return command_error(&cmd_fleet, "--max-steps cannot be used: each worker counts its steps "
-                                         "(--max-requests ends a fleet early)");
     if (setup->settings.tiers.cpu_blocks > 0 && pools_is_apart(&pools))
         return command_error(&cmd_fleet,
                              "--cpu-%s cannot be used with pools for prefill and "
@@ -272,26 +237,13 @@ static int check(const replay_setup *setup)
                              o.replay.tiers.cpu_memory > 0 ? "memory" : "blocks");
     if (check_members(setup) != 0)
         return COMMAND_WRONG_CALL;
-    if (o.num_workers == 1 && o.scale == NULL)
+    if (o.fleet.num_workers == 1 && o.scale == NULL)
         return 0;
     if (o.trace.path != NULL)
         return command_error(&cmd_fleet, "--trace needs --workers 1: it is about one engine");
     if (setup->settings.tiers.is_real)
         return command_error(&cmd_fleet, "--real-tiers needs --workers 1");
     return 0;
-}
-
-static void describe_routers(const router_spec *spec, routers_settings *s)
-{
-    routers_defaults(spec->policy, s);
-    s->values = spec->values;
-    s->num_routers = o.num_routers;
-    s->seed = o.seed;
-    s->view.kv_lag_s = o.kv_lag_ms * 1e-3;
-    s->view.kv_loss = o.kv_loss;
-    s->view.resync_s = o.kv_resync_s;
-    if (o.has_metrics)
-        s->view.knowledge.metrics_every_s = o.metrics_ms * 1e-3;
 }
 
 static int write_results(const replay_setup *setup, const fleet_settings *fleet, json_t *record,
@@ -305,11 +257,12 @@ static int write_results(const replay_setup *setup, const fleet_settings *fleet,
     if (fleet->history != NULL)
         past = fleet_history_json(fleet->history, result);
     bool is_whole = past != NULL || fleet->history == NULL;
-    json_t *tree = fleet_report_tree(&subject, o.router, result, past);
+    json_t *tree = fleet_report_tree(&subject, o.fleet.router, result, past);
     char *text = json_dumps(tree, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
     is_whole = is_whole && text != NULL;
     if (!o.quiet)
-        fleet_report_print(o.json.file == stdout ? stderr : stdout, &subject, o.router, result);
+        fleet_report_print(o.json.file == stdout ? stderr : stdout, &subject, o.fleet.router,
+                           result);
     if (is_whole && o.json.file != NULL)
         fprintf(o.json.file, "%s\n", text);
     if (is_whole && o.html.file != NULL)
@@ -362,10 +315,10 @@ static int read_members(failures *fail, scale_spec *scale, fleet_settings *fleet
             return command_error(&cmd_fleet, "--scale: %s", failure());
         uint32_t least = scale->config.min_workers;
         uint32_t most = scale->config.max_workers;
-        if (o.num_workers < least || o.num_workers > most)
+        if (o.fleet.num_workers < least || o.fleet.num_workers > most)
             return command_error(&cmd_fleet,
                                  "--workers is %u (expected %u to %u: min and max of --scale)",
-                                 o.num_workers, least, most);
+                                 o.fleet.num_workers, least, most);
         if (most == 1)
             return command_error(&cmd_fleet, "invalid value \"1\" for max of --scale (expected 2 "
                                              "or more)");
@@ -374,7 +327,7 @@ static int read_members(failures *fail, scale_spec *scale, fleet_settings *fleet
     }
     fail->mtbf_s = o.mtbf_s;
     fail->mtbf_restart_s = o.mtbf_restart_s;
-    fail->seed = o.seed;
+    fail->seed = o.fleet.seed;
     for (uint32_t i = 0; i < o.fail.count; i++)
         if (failures_add(fail, o.fail.texts[i], fleet->num_workers) != 0)
             return command_error(&cmd_fleet, "--fail: %s", failure());
@@ -390,7 +343,7 @@ static int read_members(failures *fail, scale_spec *scale, fleet_settings *fleet
     return 0;
 }
 
-static int run(replay_setup *setup, const router_spec *spec, fleet_settings fleet)
+static int run(replay_setup *setup, fleet_settings *fleet)
 {
     replay_settings *s = &setup->settings;
     description d;
@@ -400,40 +353,39 @@ static int run(replay_setup *setup, const router_spec *spec, fleet_settings flee
     s->meta = &d.meta;
     s->made_by = d.made_by_text;
     bool has_page = o.html.path != NULL;
-    s->page = has_page && fleet.num_workers == 1 ? page_open(&d.meta) : NULL;
-    fleet.history =
-        has_page && fleet.num_workers > 1 ? history_open(fleet.num_workers, &s->slo) : NULL;
+    s->page = has_page && fleet->num_workers == 1 ? page_open(&d.meta) : NULL;
+    fleet->history =
+        has_page && fleet->num_workers > 1 ? history_open(fleet->num_workers, &s->slo) : NULL;
     progress_begin(&p, !o.quiet);
     s->progress = p.is_on ? show_progress : NULL;
     s->progress_user = &p;
     interrupt_catch();
     s->stop = interrupt_name;
-    describe_routers(spec, &fleet.routers);
     int status = outputs_open_for(&cmd_fleet);
     s->requests_csv = o.csv.file;
     s->snapshots = o.trace.file;
     s->why = o.why.file;
     s->perfetto = o.perfetto.file;
-    fleet.requests_csv = o.csv.file;
-    fleet.why = o.why.file;
-    if (status == 0 && o.perfetto.file != NULL && fleet.num_workers > 1)
-        fleet.tracks = tracks_open(o.perfetto.file, fleet.num_workers, d.made_by_text);
-    bool has_memory = (fleet.history != NULL || !has_page || fleet.num_workers == 1) &&
-                      (fleet.tracks != NULL || o.perfetto.file == NULL || fleet.num_workers == 1);
+    fleet->requests_csv = o.csv.file;
+    fleet->why = o.why.file;
+    if (status == 0 && o.perfetto.file != NULL && fleet->num_workers > 1)
+        fleet->tracks = tracks_open(o.perfetto.file, fleet->num_workers, d.made_by_text);
+    bool has_memory = (fleet->history != NULL || !has_page || fleet->num_workers == 1) &&
+                      (fleet->tracks != NULL || o.perfetto.file == NULL || fleet->num_workers == 1);
     if (status == 0 && !has_memory)
         status = command_failed(&cmd_fleet, "not enough memory");
     if (status == 0) {
-        status = fleet_run(&fleet, &result) != 0;
+        status = fleet_run(fleet, &result) != 0;
         progress_end(&p);
-        tracks_close(fleet.tracks);
+        tracks_close(fleet->tracks);
         if (status != 0)
             command_failed(&cmd_fleet, "%s", failure());
         else
-            status = write_results(setup, &fleet, d.made_by, &result);
+            status = write_results(setup, fleet, d.made_by, &result);
         fleet_result_free(&result);
     }
     page_close(s->page);
-    history_close(fleet.history);
+    history_close(fleet->history);
     json_decref(d.made_by);
     free(d.made_by_text);
     json_decref(d.options);
@@ -446,60 +398,67 @@ static uint32_t num_processors(void)
     return n < 1 ? 1 : n > CREW_MAX_THREADS ? CREW_MAX_THREADS : (uint32_t)n;
 }
 
-static int run_fleet(void)
+/* What fleet_prepare does not know of: pools and transfers. */
+static void add_pools(const fleet_pool *all, fleet_settings *s)
 {
-    replay_setup setup;
+    s->num_first = o.fleet.num_workers;
+    s->num_threads = o.num_threads;
+    s->price_per_gpu_hour = o.gpu_cost;
+    if (pools.num_specs == 0)
+        return;
+    s->pools = all;
+    s->num_pools = pools.num_specs;
+    s->transfers = (transfer_settings){.mode = (transfer_mode)o.transfer,
+                                       .part = (transfer_part)o.transfer_part,
+                                       .latency_s = o.transfer_latency_us * 1e-6,
+                                       .lease_s = o.transfer_lease_s,
+                                       .pair_bytes_per_s = o.pair_gbps * 1e9,
+                                       .fabric_bytes_per_s = o.fabric_gbps * 1e9,
+                                       .failures = o.transfer_failures,
+                                       .seed = o.fleet.seed};
+}
+
+static int run_prepared(replay_setup *setup)
+{
     replay_setup setups[FLEET_MAX_POOLS] = {0};
     fleet_pool all[FLEET_MAX_POOLS];
-    router_spec spec = {0};
+    fleet_setup fleet = {0};
     failures fail = {0};
     scale_spec scale;
-    char why[ROUTER_WHY_BYTES] = "";
-    if (o.num_threads == 0)
-        o.num_threads = num_processors();
-    if (!router_spec_read(o.router, &spec, why))
-        return command_error(&cmd_fleet, "--router: %s", why);
-    int status = pools_read(&cmd_fleet, &o.pools, &pools);
+    int status = fleet_prepare(&cmd_fleet, &o.fleet, setup, &fleet);
     if (status == 0)
-        status = check_pools();
-    if (status == 0)
-        status = replay_prepare(&cmd_fleet, &o.replay, &setup);
-    if (status != 0) {
-        pools_free(&pools);
-        router_spec_free(&spec);
-        return status;
-    }
-    if (pools.num_specs > 0)
-        o.num_workers = pools.num_workers;
-    status = check(&setup);
+        status = check(setup);
     if (status == 0)
         status = prepare_pools(setups, all);
-    fleet_settings fleet = {.replay = &setup.settings,
-                            .pools = pools.num_specs > 0 ? all : NULL,
-                            .num_pools = pools.num_specs,
-                            .num_workers = o.num_workers,
-                            .num_first = o.num_workers,
-                            .num_threads = o.num_threads,
-                            .gpus_per_worker = setup.engine.tp,
-                            .price_per_gpu_hour = o.gpu_cost,
-                            .transfers = {.mode = (transfer_mode)o.transfer,
-                                          .part = (transfer_part)o.transfer_part,
-                                          .latency_s = o.transfer_latency_us * 1e-6,
-                                          .lease_s = o.transfer_lease_s,
-                                          .pair_bytes_per_s = o.pair_gbps * 1e9,
-                                          .fabric_bytes_per_s = o.fabric_gbps * 1e9,
-                                          .failures = o.transfer_failures,
-                                          .seed = o.seed}};
+    add_pools(all, &fleet.settings);
     if (status == 0)
-        status = read_members(&fail, &scale, &fleet);
+        status = read_members(&fail, &scale, &fleet.settings);
     if (status == 0)
-        status = run(&setup, &spec, fleet);
+        status = run(setup, &fleet.settings);
     failures_free(&fail);
     for (uint32_t i = 0; i < pools.num_specs; i++)
         replay_unprepare(&setups[i]);
-    replay_unprepare(&setup);
+    fleet_unprepare(&fleet);
+    return status;
+}
+
+static int run_fleet(void)
+{
+    replay_setup setup;
+    if (o.num_threads == 0)
+        o.num_threads = num_processors();
+    int status = pools_read(&cmd_fleet, &o.pools, &pools);
+    if (status == 0)
+        status = check_pools();
+    if (status == 0 && pools.num_specs > 0)
+        o.fleet.num_workers = pools.num_workers;
+    if (status == 0) {
+        status = replay_prepare(&cmd_fleet, &o.replay, &setup);
+        if (status == 0)
+            status = run_prepared(&setup);
+        replay_unprepare(&setup);
+    }
     pools_free(&pools);
-    router_spec_free(&spec);
     return status;
 }
 

@@ -34,7 +34,7 @@ static const option table[] = {{"trace-path", OPTION_TEXT, &o.trace_path, "FILE"
 
 static command *find_command(const char *name)
 {
-    static command *const known[] = {&cmd_replay, &cmd_sweep, &cmd_curve, &cmd_fleet};
+    static command *const known[] = {&cmd_replay, &cmd_sweep, &cmd_curve, &cmd_fleet, &cmd_size};
     for (size_t i = 0; name != NULL && i < sizeof known / sizeof *known; i++)
         if (strcmp(known[i]->name, name) == 0)
             return known[i];
@@ -255,7 +255,7 @@ static int repeat(const json_t *record, const char *path, const words *rest)
     if (c == NULL || recorded == NULL)
         return command_error(
             &cmd_rerun,
-            "%s: not a result of quire replay, fleet, sweep or curve (\"made_by\" is "
+            "%s: not a result of quire replay, fleet, size, sweep or curve (\"made_by\" is "
             "missing or names another command)",
             path);
     words w = {0};
@@ -306,8 +306,8 @@ static int run_rerun(int argc, char **argv)
 command cmd_rerun = {
     .name = "rerun",
     .usage = "rerun RESULT.json [OPTION]...",
-    .summary =
-        "repeats the replay, fleet, sweep or curve that made a result, with other options if given",
+    .summary = "repeats the replay, fleet, size, sweep or curve that made a result, with other "
+               "options if given",
     .examples =
         "  quire rerun result.json\n"
         "      the same command on the same trace; prints its report\n"

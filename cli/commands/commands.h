@@ -8,6 +8,7 @@
 
 extern command cmd_replay;
 extern command cmd_fleet;
+extern command cmd_size;
 extern command cmd_serve;
 extern command cmd_events;
 extern command cmd_sweep;

@@ -330,3 +330,11 @@ json_t *fleet_report_tree(const report_subject *subject, const char *router, fle
     }
     return o;
 }
+
+char *fleet_report_json(const report_subject *subject, const char *router, fleet_result *result)
+{
+    json_t *tree = fleet_report_tree(subject, router, result, NULL);
+    char *text = json_dumps(tree, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
+    json_decref(tree);
+    return text;
+}

@@ -15,5 +15,7 @@ void fleet_report_print(FILE *out, const report_subject *subject, const char *ro
  * fleet_history_json, which it takes over; NULL: none. */
 json_t *fleet_report_tree(const report_subject *subject, const char *router, fleet_result *result,
                           json_t *past);
+/* The same without a history as text, to be freed; NULL: no memory. */
+char *fleet_report_json(const report_subject *subject, const char *router, fleet_result *result);
 
 #endif

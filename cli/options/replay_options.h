@@ -54,6 +54,12 @@ extern const char *const replay_hash_algos[];
 
 /* The same, where --speed means something else. */
 #define REPLAY_OPTIONS_BUT_SPEED(o, speed_name)                                                    \
+    REPLAY_OPTIONS_WITH(                                                                           \
+        o, speed_name,                                                                             \
+        "count requests that keep ttft=2s,tpot=50ms,e2e=30s (any of the three): goodput", "none")
+
+/* The same, where --slo means something else. */
+#define REPLAY_OPTIONS_WITH(o, speed_name, slo_help, slo_def)                                      \
     TRACE_OPTIONS((o).settings.trace, (o).format,                                                  \
                   "skip invalid records and requests that cannot be served, and count them"),      \
     {"clock", OPTION_CHOICE, &(o).settings.clock, "KIND",                                          \
@@ -64,9 +70,7 @@ extern const char *const replay_hash_algos[];
      .def = "1", .min = 1e-6, .max = 1e9},                                                         \
     {"max-steps", OPTION_U64, &(o).settings.max_steps, "N",                                        \
      "stop after N steps", .def = "no limit"},                                                     \
-    {"slo", OPTION_TEXT, &(o).slo, "LIMITS",                                                       \
-     "count requests that keep ttft=2s,tpot=50ms,e2e=30s (any of the three): goodput",             \
-     .def = "none", .has_commas = true},                                                           \
+    {"slo", OPTION_TEXT, &(o).slo, "LIMITS", slo_help, .def = slo_def, .has_commas = true},        \
     {"scheduling-policy", OPTION_CHOICE, &(o).settings.sched.policy, "KIND",                       \
      "order in which requests are admitted", .def = "fcfs",                                        \
      .choices = replay_policies, .section = "Scheduler"},                                          \

@@ -3,6 +3,7 @@
 #include "output/failure.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,4 +67,57 @@ bool slo_is_met(const slo *limits, double ttft_ms, double tpot_ms, double e2e_ms
     return (limits->ttft_ms <= 0 || ttft_ms <= limits->ttft_ms) &&
            (limits->tpot_ms <= 0 || tpot_ms <= limits->tpot_ms) &&
            (limits->e2e_ms <= 0 || e2e_ms <= limits->e2e_ms);
+}
+
+/* ---- of all requests ------------------------------------------------------------ */
+
+static const char *const METRICS[] = {"ttft", "tpot", "e2e"}; /* slo_metric */
+
+/* "p99.9" as 0.999; 0: it is no percentile. */
+static double read_percentile(const char *text)
+{
+    char *end;
+    if (text[0] != 'p' || !(text[1] >= '0' && text[1] <= '9'))
+        return 0;
+    double percent = strtod(text + 1, &end);
+    return *end == '\0' && percent > 0 && percent <= 100 ? percent / 100 : 0;
+}
+
+/* "ttft_p99": false: it is no such name. */
+static bool read_name(const char *text, size_t length, slo_target *target)
+{
+    if (length >= sizeof target->name)
+        return false;
+    memcpy(target->name, text, length);
+    target->name[length] = '\0';
+    size_t metric = strcspn(target->name, "_");
+    for (int i = 0; i < 3; i++)
+        if (strlen(METRICS[i]) == metric && strncmp(METRICS[i], target->name, metric) == 0) {
+            target->metric = (slo_metric)i;
+            target->share = metric == length ? 1 : read_percentile(target->name + metric + 1);
+            return target->share > 0;
+        }
+    return false;
+}
+
+int slo_targets_read(const char *text, slo_targets *targets)
+{
+    *targets = (slo_targets){0};
+    for (const char *at = text; at != NULL;) {
+        size_t length = strcspn(at, ",");
+        size_t name = strcspn(at, "=,");
+        slo_target *target = &targets->list[targets->num];
+        if (targets->num == SLO_MAX_TARGETS)
+            return fail_with("--slo has more than %d limits", SLO_MAX_TARGETS);
+        bool is_limit = at[name] == '=' && read_name(at, name, target);
+        target->limit_ms = is_limit ? read_time(at + name + 1, length - name - 1) : 0;
+        if (target->limit_ms <= 0)
+            return fail_with("invalid value \"%.100s\" for --slo (expected ttft_p99=TIME, tpot, "
+                             "e2e, each with a percentile above 0 to 100 or for all requests, with "
+                             "commas between them; a TIME is 50ms, 2s or 1.5min)",
+                             text);
+        targets->num++;
+        at = at[length] == ',' ? at + length + 1 : NULL;
+    }
+    return 0;
 }

@@ -2,9 +2,9 @@
  *
  *      sweep ─► {columns, rows: axes, x, series, numbers} ─► </script> never occurs in it ─► page
  */
+#include "front.h"
 #include "page/pack.h"
 #include "page/viewer_page.h"
-#include "sweep.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,13 +34,44 @@ static json_t *row_object(const sweep *s, uint32_t axis, uint32_t point)
     char series[256] = "";
     double x;
     bool has_x = axis < s->num_axes && sweep_plot_x(s, axis, point, &x);
-    if (axis < s->num_axes)
+    if (axis < s->num_axes || sweep_has_fleets(s))
         sweep_plot_series(s, axis, point, series, sizeof series);
     json_t *row = json_pack("{s:o, s:o, s:s, s:o}", "axes", axes, "v", numbers, "series", series,
                             "x", has_x ? json_real(x) : json_null());
     if (s->points[point].error != NULL)
         json_object_set_new(row, "error", json_string(s->points[point].error));
     return row;
+}
+
+/* The place of a column; -1: there is none. */
+static int find_column(const sweep *s, const char *path, int *decimals)
+{
+    const sweep_column *columns = sweep_columns(s);
+    for (int i = 0; columns[i].path != NULL; i++) {
+        *decimals = columns[i].decimals;
+        if (strcmp(columns[i].path, path) == 0)
+            return i;
+    }
+    return -1;
+}
+
+/* A number against GPUs, with the line of its Pareto front. */
+static void add_front(json_t *plots, const sweep *s, const char *title, const char *path)
+{
+    int decimals = 0;
+    json_t *rows = json_array();
+    uint32_t num = 0;
+    uint32_t *points = calloc(s->num_points, sizeof *points);
+    if (points != NULL)
+        sweep_front(s, path, points, &num);
+    for (uint32_t i = 0; i < num; i++)
+        json_array_append_new(rows, json_integer(points[i]));
+    free(points);
+    int y = find_column(s, path, &decimals);
+    int x = find_column(s, "gpus", &(int){0});
+    json_array_append_new(plots, json_pack("{s:s, s:s, s:i, s:i, s:i, s:s, s:o}", "title", title,
+                                           "unit", "ms", "i", y, "d", decimals, "x", x, "x_name",
+                                           "GPUs", "front", rows));
 }
 
 /* Which columns are drawn; "i" is the place of the column. */
@@ -55,13 +86,17 @@ static json_t *plots_object(const sweep *s)
                  {"tpot_ms.p50", "Time per output token, p50", "ms"},
                  {"output_tokens_per_s", "Output tokens per second", "number"}};
     json_t *plots = json_array();
-    const sweep_column *columns = sweep_columns(s);
-    for (size_t k = 0; k < sizeof PLOTS / sizeof *PLOTS; k++)
-        for (int i = 0; columns[i].path != NULL; i++)
-            if (strcmp(columns[i].path, PLOTS[k].path) == 0)
-                json_array_append_new(plots, json_pack("{s:s, s:s, s:i, s:i}", "title",
-                                                       PLOTS[k].title, "unit", PLOTS[k].unit, "i",
-                                                       i, "d", columns[i].decimals));
+    if (sweep_has_fleets(s)) {
+        add_front(plots, s, "Worth their GPUs: TTFT, p99", "ttft_ms.p99");
+        add_front(plots, s, "Worth their GPUs: TPOT, p99", "tpot_ms.p99");
+    }
+    for (size_t k = 0; k < sizeof PLOTS / sizeof *PLOTS; k++) {
+        int decimals = 0;
+        int i = find_column(s, PLOTS[k].path, &decimals);
+        if (i >= 0)
+            json_array_append_new(plots, json_pack("{s:s, s:s, s:i, s:i}", "title", PLOTS[k].title,
+                                                   "unit", PLOTS[k].unit, "i", i, "d", decimals));
+    }
     return plots;
 }
 

@@ -1,8 +1,8 @@
+#include "front.h"
 #include "options/nearest.h"
 #include "output/plot.h"
 #include "output/progress.h"
 #include "replay/verdict.h"
-#include "sweep.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +22,9 @@ static const sweep_column columns[] = {
     {"e2e_ms.p50", "end p50", 1, 0},    {"output_tokens_per_s", "tokens/s", 1, 0},
     {"preemptions", "preempted", 1, 0}, {NULL, NULL, 0, 0}};
 enum { GROUP_AXES = 6, GROUP_COLUMNS = 6, MAX_COLUMNS = 48 };
+
+/* Of a sweep over fleets, before them. */
+static const sweep_column fleet_columns[] = {{"gpus", "GPUs", 1, 0}, {NULL, NULL, 0, 0}};
 
 /* Of a sweep that has one of these axes. */
 typedef struct column_group {
@@ -71,7 +74,8 @@ static uint32_t add_columns(sweep_column *list, uint32_t num, const sweep_column
 const sweep_column *sweep_columns(const sweep *s)
 {
     static sweep_column list[MAX_COLUMNS];
-    uint32_t num = add_columns(list, 0, columns, sizeof columns / sizeof *columns);
+    uint32_t num = add_columns(list, 0, fleet_columns, sweep_has_fleets(s) ? 1 : 0);
+    num = add_columns(list, num, columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
         if (has_group(s, &groups[i]))
             num = add_columns(list, num, groups[i].columns, GROUP_COLUMNS);
@@ -113,8 +117,16 @@ static bool changes_memory(const option *opt)
     return is_one_of(opt->name, names);
 }
 
+static bool is_workers(const option *opt)
+{
+    return strcmp(opt->name, "workers") == 0;
+}
+
 uint32_t sweep_plot_axis(const sweep *s)
 {
+    for (uint32_t i = 0; i < s->num_axes; i++)
+        if (sweep_varies(s, i) && is_workers(s->axes[i].option))
+            return i;
     for (uint32_t i = 0; i < s->num_axes; i++)
         if (sweep_varies(s, i) && changes_memory(s->axes[i].option))
             return i;
@@ -127,13 +139,15 @@ uint32_t sweep_plot_axis(const sweep *s)
 const char *sweep_plot_x_name(const sweep *s, uint32_t axis)
 {
     const option *opt = s->axes[axis].option;
-    return changes_memory(opt) ? "GiB of KV cache" : opt->name;
+    return is_workers(opt) ? "GPUs" : changes_memory(opt) ? "GiB of KV cache" : opt->name;
 }
 
 bool sweep_plot_x(const sweep *s, uint32_t axis, uint32_t point, double *x)
 {
     double blocks;
     double bytes;
+    if (is_workers(s->axes[axis].option))
+        return sweep_number(s, point, "gpus", x);
     if (!changes_memory(s->axes[axis].option)) {
         *x = option_number(sweep_value(s, point, axis));
         return s->points[point].report != NULL;
@@ -283,6 +297,26 @@ static void print_place(FILE *out, const sweep *s)
         fprintf(out, ", %s on %s", model, place);
 }
 
+/* The points that are worth their GPUs. */
+static void print_front(FILE *out, const sweep *s)
+{
+    uint32_t num = 0;
+    uint32_t *points = calloc(s->num_points, sizeof *points);
+    if (points != NULL && sweep_front(s, "ttft_ms.p99", points, &num) && num > 0)
+        fprintf(out, "\nPareto front (no other has fewer GPUs and a shorter TTFT p99):\n");
+    for (uint32_t i = 0; i < num; i++) {
+        double gpus = 0;
+        double ms = 0;
+        char options[256];
+        sweep_number(s, points[i], "gpus", &gpus);
+        sweep_number(s, points[i], "ttft_ms.p99", &ms);
+        sweep_plot_series(s, s->num_axes, points[i], options, sizeof options);
+        fprintf(out, "  %3.0f %s  %9s  %s\n", gpus, gpus == 1 ? "GPU " : "GPUs", verdict_time(ms),
+                options);
+    }
+    free(points);
+}
+
 static uint32_t count_overloaded(const sweep *s)
 {
     uint32_t count = 0;
@@ -296,7 +330,7 @@ static uint32_t count_overloaded(const sweep *s)
 
 void sweep_report_print(FILE *out, const sweep *s, bool has_plot)
 {
-    fprintf(out, "%s: %u replays", s->trace, s->num_points);
+    fprintf(out, "%s: %u %s", s->trace, s->num_points, sweep_has_fleets(s) ? "fleets" : "replays");
     print_place(out, s);
     for (uint32_t i = 0; i < s->num_axes; i++)
         if (!sweep_varies(s, i))
@@ -312,11 +346,12 @@ void sweep_report_print(FILE *out, const sweep *s, bool has_plot)
         print_row(out, s, i);
     print_heads(out, s);
     if (count_overloaded(s) > 0)
-        fprintf(
-            out,
-            "Overloaded: %u of %u replays (more requests arrive than are served; their latencies "
-            "grow with the trace)\n",
-            count_overloaded(s), s->num_points);
+        fprintf(out,
+                "Overloaded: %u of %u %s (more requests arrive than are served; their latencies "
+                "grow with the trace)\n",
+                count_overloaded(s), s->num_points, sweep_has_fleets(s) ? "fleets" : "replays");
+    if (sweep_has_fleets(s))
+        print_front(out, s);
     uint32_t axis = sweep_plot_axis(s);
     if (!has_plot || axis == s->num_axes)
         return;
@@ -353,6 +388,25 @@ static json_t *run_object(const sweep *s, uint32_t point)
     return run;
 }
 
+/* The fronts, as places in "runs". */
+static json_t *front_object(const sweep *s)
+{
+    static const char *const paths[] = {"ttft_ms.p99", "tpot_ms.p99"};
+    json_t *fronts = json_object();
+    uint32_t *points = calloc(s->num_points, sizeof *points);
+    for (size_t k = 0; k < sizeof paths / sizeof *paths; k++) {
+        json_t *places = json_array();
+        uint32_t num = 0;
+        if (points != NULL)
+            sweep_front(s, paths[k], points, &num);
+        for (uint32_t i = 0; i < num; i++)
+            json_array_append_new(places, json_integer(points[i]));
+        json_object_set_new(fronts, paths[k], places);
+    }
+    free(points);
+    return fronts;
+}
+
 bool sweep_report_json(FILE *out, const sweep *s)
 {
     json_t *runs = json_array();
@@ -361,6 +415,8 @@ bool sweep_report_json(FILE *out, const sweep *s)
     json_t *object = json_pack("{s:s, s:s, s:o, s:o, s:O?}", "trace", s->trace, "ended_by",
                                s->stopped != NULL ? s->stopped : "trace", "axes", axes_object(s),
                                "runs", runs, "made_by", s->made_by);
+    if (object != NULL && sweep_has_fleets(s))
+        json_object_set_new(object, "pareto", front_object(s));
     bool ok =
         object != NULL && json_dumpf(object, out, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) == 0;
     fputc('\n', out);

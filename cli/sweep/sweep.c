@@ -26,33 +26,68 @@ bool sweep_varies(const sweep *s, uint32_t axis)
     return s->axes[axis].list.num_values > 1;
 }
 
-void sweep_free(sweep *s)
+void sweep_free_points(sweep *s)
 {
-    for (uint32_t i = 0; i < s->num_axes; i++)
-        value_list_free(&s->axes[i].list);
     for (uint32_t i = 0; s->points != NULL && i < s->num_points; i++) {
         json_decref(s->points[i].report);
         free(s->points[i].error);
     }
     free(s->points);
+    s->points = NULL;
+    s->num_points = 0;
+}
+
+void sweep_free(sweep *s)
+{
+    for (uint32_t i = 0; i < s->num_axes; i++)
+        value_list_free(&s->axes[i].list);
+    sweep_free_points(s);
     json_decref(s->trace_record);
     json_decref(s->made_by);
     *s = (sweep){0};
 }
 
-bool sweep_number(const sweep *s, uint32_t point, const char *path, double *number)
+uint32_t sweep_default_jobs(void)
 {
-    const json_t *at = s->points[point].report;
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (uint32_t)n : 1;
+}
+
+uint32_t sweep_threads(const sweep *s, uint32_t num_jobs, uint32_t most)
+{
+    uint32_t each = num_jobs / s->num_points;
+    return each < 1 ? 1 : each > most ? most : each;
+}
+
+static const json_t *find_value(const json_t *at, const char *path)
+{
     char part[64];
     while (at != NULL && *path != '\0') {
         size_t length = strcspn(path, ".");
         if (length >= sizeof part)
-            return false;
+            return NULL;
         memcpy(part, path, length);
         part[length] = '\0';
         at = json_object_get(at, part);
         path += length + (path[length] == '.');
     }
+    return at;
+}
+
+/* Of a fleet of one worker the report is a replay's. */
+static bool count_gpus(const json_t *report, double *number)
+{
+    const json_t *tp = find_value(report, "made_by.options.tp");
+    const json_t *workers = find_value(report, "fleet.num_workers");
+    *number = json_number_value(tp) * (workers != NULL ? json_number_value(workers) : 1);
+    return json_is_number(tp);
+}
+
+bool sweep_number(const sweep *s, uint32_t point, const char *path, double *number)
+{
+    if (strcmp(path, "gpus") == 0)
+        return count_gpus(s->points[point].report, number);
+    const json_t *at = find_value(s->points[point].report, path);
     if (!json_is_number(at))
         return false;
     *number = json_number_value(at);
@@ -304,13 +339,9 @@ static int run_points(sweep_runner *r)
     return can_start && r->num_done == s->num_points ? 0 : -1;
 }
 
-int sweep_run(sweep *s, const sweep_settings *settings)
+int sweep_run_points(sweep *s, const sweep_settings *settings)
 {
     sweep_runner r = {.sweep = s, .settings = settings};
-    s->num_points = 1;
-    for (uint32_t i = 0; i < s->num_axes; i++)
-        s->num_points *= s->axes[i].list.num_values;
-    s->points = calloc(s->num_points, sizeof *s->points);
     r.jobs = calloc(settings->num_jobs, sizeof *r.jobs);
     r.pipes = calloc(settings->num_jobs, sizeof *r.pipes);
     r.lefts = calloc(settings->num_jobs, sizeof *r.lefts);
@@ -320,4 +351,13 @@ int sweep_run(sweep *s, const sweep_settings *settings)
     free(r.pipes);
     free(r.lefts);
     return status;
+}
+
+int sweep_run(sweep *s, const sweep_settings *settings)
+{
+    s->num_points = 1;
+    for (uint32_t i = 0; i < s->num_axes; i++)
+        s->num_points *= s->axes[i].list.num_values;
+    s->points = calloc(s->num_points, sizeof *s->points);
+    return sweep_run_points(s, settings);
 }

@@ -75,9 +75,18 @@ typedef struct sweep_settings {
 
 /* 0, or -1: no processes or no memory. Points that failed, or were stopped, say so themselves. */
 int sweep_run(sweep *s, const sweep_settings *settings);
+/* The same with points that are there, whatever the axes: num_points of them, all zero. */
+int sweep_run_points(sweep *s, const sweep_settings *settings);
+/* The number of processors. */
+uint32_t sweep_default_jobs(void);
+/* For the threads of a point: jobs that have no point to run, shared by all points. */
+uint32_t sweep_threads(const sweep *s, uint32_t num_jobs, uint32_t most);
+/* Frees the points, and forgets them. */
+void sweep_free_points(sweep *s);
 void sweep_free(sweep *s);
 
-/* A number of a report by its path, "ttft_ms.p50"; false where there is none. */
+/* A number of a report by its path, "ttft_ms.p50"; "gpus": workers times GPUs of each. False where
+ * there is none. */
 bool sweep_number(const sweep *s, uint32_t point, const char *path, double *number);
 
 /* ---- report.c: what a sweep came to, as a table, plots, JSON and CSV ----------- */

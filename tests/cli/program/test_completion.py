@@ -26,6 +26,8 @@ CASES = (
     ("quire replay --model ", {"llama-3.1-8b", "here.jsonl"}, {"H200"}),
     ("quire plan --model llama-3.1", {"llama-3.1-70b"}, {"here.jsonl"}),
     ("quire sweep --gpu ", {"H100", "H200"}, {"here.jsonl"}),
+    ("quire size --router dyn", {"dynamo-kv"}, {"round-robin"}),
+    ("quire size --slo ttft=1s ", {"here.jsonl"}, {"chat"}),
     ("quire curve --gpu H2", {"H200"}, {"H100"}),
     ("quire replay --clock ", {"burst", "serial"}, {"here.jsonl"}),
     ("quire replay ", {"here.jsonl"}, {"chat"}),
