@@ -26,7 +26,7 @@
 #if defined(MODEL_SLOW)
 enum { SEEDS = 120, STEPS = 150 };
 #else
-enum { SEEDS = 1600, STEPS = 150 };
+enum { SEEDS = 400, STEPS = 150 };
 #endif
 enum {
     WAY_COPIES = 0,

@@ -15,7 +15,7 @@
  * quire_pool_check must find nothing. References above the scope's limit are compared, but not
  * explored further.
  *
- *      model_explore [--scope small|default|large]
+ *      model_explore [--scope small|medium|groups|large]
  */
 #include "block/pool.h"
 #include "pair.h"
@@ -250,7 +250,7 @@ int main(int argc, char **argv)
 #if defined(MODEL_SLOW)
     const char *name = "small";
 #else
-    const char *name = "default";
+    const char *name = "medium";
 #endif
     if (argc == 3 && strcmp(argv[1], "--scope") == 0)
         name = argv[2];

@@ -7,6 +7,7 @@
  * processes: one that dies is started again behind the image that it died of, which is named.
  */
 #include "image_forge.h"
+#include "model/plain.h"
 
 #include "sched/sched.h"
 
@@ -17,7 +18,7 @@
 
 enum { IMAGES_OF_WORLD = 50, MAX_JOBS = 64, MAX_ROUNDS = 40, TOLD = 40 };
 
-#ifdef QUIRE_HOSTILE /* every assertion walks the whole scheduler */
+#ifdef MODEL_SLOW
 static uint64_t num_images = 300;
 #else
 static uint64_t num_images = 4000;

@@ -4,12 +4,13 @@
  *      sched_image_runs [NUM_WORKLOADS [FIRST_SEED]]
  */
 #include "image_world.h"
+#include "model/plain.h"
 
 #include "sched/sched.h"
 
 enum { NUM_ROUNDS = 80, WIDE_ONE_IN = 8 };
 
-#ifdef QUIRE_HOSTILE /* every assertion walks the whole scheduler */
+#ifdef MODEL_SLOW
 static uint32_t num_workloads = 150;
 #else
 static uint32_t num_workloads = 1000;

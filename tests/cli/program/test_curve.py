@@ -279,9 +279,9 @@ def main():
     options = parser.parse_args()
     print("seed", options.seed)
     with tempfile.TemporaryDirectory() as folder:
-        for seed in range(options.seed, options.seed + (1000 if options.long else 25)):
+        for seed in range(options.seed, options.seed + (1000 if options.long else 10)):
             check_small(options.program, folder, seed, with_replay=seed % 3 == 0)
-        for seed in range(options.seed, options.seed + 50):
+        for seed in range(options.seed, options.seed + (50 if options.long else 20)):
             check_bound(seed)
         check_all_points(options.program, folder)
         for kind in ("chat", "multi-turn", "rag", "agent"):

@@ -10,8 +10,8 @@ signature is refused with 403.
 
 import json
 import os
+import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,26 +32,24 @@ def find_python():
     return None
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 class Server:
-    def __init__(self, folder, *arguments, scheme="http"):
-        self.port = free_port()
-        self.url = f"{scheme}://127.0.0.1:{self.port}"
+    """moto_server at a port that it takes itself: no other program can have taken it in between."""
+
+    def __init__(self, folder, *arguments):
         program = Path(sys.executable).parent / "moto_server"
-        self.process = subprocess.Popen([program, "-H", "127.0.0.1", "-p", str(self.port), *arguments], cwd=folder,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        said = Path(folder) / "moto_server.log"
+        with said.open("w") as log:
+            self.process = subprocess.Popen([program, "-H", "127.0.0.1", "-p", "0", *arguments], cwd=folder,
+                                            stdout=log, stderr=log)
         for _ in range(600):
-            with socket.socket() as s:
-                if s.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            assert self.process.poll() is None, "moto_server ended"
+            found = re.search(r"Running on (https?://127\.0\.0\.1:\d+)", said.read_text())
+            if found:
+                self.url = found.group(1)
+                return
+            assert self.process.poll() is None, f"moto_server ended: {said.read_text()}"
             time.sleep(0.1)
-        raise AssertionError("moto_server does not answer")
+        self.close()
+        raise AssertionError(f"moto_server does not say where it listens: {said.read_text()}")
 
     def close(self):
         self.process.terminate()
@@ -139,7 +137,7 @@ def test_tls(program, folder):
                     "-days", "2", "-subj", "/CN=quire test", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout",
                     f"{folder}/server.key", "-out", f"{folder}/server.crt"], check=True, capture_output=True)
     ca_file = f"{folder}/server.crt"
-    server = Server(folder, "-c", ca_file, "-k", f"{folder}/server.key", scheme="https")
+    server = Server(folder, "-c", ca_file, "-k", f"{folder}/server.key")
     try:
         client("s3", server.url, verify=ca_file).create_bucket(Bucket="quire-test")
         assert life(program, server.url, "quire-test", "all", 0, 0, "a", "b", ca_file)[0] == {"DONE": 20}
