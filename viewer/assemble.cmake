@@ -21,7 +21,7 @@ elseif(FLEET)
   set(html fleet.html)
   set(styles page.css fleet.css)
   set(scripts format.js theme.js draw.js charts.js latency.js tables.js fleet_charts.js fleet_maps.js
-    fleet_tables.js fleet.js)
+    fleet_tables.js fleet_failures.js fleet.js)
 else()
   set(html page.html)
   set(styles page.css)

@@ -12,6 +12,7 @@ class FleetPage {
     this.gpusPerWorker = this.fleet.cost.gpus / this.fleet.num_workers;
     this.theme = new Theme();
     this.axis = new FleetAxis(this.history);
+    this.axis.marks = new FleetMarks(this.fleet, this.axis.to);
     this.bin = -1;
     this.row = -1;
     this.showHeader();
@@ -41,6 +42,10 @@ class FleetPage {
   makeCharts() {
     const { history, axis, theme, fleet, report } = this;
     const specs = [requestsChart(history, fleet, axis)];
+    if (fleet.seconds) {
+      const hasCrashes = Boolean(fleet.failures) && fleet.failures.crashes.length > 0;
+      specs.push(firstTokenChart(fleet.seconds, hasCrashes, axis), readyChart(fleet.seconds, axis));
+    }
     if (knowsHits(report)) specs.push(tokensChart(history, axis), hitChart(history, fleet.believed_tokens > 0));
     if (history.bins.good) specs.push(goodChart(history));
     specs.push(copiesChart(history, this.meta, this.gpusPerWorker, axis));
@@ -65,6 +70,7 @@ class FleetPage {
       return [sentence(key), `spread.${key}`, write(min), write(mean), write(max), exact(variation, 2)];
     });
     tables.push(table("Workers compared", spread, ["", "least", "mean", "most", "variation"]));
+    if (fleet.failures && fleet.failures.crashes.length > 0) tables.push(crashTable(fleet.failures.crashes));
     const settings = meta.options.map(([name, value]) => [name, `option.${name}`, value]);
     tables.push(table("Options", settings));
     document.getElementById("tables").append(...tables);

@@ -128,6 +128,7 @@ class FleetChart {
     if (spec.isStacked) this.drawAreas(ctx, y, stretches);
     drawValueAxis(ctx, axis, theme, ticks, y, (tick) => (tick === 0 ? "0" : spec.label(tick)));
     if (!spec.isStacked) this.drawLines(ctx, y, stretches);
+    axis.marks.draw(ctx, axis, height);
   }
 
   drawAreas(ctx, y, stretches) {

@@ -72,6 +72,7 @@ class HeatMap {
         this.paint(image.data, 4 * (y * wide + x), this.valueOf(rows, columns[x]), colours);
     }
     ctx.putImageData(image, Math.round(axis.left * scale), 0);
+    if (this.workersPerRow === 1) axis.marks.drawOff(ctx, axis, height, this.numWorkers);
     this.drawNames(ctx, height);
   }
 

@@ -147,6 +147,43 @@ class FleetPageTest(PageCase):
             self.assertEqual(number(self.page.text_content(f"[data-figure='{key}']")), one["requests"])
             self.assertEqual(number(self.page.text_content(f"[data-figure='{key}1']")), one["copies"])
 
+    def test_a_crash_and_the_recovery_are_drawn(self):
+        made = self.crashed
+        crash = made.fleet["failures"]["crashes"][0]
+        self.assertIsNotNone(crash["resumed_after_s"])
+        self.open_fleet(made)
+        lines = self.page.evaluate("quireFleet.axis.marks.lines.map(({us, kind}) => [kind, us / 1e6])")
+        self.assertEqual([kind for kind, _ in lines][:2], ["crash", "resumed"])
+        self.assertAlmostEqual(lines[0][1], crash["at_s"], places=6)
+        self.assertAlmostEqual(lines[1][1], crash["at_s"] + crash["resumed_after_s"], places=5)
+        # The line is there in each chart, and the worker's row is marked while it is off.
+        reddest = """([name, us, share]) => {
+          const {axis, charts, maps} = quireFleet, scale = devicePixelRatio;
+          const {canvas} = [...charts, ...maps].find(({spec}) => spec.name === name);
+          const probe = document.createElement("canvas").getContext("2d");
+          probe.fillStyle = cssColourOf("wrong"); probe.fillRect(0, 0, 1, 1);
+          const wrong = probe.getImageData(0, 0, 1, 1).data;
+          const x = Math.round(axis.xOf(us) * scale), y = Math.round(canvas.height * share);
+          const near = canvas.getContext("2d").getImageData(x - 2, y, 5, 1).data;
+          let least = 999;
+          for (let i = 0; i < near.length; i += 4)
+            least = Math.min(least, [0, 1, 2].reduce((sum, k) => sum + Math.abs(near[i + k] - wrong[k]), 0));
+          return least; }""".replace("cssColourOf(\"wrong\")",
+                                     "getComputedStyle(document.documentElement).getPropertyValue('--wrong')")
+        for chart in ("requests", "ttft", "ready", "tokens", "hits", "copies"):
+            self.assertLess(self.page.evaluate(reddest, [chart, crash["at_s"] * 1e6, 0.02]), 160, chart)
+        off = (crash["at_s"] + crash["ready_s"]) / 2 * 1e6
+        share = (crash["worker"] + 0.5) / made.fleet["num_workers"]
+        self.assertLess(self.page.evaluate(reddest, ["map-running", off, share]), 6)
+        self.assertGreater(self.page.evaluate(reddest, ["map-running", off + 60e6, share]), 30)
+        # Workers that are ready before, during and after; the mean time to first token of a bin.
+        for at_s, ready in ((crash["at_s"] - 10, 16), (crash["at_s"] + 10, 15), (crash["ready_s"] + 10, 16)):
+            self.point("ready", int(at_s / made.history["bin_s"]))
+            self.assertAlmostEqual(number(self.value("ready", "ready")), ready, delta=0.01)
+        self.assertEqual(number(self.page.text_content("[data-figure='crash.02']")), crash["interrupted"])
+        self.open_fleet(self.small)
+        self.assertEqual(self.page.locator("[data-chart='ttft']").count(), 0)
+
     # ---- keys, names, widths ---------------------------------------------------------
 
     def test_keys_move_and_speak(self):
@@ -167,7 +204,7 @@ class FleetPageTest(PageCase):
         self.assertEqual(state(), [-1, -1])
 
     def test_fits_every_width(self):
-        for made in (self.small, self.large):
+        for made in (self.small, self.large, self.crashed):
             for scheme in ("light", "dark"):
                 for width, height in SIZES:
                     self.open_fleet(made, width, height, scheme=scheme)
@@ -259,6 +296,8 @@ def main():
                                "--kv-lag", "200", "--slo", "ttft=300ms,tpot=20ms")
         PageCase.large = Fleet(args.quire, Path(folder), "large", "--workers", "1025",
                                "--num-gpu-blocks", "9000", requests=3000)
+        PageCase.crashed = Fleet(args.quire, Path(folder), "crashed", "--workers", "16", "--fail",
+                                 "crash:worker=3,at=40,restart=20", requests=2400)
         PageCase.browser = runner.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         result = unittest.TextTestRunner(verbosity=2).run(suite)
         PageCase.browser.close()
