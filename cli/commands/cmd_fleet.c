@@ -170,6 +170,7 @@ static int prepare_pool(pool_spec *spec, replay_setup *setup, fleet_pool *pool)
 {
     replay_options kept = o.replay;
     double kept_gbps = o.node_gbps;
+    bool had_gbps = o.has_transfer[NODE];
     int status = 0;
     for (uint32_t i = 0; status == 0 && i < spec->num_options; i++)
         status = option_set(&cmd_fleet, option_find(&cmd_fleet, spec->options[i].name),
@@ -187,6 +188,7 @@ static int prepare_pool(pool_spec *spec, replay_setup *setup, fleet_pool *pool)
                          .gpus_per_worker = setup->engine.tp};
     o.replay = kept;
     o.node_gbps = kept_gbps;
+    o.has_transfer[NODE] = had_gbps;
     return status;
 }
 

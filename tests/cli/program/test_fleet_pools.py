@@ -260,6 +260,19 @@ class Pools(unittest.TestCase):
             counts = [e["args"] for e in events if e["ph"] == "C" and e["pid"] == pid]
             self.assertEqual(counts[-1], {"running": 0, "waiting": 0})
 
+    def test_rerun_has_all_pools(self):
+        trace = self.write(*((0.2 * i, 1600, 8, 1 + 100 * i) for i in range(6)))
+        for pools in (("--pool", "serve:1", "--pool", "serve:2:tp=2,max-num-seqs=9,node-bandwidth=9"),
+                      (*APART, "--pool", "decode:2:gpu=H100,num-gpu-blocks=900")):
+            run("fleet", "--quiet", "--deterministic", *pools, "--json", self.path("one"), trace)
+            run("rerun", self.path("one"), "--quiet", "--json", self.path("other"))
+            with open(self.path("one"), "rb") as one, open(self.path("other"), "rb") as other:
+                self.assertEqual(one.read(), other.read())
+            run("rerun", self.path("one"), "--quiet", "--pool", "serve:5", "--json", self.path("new"))
+            with open(self.path("new"), encoding="utf-8") as file:
+                fleet = json.load(file)["fleet"]
+            self.assertEqual([p["pool"] for p in fleet["pools"]], ["serve:5"])
+
     def test_cost_counts_the_gpus_of_each_pool(self):
         report, _ = self.fleet("--pool", "serve:1", "--pool", "serve:2:tp=2",
                                self.write((0, 1600, 2, 1), (0, 1600, 2, 99), (0, 1600, 2, 200)))
