@@ -331,14 +331,6 @@ class Members(unittest.TestCase):
             counts = [e["args"] for e in events if e["ph"] == "C" and e["pid"] == pid]
             self.assertEqual(counts[-1], {"running": 0, "waiting": 0})
 
-    def test_slow_engines_in_pools_for_prefill_and_decode(self):
-        trace = self.generate("--requests", "60", "--rate", "20")
-        plain, _ = self.fleet(*APART, trace)
-        for worker in ("0", "1"):
-            slow, rows = self.fleet(*APART, "--fail", f"slow:worker={worker},from=0,factor=4", trace)
-            self.assertEqual(len(rows), 60)
-            self.assertGreater(slow["simulated_s"], plain["simulated_s"])
-
     # ---- the report, refusals ---------------------------------------------------------
 
     def test_report(self):

@@ -167,6 +167,17 @@ class Pools(unittest.TestCase):
                              (expired, 1600 * expired))
             self.assertGreater(float(rows[1]["first_token_s"]), float(rows[0]["end_s"]) - 1e-9)
 
+    def test_slow_and_unheard_engines(self):
+        run("generate", "mixed", "--requests", "60", "--rate", "20", "--out", self.path("t"))
+        plain, _ = self.fleet(*APART, "--router", "dynamo-kv", self.path("t"))
+        for worker in ("0", "1"):
+            slow, rows = self.fleet(*APART, "--router", "dynamo-kv", "--fail",
+                                    f"slow:worker={worker},from=0,factor=4", "--fail",
+                                    f"partition:worker={worker},from=0,to=600", self.path("t"))
+            self.assertEqual(len(rows), 60)
+            self.assertGreater(slow["simulated_s"], plain["simulated_s"])
+            self.assertGreater(slow["fleet"]["failures"]["lost_batches"], 0)
+
     def test_who_is_too_long_for_the_decoder_is_left_out(self):
         small = ("--pool", "prefill:1", "--pool", "decode:1:num-gpu-blocks=60", "--skip-bad")
         trace = self.write((0, 1600, 2, 1), (1, 800, 2, 99))
