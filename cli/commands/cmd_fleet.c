@@ -88,20 +88,23 @@ static const option table[] = {
     {"transfer-part", OPTION_CHOICE, &o.transfer_part, "KIND",
      "blocks that the decode engine's cache has not, or all", .def = "missing",
      .choices = transfer_parts, .is_given = &o.has_transfer[PART]},
-    {"transfer-latency", OPTION_REAL, &o.transfer_latency_us, "US", "of each transfer of KV",
-     .def = "100", .min = 1, .max = 1e9, .is_given = &o.has_transfer[LATENCY]},
+    {"transfer-latency", OPTION_REAL, &o.transfer_latency_us, "US",
+     "latency of each transfer of KV, from its start to its first byte", .def = "100", .min = 1,
+     .max = 1e9, .is_given = &o.has_transfer[LATENCY]},
     {"transfer-lease", OPTION_REAL, &o.transfer_lease_s, "S",
      "a prefill engine keeps the blocks of a prompt so long, if no transfer begins", .def = "480",
      .min = 1e-3, .max = 1e9, .is_given = &o.has_transfer[LEASE]},
     {"transfer-failures", OPTION_REAL, &o.transfer_failures, "SHARE",
      "this share of the transfers fails; the decode engine computes the prompt then", .def = "0",
      .max = 1, .is_given = &o.has_transfer[FAILURES]},
-    {"node-bandwidth", OPTION_REAL, &o.node_gbps, "GB/S", "of each engine's network, each way",
-     .def = "50", .min = 1e-6, .max = 1e9, .is_given = &o.has_transfer[NODE]},
-    {"pair-bandwidth", OPTION_REAL, &o.pair_gbps, "GB/S", "between any two engines",
+    {"node-bandwidth", OPTION_REAL, &o.node_gbps, "GB/S",
+     "bandwidth of each engine's network, each way", .def = "50", .min = 1e-6, .max = 1e9,
+     .is_given = &o.has_transfer[NODE]},
+    {"pair-bandwidth", OPTION_REAL, &o.pair_gbps, "GB/S", "bandwidth between any two engines",
      .def = "no limit", .min = 1e-6, .max = 1e9, .is_given = &o.has_transfer[PAIR]},
-    {"fabric-bandwidth", OPTION_REAL, &o.fabric_gbps, "GB/S", "between all engines together",
-     .def = "no limit", .min = 1e-6, .max = 1e9, .is_given = &o.has_transfer[FABRIC]},
+    {"fabric-bandwidth", OPTION_REAL, &o.fabric_gbps, "GB/S",
+     "bandwidth between all engines together", .def = "no limit", .min = 1e-6, .max = 1e9,
+     .is_given = &o.has_transfer[FABRIC]},
     {"threads", OPTION_U32, &o.num_threads, "N", "threads; the result does not depend on them",
      .def = "number of processors", .min = 1, .max = CREW_MAX_THREADS, .role = OPTION_OUTPUT},
     FLEET_ROUTER_OPTIONS(o.fleet),
@@ -113,13 +116,13 @@ static const option table[] = {
      "each worker crashes at random, after so many seconds on average; 0: never", .def = "0",
      .max = 1e9},
     {"mtbf-restart", OPTION_REAL, &o.mtbf_restart_s, "S",
-     "from such a crash until the worker is ready again", .def = "60", .max = 1e9},
+     "time from such a crash until the worker is ready again", .def = "60", .max = 1e9},
     {"scale", OPTION_TEXT, &o.scale, "POLICY:FIELD=VALUE,...",
      "add and remove workers: queue:requests=16,max=8, slo:ttft=2,max=8, hpa:target=16,max=8 or "
      "schedule:0=2,3600=8,max=8; --workers is their number at first",
      .def = "none", .has_commas = true},
-    {"gpu-cost", OPTION_REAL, &o.gpu_cost, "PRICE", "of one GPU for an hour: the report has costs",
-     .def = "0", .max = 1e9},
+    {"gpu-cost", OPTION_REAL, &o.gpu_cost, "PRICE",
+     "price of one GPU for an hour: the report has costs", .def = "0", .max = 1e9},
     REPLAY_OPTIONS(o.replay),
     {0}};
 
@@ -170,6 +173,7 @@ static int prepare_pool(pool_spec *spec, replay_setup *setup, fleet_pool *pool)
 {
     replay_options kept = o.replay;
     double kept_gbps = o.node_gbps;
+    bool had_gbps = o.has_transfer[NODE];
     int status = 0;
     for (uint32_t i = 0; status == 0 && i < spec->num_options; i++)
         status = option_set(&cmd_fleet, option_find(&cmd_fleet, spec->options[i].name),
@@ -187,6 +191,7 @@ static int prepare_pool(pool_spec *spec, replay_setup *setup, fleet_pool *pool)
                          .gpus_per_worker = setup->engine.tp};
     o.replay = kept;
     o.node_gbps = kept_gbps;
+    o.has_transfer[NODE] = had_gbps;
     return status;
 }
 

@@ -113,8 +113,35 @@ static bool add_option(words *w, const option *opt, const json_t *value)
     return ok;
 }
 
-/* What this program's defaults would not give. */
-static int add_recorded(words *w, const command *c, const json_t *record, const char *path)
+/* An option that is given several times: "--name=a", "--name=b". */
+static bool add_options(words *w, const option *opt, const json_t *values)
+{
+    size_t index;
+    json_t *value;
+    bool ok = json_is_array(values);
+    json_array_foreach(values, index, value)
+    {
+        ok = ok && add_option(w, opt, value);
+    }
+    return ok;
+}
+
+/* Whether the words have the option. */
+static bool has_option(const words *w, const char *name)
+{
+    size_t length = strlen(name);
+    for (uint32_t i = 0; i < w->num; i++) {
+        const char *text = w->texts[i];
+        bool is_it = strncmp(text, "--", 2) == 0 && strncmp(text + 2, name, length) == 0;
+        if (is_it && (text[2 + length] == '\0' || text[2 + length] == '='))
+            return true;
+    }
+    return false;
+}
+
+/* What this program's defaults would not give. A list of the rest replaces the recorded one. */
+static int add_recorded(words *w, const command *c, const json_t *record, const words *rest,
+                        const char *path)
 {
     const char *name;
     json_t *value;
@@ -128,7 +155,10 @@ static int add_recorded(words *w, const command *c, const json_t *record, const 
         json_t *now = option_json(opt);
         bool is_wanted = !json_is_null(value) && !json_equal(value, now);
         json_decref(now);
-        if (is_wanted && !add_option(w, opt, value))
+        bool is_list = opt->kind == OPTION_LIST;
+        if (!is_wanted || (is_list && has_option(rest, name)))
+            continue;
+        if (!(is_list ? add_options(w, opt, value) : add_option(w, opt, value)))
             return command_error(&cmd_rerun, "%s: invalid value of \"%s\" in made_by", path, name);
     }
     return 0;
@@ -263,7 +293,7 @@ static int repeat(const json_t *record, const char *path, const words *rest)
     add_word(&w, c->name);
     int status = add_traces(&traces, trace, path);
     if (status == 0)
-        status = add_recorded(&w, c, record, path);
+        status = add_recorded(&w, c, record, rest, path);
     for (uint32_t i = 0; i < rest->num; i++)
         add_word(&w, rest->texts[i]);
     add_word(&w, "--");

@@ -82,13 +82,18 @@ static int write_report(char *text, FILE *out)
     return status;
 }
 
-/* The record of the command that the point stands for: `replay` has no options of fleets. */
+/* The record of the command that the point stands for: `replay` has no options of fleets, and
+ * `fleet` has more than a sweep takes. */
 static json_t *record_of(const sweep *s, const replay_setup *setup, bool is_fleet)
 {
     const command alone = {.name = is_fleet ? "fleet" : "replay", .options = table};
     json_t *record = replay_made_by(&alone, setup, json_incref(s->trace_record));
     for (uint32_t i = 0; i < NUM_FLEET && !is_fleet; i++)
         json_object_del(json_object_get(record, "options"), table[NUM_OWN + i].name);
+    json_t *whole = is_fleet ? made_by(&cmd_fleet) : NULL;
+    json_object_update_missing(json_object_get(record, "options"),
+                               json_object_get(whole, "options"));
+    json_decref(whole);
     return record;
 }
 

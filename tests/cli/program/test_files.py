@@ -3,7 +3,7 @@
 
     test_files.py PROGRAM
 
-The table at the end has one row for each output of replay, sweep and curve, and one column for each
+The table at the end has one row for each output of replay, sweep, size and curve, and one column for each
 way to end a run in its middle. "earlier" means that the file of the run before is there, byte for
 byte; "whole" means that the new file is complete, marked as interrupted, and can be parsed.
 
@@ -26,17 +26,19 @@ import termios
 import time
 import unittest
 
-QUIRE = ""
-FOLDER = ""
-TRACE = ""
+QUIRE = FOLDER = TRACE = ""
 TABLE = {}
 POOL = ("--max-model-len", "8192", "--num-gpu-blocks", "900")
 EARLIER = "earlier\n"
 OUTPUTS = {
     "replay": ("json", "html", "csv", "trace", "why", "perfetto"),
     "sweep": ("json", "csv", "html"),
+    "size": ("json",),
     "curve": ("json", "csv"),
 }
+SIZE = (*POOL, "--slo", "e2e=1000s", "--max-gpus", "2")
+RESTARTED = {  # they read the trace again for each run; size tries a second worker too
+    "sweep": (*POOL[:2], "--num-gpu-blocks", "900,901,902", "--jobs", "1"), "size": (*SIZE, "--jobs", "1")}
 SIGNALS = {"SIGINT": (signal.SIGINT, 130, "interrupt"), "SIGTERM": (signal.SIGTERM, 143, "terminated")}
 
 
@@ -167,6 +169,12 @@ def check_sweep_rows(text, _):
     assert float(rows[0]["hit_rate"]) > 0 and text.endswith("\n")
 
 
+def check_size(text, word):
+    sized = json.loads(text)
+    found = [(c["state"], [run["workers"] for run in c["runs"]]) for c in sized["combinations"]]
+    assert (sized["ended_by"], found) == (word, [("stopped", [1])]), found
+
+
 def check_curve(text, word):
     curve = json.loads(text)
     assert curve["ended_by"] == word and curve["requests"] == 99 and curve["points"]
@@ -182,6 +190,7 @@ CHECKS = {
     ("sweep", "json"): check_sweep,
     ("sweep", "csv"): check_sweep_rows,
     ("sweep", "html"): lambda text, _: check_runs([row.get("error") for row in page_data(text)["rows"]]),
+    ("size", "json"): check_size,
     ("curve", "json"): check_curve,
     ("curve", "csv"): check_requests,
 }
@@ -204,16 +213,15 @@ class Middle:
         until(lambda: is_waiting(self.pid), "the program waits")
 
     def start(self, command, options, popen):
-        pool = POOL if command == "replay" else ()
+        pool = {**RESTARTED, "replay": POOL, "curve": ()}[command]
         source = "-"
-        if command == "sweep":
-            pool = (*POOL[:2], "--num-gpu-blocks", "900,901,902", "--jobs", "1")
+        if command in RESTARTED:
             source = os.path.join(self.place.folder, "fifo")
             os.mkfifo(source)
         self.process = subprocess.Popen([QUIRE, command, *pool, *options, "--format", "quire", source],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True, **popen)
-        if command != "sweep":
+        if command not in RESTARTED:
             self.feed = self.process.stdin.fileno()
             os.write(self.feed, self.half)
             return
@@ -230,9 +238,9 @@ class Middle:
         """The exit status, and what was printed. Nothing of the run is left but its files."""
         self.process.wait(timeout=30)  # the pipe is open until then
         said = self.process.communicate()
-        if self.place.command == "sweep":
+        if self.place.command in RESTARTED:
             os.close(self.feed)
-            until(lambda: is_gone(self.worker), "the worker ends with the sweep")
+            until(lambda: is_gone(self.worker), "the worker ends with the program")
         return self.process.returncode, "".join(said)
 
 
@@ -249,8 +257,8 @@ class Signals(unittest.TestCase):
                 self.assertEqual(temporaries(place.folder), [])
                 self.assertRegex(said, "(?i)" + {"interrupt": "interrupted", "terminated":
                                                  "terminated|interrupted"}[word])
-                self.assertIn({"replay": "Prefix cache", "sweep": "TTFT", "curve": "smallest pool"}
-                              [command], said)
+                self.assertIn({"replay": "Prefix cache", "sweep": "TTFT", "curve": "smallest pool",
+                               "size": "interrupted after 1 fleets"}[command], said)
 
     def test_killed(self):
         for command in OUTPUTS:
@@ -266,10 +274,8 @@ class Signals(unittest.TestCase):
         for command in OUTPUTS:
             place = Place(command)
             it = Middle(place)
-            it.process.send_signal(signal.SIGSTOP)
-            it.process.send_signal(signal.SIGINT)
-            it.process.send_signal(signal.SIGTERM)
-            it.process.send_signal(signal.SIGCONT)
+            for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+                it.process.send_signal(number)
             self.assertIn(it.end()[0], (-signal.SIGTERM, -signal.SIGINT))
             place.check_earlier("twice")
             self.assertEqual(temporaries(place.folder), [])
@@ -312,7 +318,8 @@ def limit_files(num_bytes):
 
 class Failures(unittest.TestCase):
     def command(self, command, options, trace=None):
-        pool = {"replay": POOL, "sweep": (*POOL, "--jobs", "2"), "curve": ()}[command]
+        pool = {"replay": POOL, "sweep": (*POOL, "--jobs", "2"), "curve": (),
+                "size": (*SIZE, "--jobs", "2")}[command]
         return (command, *pool, *options, trace or TRACE)
 
     def test_a_broken_trace(self):
@@ -435,11 +442,12 @@ class SameFile(unittest.TestCase):
         config = self.make("config.json", "{}")
         link = os.path.join(self.folder, "l")
         os.symlink(config, link)
-        for command in OUTPUTS:
+        for command in ("replay", "sweep", "curve"):
             self.refused(command, "--model", config, "--csv", link, self.trace,
                          names=("--csv", "--model"))
-        self.refused("sweep", "--model", f"llama-3.1-8b,{config}", "--json", link, self.trace,
-                     names=("--json", "--model"))
+        for command in RESTARTED:
+            self.refused(command, "--model", f"llama-3.1-8b,{config}", "--slo", "e2e=9s", "--json", link,
+                         self.trace, names=("--json", "--model"))
         self.refused("replay", "--time-constants", config, "--why", link, self.trace,
                      names=("--why", "--time-constants"))
         self.refused("time", "--calibrate", config, "--write-constants", link,
@@ -457,7 +465,7 @@ class SameFile(unittest.TestCase):
         os.unlink(os.path.join(self.folder, "hard"))
         before = sorted(os.listdir(self.folder))
         for a, b in (*same, ("-", "-"), ("-", "/dev/stdout")):
-            for command in OUTPUTS:
+            for command in ("replay", "sweep", "curve"):
                 said = run(command, "--json", a, "--csv", b, self.trace, status=2)
                 self.assertIn(f"--json ({a}) and --csv ({b}) are the same file", said)
         self.assertEqual(before, sorted(os.listdir(self.folder)))
@@ -504,9 +512,8 @@ class Kept(unittest.TestCase):
         os.symlink("out.csv", os.path.join(self.folder, "a"))
         os.symlink(os.path.join(self.folder, "a"), os.path.join(self.folder, "b"))
         self.curve(os.path.join(self.folder, "b"))
-        self.assertTrue(os.path.islink(os.path.join(self.folder, "a")))
-        self.assertTrue(os.path.islink(os.path.join(self.folder, "b")))
-        self.assertFalse(os.path.islink(self.path))
+        links = [os.path.islink(os.path.join(self.folder, name)) for name in ("a", "b", "out.csv")]
+        self.assertEqual(links, [True, True, False])
         self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o640)
         check_requests(read(self.path), None)
 
@@ -561,8 +568,7 @@ class Kept(unittest.TestCase):
         os.mkfifo(fifo)
         it = subprocess.Popen([QUIRE, "curve", "--csv", fifo, TRACE], stdout=subprocess.DEVNULL)
         self.assertEqual(read(fifo), whole)
-        self.assertEqual(it.wait(), 0)
-        self.assertEqual(os.listdir(self.folder), ["fifo"])
+        self.assertEqual((it.wait(), os.listdir(self.folder)), (0, ["fifo"]))
 
     def test_standard_output_to_a_file(self):
         """It is written where it stands, behind what was there."""

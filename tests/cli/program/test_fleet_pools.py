@@ -167,6 +167,17 @@ class Pools(unittest.TestCase):
                              (expired, 1600 * expired))
             self.assertGreater(float(rows[1]["first_token_s"]), float(rows[0]["end_s"]) - 1e-9)
 
+    def test_slow_and_unheard_engines(self):
+        run("generate", "mixed", "--requests", "60", "--rate", "20", "--out", self.path("t"))
+        plain, _ = self.fleet(*APART, "--router", "dynamo-kv", self.path("t"))
+        for worker in ("0", "1"):
+            slow, rows = self.fleet(*APART, "--router", "dynamo-kv", "--fail",
+                                    f"slow:worker={worker},from=0,factor=4", "--fail",
+                                    f"partition:worker={worker},from=0,to=600", self.path("t"))
+            self.assertEqual(len(rows), 60)
+            self.assertGreater(slow["simulated_s"], plain["simulated_s"])
+            self.assertGreater(slow["fleet"]["failures"]["lost_batches"], 0)
+
     def test_who_is_too_long_for_the_decoder_is_left_out(self):
         small = ("--pool", "prefill:1", "--pool", "decode:1:num-gpu-blocks=60", "--skip-bad")
         trace = self.write((0, 1600, 2, 1), (1, 800, 2, 99))
@@ -259,6 +270,19 @@ class Pools(unittest.TestCase):
         for pid in (1, 2):
             counts = [e["args"] for e in events if e["ph"] == "C" and e["pid"] == pid]
             self.assertEqual(counts[-1], {"running": 0, "waiting": 0})
+
+    def test_rerun_has_all_pools(self):
+        trace = self.write(*((0.2 * i, 1600, 8, 1 + 100 * i) for i in range(6)))
+        for pools in (("--pool", "serve:1", "--pool", "serve:2:tp=2,max-num-seqs=9,node-bandwidth=9"),
+                      (*APART, "--pool", "decode:2:gpu=H100,num-gpu-blocks=900")):
+            run("fleet", "--quiet", "--deterministic", *pools, "--json", self.path("one"), trace)
+            run("rerun", self.path("one"), "--quiet", "--json", self.path("other"))
+            with open(self.path("one"), "rb") as one, open(self.path("other"), "rb") as other:
+                self.assertEqual(one.read(), other.read())
+            run("rerun", self.path("one"), "--quiet", "--pool", "serve:5", "--json", self.path("new"))
+            with open(self.path("new"), encoding="utf-8") as file:
+                fleet = json.load(file)["fleet"]
+            self.assertEqual([p["pool"] for p in fleet["pools"]], ["serve:5"])
 
     def test_cost_counts_the_gpus_of_each_pool(self):
         report, _ = self.fleet("--pool", "serve:1", "--pool", "serve:2:tp=2",
