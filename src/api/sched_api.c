@@ -49,7 +49,7 @@ int quire_sched_create(const quire_sched_config *config, const quire_allocator *
     qr_arena arena;
     qr_arena size = qr_arena_plan();
     qr_sched_carve(&size, &c);
-    err = qr_owner_begin(&owner, allocator, &size, &arena);
+    err = qr_owner_begin_fresh(&owner, allocator, &size, &arena);
     if (err != QUIRE_OK)
         return err;
     quire_sched *made = qr_sched_carve(&arena, &c);
