@@ -2,9 +2,12 @@
  *
  *      request   pages  [ 4 ][ 9 ][ 2 ]            a page: page_tokens tokens, and the hashes of
  *                                                  the blocks that they fill
- *      page 4    | t t t t t t t t ... | H0 H1 H2 ... |
- *      page 9    | t t t t . . . . ... | H64 ...      |
+ *      page 4    | t t t t t t t t ... |           | H0 H1 H2 ... |
+ *      page 9    | t t t t . . . . ... |           | H64 ...      |
  *                          ^ next token goes here
+ *
+ * Tokens and hashes are in two arrays: the first tokens of a text may be hidden (num_hidden), and
+ * then their memory is not touched. They are zeros for all that read them.
  *
  * Requests grow by taking pages, so nothing is ever moved, and a request that waits costs what its
  * prompt needs and no more. Hashes are asked for as one row: where they lie in several pages they
@@ -22,8 +25,10 @@
 #include <quire/config.h>
 
 typedef struct qr_text_store {
-    unsigned char *memory;
-    uint32_t *free_pages;
+    quire_token *tokens;   /* page_tokens of each page */
+    unsigned char *hashes; /* page_hashes of each page */
+    uint32_t *free_pages;  /* a stack, see qr_text_init */
+    bool is_fresh;         /* when it was made, free_pages was all zero */
     unsigned char *row;
     uint32_t num_free;
     uint32_t num_pages;
@@ -31,7 +36,6 @@ typedef struct qr_text_store {
     uint32_t page_hashes;
     uint32_t digest_bytes; /* 0: no hashes */
     uint32_t max_pages;    /* of one request */
-    size_t page_bytes;
     unsigned char *all_row;
     const uint32_t
         *all_row_of;      /* the pages of the request whose hashes are there; NULL: nobody's */
@@ -44,6 +48,7 @@ typedef struct qr_text {
     uint32_t num_pages;
     uint32_t num_tokens;
     uint32_t room; /* tokens that fit in the tail's page */
+    uint32_t num_hidden;
 } qr_text;
 
 typedef struct qr_text_limits {
@@ -73,6 +78,10 @@ void qr_text_trim(qr_text_store *store, qr_text *text);
 /* Forgets the tokens from num_tokens on; pages stay. */
 void qr_text_cut(const qr_text_store *store, qr_text *text, uint32_t num_tokens);
 void qr_text_release(qr_text_store *store, qr_text *text);
+/* An empty text begins with n tokens that are hidden; the room was reserved. */
+void qr_text_hide(const qr_text_store *store, qr_text *text, uint32_t n);
+/* Writes the zeros of hidden tokens: to be read in place. */
+void qr_text_show(const qr_text_store *store, qr_text *text);
 
 static inline void qr_text_append_one(const qr_text_store *store, qr_text *text, quire_token token)
 {
@@ -86,12 +95,14 @@ static inline void qr_text_append_one(const qr_text_store *store, qr_text *text,
 static inline quire_token *qr_text_page_tokens(const qr_text_store *store, const qr_text *text,
                                                uint32_t page)
 {
-    return (quire_token *)(void *)(store->memory + (size_t)text->pages[page] * store->page_bytes);
+    return store->tokens + (size_t)text->pages[page] * store->page_tokens;
 }
 
 static inline quire_token qr_text_token(const qr_text_store *store, const qr_text *text, uint32_t i)
 {
-    return qr_text_page_tokens(store, text, i / store->page_tokens)[i % store->page_tokens];
+    return i < text->num_hidden
+               ? 0
+               : qr_text_page_tokens(store, text, i / store->page_tokens)[i % store->page_tokens];
 }
 
 void qr_text_copy(const qr_text_store *store, const qr_text *text, uint32_t first, uint32_t n,
@@ -103,10 +114,9 @@ void qr_text_copy_all(qr_text_store *store, const qr_text *from, qr_text *to);
 static inline unsigned char *qr_text_hash(const qr_text_store *store, const qr_text *text,
                                           uint32_t i)
 {
-    unsigned char *page =
-        store->memory + (size_t)text->pages[i / store->page_hashes] * store->page_bytes;
-    return page + (size_t)store->page_tokens * sizeof(quire_token) +
-           (size_t)(i % store->page_hashes) * store->digest_bytes;
+    size_t page = text->pages[i / store->page_hashes];
+    return store->hashes +
+           (page * store->page_hashes + i % store->page_hashes) * store->digest_bytes;
 }
 
 /* Hashes [first, end) one after the other, valid until the next call. */
