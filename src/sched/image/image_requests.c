@@ -162,6 +162,8 @@ static void image_text(qr_image *image, quire_sched *s, qr_text *text)
         uint32_t num_hidden = text->num_hidden > first ? text->num_hidden - first : 0;
         num_hidden = image->is_reading ? 0 : num_hidden < part ? num_hidden : part;
         image_zeros(image, num_hidden * sizeof(quire_token));
+        if (num_hidden == part)
+            continue;
         quire_token *tokens = qr_text_page_tokens(store, text, page) + num_hidden;
         qr_image_bytes(image, tokens, (part - num_hidden) * sizeof *tokens);
     }

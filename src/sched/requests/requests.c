@@ -236,6 +236,7 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
     r->extra.num_mm_features = r->num_features;
     r->is_plain = !r->use_grammar && !r->is_pooling && r->num_features == 0;
     r->has_extra = r->extra.lora_name.len > 0 || r->extra.cache_salt.len > 0 || r->num_features > 0;
+    qr_text_hide(&r->text, p->num_hidden_tokens);
     if (!qr_texts_take_waiting(&s->texts, &r->text, p->num_prompt_tokens,
                                s->texts.max_waiting_pages))
         return QUIRE_FULL;
@@ -248,7 +249,7 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
     err = qr_sched_hash_prompt(s, r, p, prompt);
     if (err != QUIRE_OK)
         return err;
-    qr_text_hide(&s->texts.store, &r->text, p->num_hidden_tokens);
+    qr_text_cut(&s->texts.store, &r->text, p->num_hidden_tokens);
     qr_text_append(&s->texts.store, &r->text, prompt, p->num_prompt_tokens - p->num_hidden_tokens);
     if (s->watch.monitor != NULL) /* whose feed reads tokens in place */
         qr_text_show(&s->texts.store, &r->text);

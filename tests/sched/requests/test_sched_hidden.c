@@ -180,7 +180,7 @@ static void used_pages_are_not_shown(void **state)
     req = add(&p);
     quire_token tokens[LONG];
     assert_int_equal(quire_sched_get_tokens(kit.sched, req, 0, LONG, tokens), QUIRE_OK);
-    const qr_text_store *store = &kit.sched->texts.store;
+    qr_text_store *store = &kit.sched->texts.store;
     qr_text *own = &kit.sched->table.requests[quire_req_index(req)].text;
     check_image();
     for (uint32_t way = 0; way < 2; way++) {
