@@ -12,21 +12,6 @@
 
 /* ---- making it -------------------------------------------------------------- */
 
-/* Without huge pages: a worker may use little of its memory, and there are many workers. */
-static void *take_memory(void *user, size_t bytes, size_t alignment)
-{
-    (void)user;
-    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-}
-
-static void return_memory(void *user, void *memory, size_t bytes, size_t alignment)
-{
-    (void)user, (void)bytes, (void)alignment;
-    free(memory);
-}
-
-static const quire_allocator SMALL_PAGES = {.alloc = take_memory, .free = return_memory};
-
 /* ---- what its cache has ------------------------------------------------------- */
 
 /* The blocks of one step and kind are one batch. */
@@ -97,7 +82,6 @@ int worker_open(worker *w, const replay_settings *settings, const worker_config 
     step_work_add(settings->time, &work, 1, 0);
     w->least_step_s = time_model_step_ms(settings->time, &work) * 1e-3 * (1 - 1e-9);
     engine_place place = {.format = config->format,
-                          .allocator = &SMALL_PAGES,
                           .on_kv = config->has_kv || config->known != NULL ? note_kv : NULL,
                           .user = w};
     quire_connector connector;

@@ -90,6 +90,10 @@ typedef struct flight {
 typedef struct engine_prompt {
     quire_token *tokens; /* of the longest request */
     uint64_t filled;     /* whose that is: number + 1 */
+    uint64_t named;      /* whose hashes those are: number + 1 */
+    unsigned char *hashes;
+    uint32_t num_hashes;
+    quire_chain *chain;
 } engine_prompt;
 
 typedef enum engine_phase { ENGINE_BEGIN, ENGINE_END, ENGINE_IDLE } engine_phase;

@@ -81,6 +81,12 @@ typedef struct quire_request_params {
     /* 1: each lookup that finds blocks of the request tells so, with QUIRE_EVENT_REPORTED (vLLM:
      * kv_cache_report_mode "full"). */
     uint32_t kv_cache_report_full;
+    /* The first num_hidden_tokens tokens of the prompt are not given to the scheduler, and are
+     * zeros for all calls that read them. prompt begins behind them, and may be NULL if nothing is
+     * left. With prefix caching, hashes has all their blocks: QUIRE_E_RANGE if num_hidden_tokens is
+     * above num_hashes * hash_block_size. QUIRE_E_ARGUMENT for sessions and with prompt_embeds. A
+     * simulator, which does not use tokens, saves most of a request's memory. */
+    uint32_t num_hidden_tokens;
 } quire_request_params;
 
 #define QUIRE_REQUEST_PARAMS_INIT QUIRE_SIZED_INIT(quire_request_params)

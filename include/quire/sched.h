@@ -297,6 +297,7 @@ QUIRE_API void quire_sched_destroy(quire_sched *sched);
  *                          max_model_len for is_pooling with is_pooling_model); an arrival time
  *                          that is NaN or infinite; an mm_input outside the prompt (default
  *                          profile, without is_encoder_decoder); more hashes than full blocks;
+ *                          more num_hidden_tokens than num_hashes blocks or the prompt have;
  *                          more than max_request_bytes; more is_embed flags than the text memory
  *                          has tokens (any flag with an encoder_cache_size of 0)
  *      QUIRE_E_ARGUMENT    the id is empty, or a required pointer is NULL
@@ -376,7 +377,8 @@ QUIRE_API int quire_sched_continue(quire_sched *sched, quire_req req,
  * in host slots. mm_inputs behind the cut are removed too. A connector may call this inside
  * get_num_new_matched_tokens, for the request that it is asked about: a connector that computes a
  * prompt for another engine may leave the last token to that engine. QUIRE_E_RANGE if
- * num_prompt_tokens is 0 or above the prompt's, or if the cut goes through an mm_input.
+ * num_prompt_tokens is 0, above the prompt's, or below its num_hidden_tokens, or if the cut goes
+ * through an mm_input.
  * QUIRE_E_ARGUMENT if the request has begun or its output is in flight
  * (QUIRE_PROFILE_VLLM_0_32), if it is a session that waits for input, or, with
  * prefix caching, if it has a prompt of embeddings, whose rows are not kept. */

@@ -65,7 +65,7 @@ int quire_cache_create(const quire_cache_config *config, const quire_allocator *
     qr_arena arena;
     qr_arena size = qr_arena_plan();
     qr_cache_carve(&size, &c);
-    err = qr_owner_begin(&owner, allocator, &size, &arena);
+    err = qr_owner_begin_fresh(&owner, allocator, &size, &arena);
     if (err != QUIRE_OK)
         return err;
     quire_cache *made = qr_cache_carve(&arena, &c);

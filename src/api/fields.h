@@ -262,7 +262,8 @@ typedef struct qr_field_limits {
     ANY(prompt_embeds)                                                                             \
     NUMBER(prompt_embed_bytes, 0, UINT32_MAX)                                                      \
     NUMBER(lora_path.len, 0, 1u << 20)                                                             \
-    FLAG(kv_cache_report_full)
+    FLAG(kv_cache_report_full)                                                                     \
+    NUMBER(num_hidden_tokens, 0, limits->max_model_len)
 
 /* What each element of its arrays may be depends on the step: sched/step/update.c. */
 #define QR_FIELDS_quire_model_output(NUMBER, REAL, FLAG, ANY)                                      \

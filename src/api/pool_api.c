@@ -25,7 +25,7 @@ int quire_pool_create(const quire_pool_config *config, const quire_allocator *al
     qr_arena arena;
     qr_arena size = qr_arena_plan();
     qr_pool_carve(&size, &c, 0);
-    err = qr_owner_begin(&owner, allocator, &size, &arena);
+    err = qr_owner_begin_fresh(&owner, allocator, &size, &arena);
     if (err != QUIRE_OK)
         return err;
     quire_pool *made = qr_pool_carve(&arena, &c, 0);

@@ -49,7 +49,7 @@ int quire_sched_create(const quire_sched_config *config, const quire_allocator *
     qr_arena arena;
     qr_arena size = qr_arena_plan();
     qr_sched_carve(&size, &c);
-    err = qr_owner_begin(&owner, allocator, &size, &arena);
+    err = qr_owner_begin_fresh(&owner, allocator, &size, &arena);
     if (err != QUIRE_OK)
         return err;
     quire_sched *made = qr_sched_carve(&arena, &c);
@@ -122,6 +122,7 @@ int quire_sched_fork(quire_sched *sched, quire_req parent, const quire_request_p
     own.cache_salt.len = 0;
     own.num_mm_inputs = 0;
     own.prompt_embed_bytes = 0;
+    own.num_hidden_tokens = 0;
     uint32_t index = qr_sched_index_of(sched, parent);
     int err = index == QR_NIL ? QUIRE_E_UNKNOWN_REQ : check_params_of(sched, &own, UINT32_MAX);
     return leave_call(sched, err == QUIRE_OK ? qr_sched_fork(sched, index, params, child) : err);
@@ -282,6 +283,7 @@ int quire_sched_get_params(const quire_sched *sched, quire_req req, quire_reques
                                 .is_resumable = r->is_resumable,
                                 .skip_reading_prefix = r->kv.skip_reading_prefix,
                                 .kv_cache_report_full = r->reports_hits,
+                                .num_hidden_tokens = r->text.num_hidden,
                                 .user = r->kv.user};
     return qr_struct_out(params, &own, sizeof own);
 }

@@ -36,6 +36,7 @@ typedef struct qr_arena {
     size_t used; /* SIZE_MAX once a plan has overflowed */
     bool sealed;
     bool has_gaps; /* that may not be touched */
+    bool is_zero;  /* what it hands out is all zero, and was perhaps never touched */
 } qr_arena;
 
 /* For counting: every take returns NULL, and used tells the size at the end. */

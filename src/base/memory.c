@@ -83,6 +83,7 @@ int qr_owner_begin_zeroed(qr_owner *owner, const quire_allocator *allocator, con
         int err = qr_owner_take(owner, allocator, bytes);
         if (err == QUIRE_OK)
             *arena = qr_arena_over(memset(owner->memory, 0, bytes), bytes);
+        arena->is_zero = err == QUIRE_OK;
         return err;
     }
     *owner = (qr_owner){.allocator = qr_allocator_default(),
@@ -93,7 +94,19 @@ int qr_owner_begin_zeroed(qr_owner *owner, const quire_allocator *allocator, con
     size_t beyond = (uintptr_t)owner->memory % QUIRE_ALIGNMENT;
     unsigned char *first = owner->memory;
     *arena = qr_arena_over(first + (beyond == 0 ? 0 : QUIRE_ALIGNMENT - beyond), bytes);
+    arena->is_zero = true;
     return QUIRE_OK;
+}
+
+/* The hostile build has its pattern there instead. */
+int qr_owner_begin_fresh(qr_owner *owner, const quire_allocator *allocator, const qr_arena *plan,
+                         qr_arena *arena)
+{
+#ifndef QUIRE_HOSTILE
+    if (allocator == NULL)
+        return qr_owner_begin_zeroed(owner, NULL, plan, arena);
+#endif
+    return qr_owner_begin(owner, allocator, plan, arena);
 }
 
 qr_arena qr_owner_carve(qr_owner *owner, const quire_allocator *allocator, size_t bytes)

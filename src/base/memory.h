@@ -32,6 +32,10 @@ int qr_owner_begin(qr_owner *owner, const quire_allocator *allocator, const qr_a
  * owner->memory. */
 int qr_owner_begin_zeroed(qr_owner *owner, const quire_allocator *allocator, const qr_arena *plan,
                           qr_arena *arena);
+/* The same as begin, and from the C library zeroed: what was never used is never touched there, and
+ * arena->is_zero says so. */
+int qr_owner_begin_fresh(qr_owner *owner, const quire_allocator *allocator, const qr_arena *plan,
+                         qr_arena *arena);
 /* That alone; its base is NULL when there is no memory. */
 qr_arena qr_owner_carve(qr_owner *owner, const quire_allocator *allocator, size_t bytes);
 void qr_owner_release(const qr_owner *owner);

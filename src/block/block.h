@@ -25,9 +25,10 @@ enum {
 };
 
 typedef struct qr_block {
-    qr_link free;      /* in the free queue; first, as base/list.h asks */
+    qr_link free;      /* in the free queue, as queue.h keeps it */
     uint32_t ref_cnt;  /* users that are requests; holds are in pool.h */
-    uint32_t ahead;    /* a hint: the block some places behind it in the free queue, see queue.h */
+    uint32_t ahead;    /* a hint: the block some places behind it in the free queue, see queue.h;
+                          0: not known */
     uint32_t tag;      /* of its key, in the index */
     uint32_t dup_next; /* ring of the blocks with the same key, in the order they were cached; */
     uint32_t dup_prev; /* a block alone is its own ring; meaningless without a key */

@@ -14,11 +14,12 @@ void qr_map_carve(qr_map *map, qr_arena *arena, uint32_t num_blocks, uint32_t st
         map->long_hashes = qr_arena_take(arena, num_blocks, stride);
 }
 
-void qr_map_init(qr_map *map, qr_block *blocks, uint64_t secret0, uint64_t secret1)
+void qr_map_init(qr_map *map, qr_block *blocks, bool is_fresh, const uint64_t secret[2])
 {
     map->blocks = blocks;
-    qr_buckets_init(&map->index, map->num_blocks, (const uint64_t[]){secret0, secret1});
-    qr_buckets_clear(&map->index);
+    qr_buckets_init(&map->index, map->num_blocks, secret);
+    if (!is_fresh)
+        qr_buckets_clear(&map->index);
 }
 
 /* The whole search, apart, since the first look nearly always is enough. */

@@ -35,7 +35,8 @@ typedef struct qr_key {
 } qr_key;
 
 void qr_map_carve(qr_map *map, qr_arena *arena, uint32_t num_blocks, uint32_t stride);
-void qr_map_init(qr_map *map, qr_block *blocks, uint64_t secret0, uint64_t secret1);
+/* is_fresh: the memory of its buckets is all zero. */
+void qr_map_init(qr_map *map, qr_block *blocks, bool is_fresh, const uint64_t secret[2]);
 
 /* The block that was cached first under this key, else 0 (the null block is never cached). */
 uint32_t qr_map_get(const qr_map *map, qr_key key);

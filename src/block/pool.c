@@ -39,6 +39,7 @@ quire_pool *qr_pool_carve(qr_arena *arena, const quire_pool_config *config, uint
         *pool = (quire_pool){.map = map,
                              .extras = extras,
                              .holds = holds,
+                             .is_fresh = arena->is_zero,
                              .queue = {.blocks = blocks, .num_blocks = n}};
     return pool;
 }
@@ -56,15 +57,16 @@ int qr_pool_init(quire_pool *pool, const quire_pool_config *config)
     pool->residency = NULL;
     pool->on_event = config->on_event;
     pool->event_user = config->event_user;
-    pool->on_move = NULL;
     qr_block *blocks = pool->queue.blocks;
     size_t num_records = (size_t)config->num_blocks + 1 + pool->extras.num_extras;
-    memset(blocks, 0, num_records * sizeof *blocks);
-    memset(pool->holds, 0, config->num_blocks);
-    qr_queue_init(&pool->queue, blocks, config->num_blocks, QUIRE_NULL_BLOCK + 1);
+    if (!pool->is_fresh) {
+        memset(blocks, 0, num_records * sizeof *blocks);
+        memset(pool->holds, 0, config->num_blocks);
+    }
+    qr_queue_init_zeros(&pool->queue, blocks, config->num_blocks, QUIRE_NULL_BLOCK + 1);
     pool->queue.is_two_ended = qr_rules_of(config->profile)->reuses_empty_first;
     if (pool->enable_caching)
-        qr_map_init(&pool->map, blocks, secret[0], secret[1]);
+        qr_map_init(&pool->map, blocks, pool->is_fresh, secret);
     if (pool->extras.heads != NULL)
         qr_extras_clear(&pool->extras);
     for (uint32_t i = 0; i < QR_POOL_SCOUTS; i++)
@@ -197,8 +199,8 @@ static int add_users(quire_pool *pool, const uint32_t *blocks, uint32_t n)
         if (QR_UNLIKELY(b->ref_cnt > UINT32_MAX - n))
             return QUIRE_E_OVERFLOW;
         if (qr_link_in_list(&b->free)) { /* leaving the queue writes to its neighbours */
-            qr_prefetch_write(&records[b->free.prev]);
-            qr_prefetch_write(&records[b->free.next]);
+            qr_prefetch_write(&records[qr_queue_prev_of(records, blocks[i])]);
+            qr_prefetch_write(&records[qr_queue_next_of(records, blocks[i])]);
         }
     }
     for (uint32_t i = 0; i < n; i++)

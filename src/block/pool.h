@@ -31,6 +31,7 @@ enum { QR_POOL_SCOUTS = QR_QUEUE_AHEAD / 2 };
 struct quire_pool {
     uint32_t magic;
     bool enable_caching;
+    bool is_fresh; /* when it was made, its memory was all zero */
     uint32_t num_cached;
     uint64_t num_held;     /* of all users, those who are no requests */
     uint8_t *holds;        /* of each block */

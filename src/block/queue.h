@@ -20,6 +20,12 @@
  *      [s] <-> 8 <-> 3 <-> 5 <-> 9 <-> 2 <-> ... <-> 7 <-> 4 <-> (back to [s])
  *       just freed, no key ^     just freed, with a key ^
  *
+ * Links are kept as the difference (XOR) to the ids beside a block: a record of zeros is a block
+ * between its two neighbours by id. A new queue is all blocks in the order of their ids, so only
+ * the records at its ends are written in fresh memory, and a block that is never used costs none.
+ *
+ *      links of 4    { prev ^ 3, next ^ 5 }      { 0, 0 }: between 3 and 5
+ *
  * In a large pool neighbours in the queue are strangers in memory, and to walk the list means to
  * wait for memory at every step, since each block alone knows the next. So a block that joins the
  * tail is also noted in the block that joined QR_QUEUE_AHEAD before it: when that one is taken,
@@ -49,17 +55,49 @@ enum { QR_QUEUE_KEPT = 0x8000, QR_QUEUE_MAX_WANTED = 0x7fff };
 /* All blocks from first on, in order of their ids; those before it are in no list. Nobody wants
  * any. */
 void qr_queue_init(qr_queue *queue, qr_block *blocks, uint32_t num_blocks, uint32_t first);
+/* The same over records of zeros: from first on it writes to the first and the sentinel alone. */
+void qr_queue_init_zeros(qr_queue *queue, qr_block *blocks, uint32_t num_blocks, uint32_t first);
+
+/* ---- links: QR_NIL, in no list, stands there as it is ---------------------------- */
+
+static inline uint32_t qr_queue_next_of(const qr_block *blocks, uint32_t block)
+{
+    return blocks[block].free.next ^ (block + 1);
+}
+
+static inline uint32_t qr_queue_prev_of(const qr_block *blocks, uint32_t block)
+{
+    return blocks[block].free.prev ^ (block - 1);
+}
+
+static inline void qr_queue_set_next(qr_block *blocks, uint32_t block, uint32_t next)
+{
+    blocks[block].free.next = next ^ (block + 1);
+}
+
+static inline void qr_queue_set_prev(qr_block *blocks, uint32_t block, uint32_t prev)
+{
+    blocks[block].free.prev = prev ^ (block - 1);
+}
+
+static inline void qr_queue_set_links(qr_block *blocks, uint32_t block, uint32_t prev,
+                                      uint32_t next)
+{
+    qr_link_set(&blocks[block].free, prev ^ (block - 1), next ^ (block + 1));
+}
+
+/* ---- reading ---------------------------------------------------------------------- */
 
 /* num_blocks, the sentinel, when it is empty. */
 static inline uint32_t qr_queue_head(const qr_queue *queue)
 {
-    return queue->blocks[queue->num_blocks].free.next;
+    return qr_queue_next_of(queue->blocks, queue->num_blocks);
 }
 
 /* The block behind one of the queue: for (b = head; b != num_blocks; b = next). */
 static inline uint32_t qr_queue_next(const qr_queue *queue, uint32_t block)
 {
-    return queue->blocks[block].free.next;
+    return qr_queue_next_of(queue->blocks, block);
 }
 
 static inline bool qr_queue_contains(const qr_queue *queue, uint32_t block)
@@ -74,7 +112,7 @@ static inline uint32_t qr_queue_take(qr_queue *queue, uint32_t block)
 {
     qr_block *b = &queue->blocks[block];
     qr_assert_internal(block != queue->num_blocks);
-    uint32_t next = b->free.next;
+    uint32_t next = qr_queue_next_of(queue->blocks, block);
     qr_prefetch_write(&queue->blocks[b->ahead]);
     qr_link_clear(&b->free);
     return next;
@@ -82,8 +120,8 @@ static inline uint32_t qr_queue_take(qr_queue *queue, uint32_t block)
 
 static inline void qr_queue_take_end(qr_queue *queue, uint32_t head, uint32_t n)
 {
-    queue->blocks[queue->num_blocks].free.next = head;
-    queue->blocks[head].free.prev = queue->num_blocks;
+    qr_queue_set_next(queue->blocks, queue->num_blocks, head);
+    qr_queue_set_prev(queue->blocks, head, queue->num_blocks);
     queue->num_free -= n;
     qr_assert_internal(queue->num_kept <= queue->num_free);
 }
@@ -116,7 +154,7 @@ static inline qr_queue_joining qr_queue_join_begin(const qr_queue *queue)
     uint32_t sentinel = queue->num_blocks;
     return (qr_queue_joining){.blocks = queue->blocks,
                               .sentinel = sentinel,
-                              .tail = queue->blocks[queue->end].free.prev,
+                              .tail = qr_queue_prev_of(queue->blocks, queue->end),
                               .end = queue->end,
                               .num_joined = queue->num_joined,
                               .is_two_ended = queue->is_two_ended,
@@ -133,9 +171,9 @@ static inline bool qr_queue_is_wanted(const qr_queue *queue, uint32_t block)
 static inline void qr_queue_join_kept(qr_queue *queue, qr_queue_joining *joining, uint32_t block)
 {
     qr_block *blocks = joining->blocks;
-    qr_link_set(&blocks[block].free, joining->tail, joining->end);
-    blocks[joining->tail].free.next = block;
-    blocks[joining->end].free.prev = block;
+    qr_queue_set_links(blocks, block, joining->tail, joining->end);
+    qr_queue_set_next(blocks, joining->tail, block);
+    qr_queue_set_prev(blocks, joining->end, block);
     joining->end = block;
     joining->num_kept++;
     queue->wanted[block] |= QR_QUEUE_KEPT;
@@ -145,11 +183,11 @@ static inline void qr_queue_join_kept(qr_queue *queue, qr_queue_joining *joining
 static inline void qr_queue_join_front(qr_queue_joining *joining, uint32_t block)
 {
     qr_block *blocks = joining->blocks;
-    qr_link_set(&blocks[block].free, joining->front_last, joining->sentinel);
+    qr_queue_set_links(blocks, block, joining->front_last, joining->sentinel);
     if (joining->num_front++ == 0)
         joining->front_first = block;
     else
-        blocks[joining->front_last].free.next = block;
+        qr_queue_set_next(blocks, joining->front_last, block);
     joining->front_last = block;
 }
 
@@ -168,8 +206,8 @@ static inline void qr_queue_join(qr_queue *queue, qr_queue_joining *joining, uin
     uint32_t place = joining->num_joined++ % QR_QUEUE_AHEAD;
     blocks[queue->recent[place]].ahead = block;
     queue->recent[place] = block;
-    qr_link_set(&blocks[block].free, joining->tail, joining->end);
-    blocks[joining->tail].free.next = block;
+    qr_queue_set_links(blocks, block, joining->tail, joining->end);
+    qr_queue_set_next(blocks, joining->tail, block);
     joining->tail = block;
 }
 
@@ -187,12 +225,11 @@ static inline uint32_t qr_queue_join_row(qr_queue *queue, qr_queue_joining *join
         uint32_t place = (joining->num_joined + i) % QR_QUEUE_AHEAD;
         blocks[queue->recent[place]].ahead = row[n - 1 - i];
     }
-    blocks[prev].free.next = row[n - 1];
+    qr_queue_set_next(blocks, prev, row[n - 1]);
     for (uint32_t i = n; i-- > 0;) {
-        qr_block *b = &blocks[row[i]];
         uint32_t next = i > 0 ? row[i - 1] : joining->end;
-        qr_link_set(&b->free, prev, next);
-        num_with_key += qr_block_has_key(b);
+        qr_queue_set_links(blocks, row[i], prev, next);
+        num_with_key += qr_block_has_key(&blocks[row[i]]);
         prev = row[i];
     }
     for (uint32_t i = QR_QUEUE_AHEAD; i < n; i++)
@@ -207,25 +244,25 @@ static inline uint32_t qr_queue_join_row(qr_queue *queue, qr_queue_joining *join
 /* Takes back the last that joined. */
 static inline void qr_queue_unjoin(qr_queue *queue, qr_queue_joining *joining, uint32_t block)
 {
-    qr_link *link = &joining->blocks[block].free;
+    qr_block *blocks = joining->blocks;
     if (joining->num_front > 0 && block == joining->front_last) {
-        joining->front_last = link->prev;
+        joining->front_last = qr_queue_prev_of(blocks, block);
         joining->num_front--;
-        qr_link_clear(link);
+        qr_link_clear(&blocks[block].free);
         return;
     }
     if (block == joining->end) { /* it was kept back */
         qr_assert_internal(queue->wanted != NULL);
         queue->wanted[block] &= QR_QUEUE_MAX_WANTED;
-        joining->end = link->next;
+        joining->end = qr_queue_next_of(blocks, block);
         joining->num_kept--;
     } else {
-        joining->tail = link->prev;
+        joining->tail = qr_queue_prev_of(blocks, block);
         joining->num_joined--;
     }
-    joining->blocks[joining->tail].free.next = joining->end;
-    joining->blocks[joining->end].free.prev = joining->tail;
-    qr_link_clear(link);
+    qr_queue_set_next(blocks, joining->tail, joining->end);
+    qr_queue_set_prev(blocks, joining->end, joining->tail);
+    qr_link_clear(&blocks[block].free);
 }
 
 /* The chain for the head, before all others. */
@@ -233,17 +270,17 @@ static inline void qr_queue_join_fronts(qr_queue *queue, const qr_queue_joining 
 {
     qr_block *blocks = joining->blocks;
     uint32_t sentinel = joining->sentinel;
-    uint32_t head = blocks[sentinel].free.next;
-    blocks[joining->front_last].free.next = head;
-    blocks[head].free.prev = joining->front_last;
-    blocks[joining->front_first].free.prev = sentinel;
-    blocks[sentinel].free.next = joining->front_first;
+    uint32_t head = qr_queue_next_of(blocks, sentinel);
+    qr_queue_set_next(blocks, joining->front_last, head);
+    qr_queue_set_prev(blocks, head, joining->front_last);
+    qr_queue_set_prev(blocks, joining->front_first, sentinel);
+    qr_queue_set_next(blocks, sentinel, joining->front_first);
     queue->num_free += joining->num_front;
 }
 
 static inline void qr_queue_join_end(qr_queue *queue, const qr_queue_joining *joining)
 {
-    queue->blocks[joining->end].free.prev = joining->tail;
+    qr_queue_set_prev(queue->blocks, joining->end, joining->tail);
     queue->end = joining->end;
     queue->num_free += joining->num_joined - queue->num_joined + joining->num_kept;
     queue->num_kept += joining->num_kept;
@@ -255,7 +292,11 @@ static inline void qr_queue_join_end(qr_queue *queue, const qr_queue_joining *jo
 /* Puts a block that is not in the queue at its head. */
 static inline void qr_queue_prepend(qr_queue *queue, uint32_t block)
 {
-    qr_list_insert_before(queue->blocks, sizeof *queue->blocks, qr_queue_head(queue), block);
+    uint32_t head = qr_queue_head(queue);
+    qr_assert_internal(!qr_queue_contains(queue, block));
+    qr_queue_set_links(queue->blocks, block, queue->num_blocks, head);
+    qr_queue_set_next(queue->blocks, queue->num_blocks, block);
+    qr_queue_set_prev(queue->blocks, head, block);
     queue->num_free++;
 }
 
@@ -273,7 +314,12 @@ static inline void qr_queue_remove(qr_queue *queue, uint32_t block)
         if (queue->end == block)
             queue->end = qr_queue_next(queue, block);
     }
-    qr_list_remove(queue->blocks, sizeof *queue->blocks, block);
+    uint32_t prev = qr_queue_prev_of(queue->blocks, block);
+    uint32_t next = qr_queue_next_of(queue->blocks, block);
+    qr_assert_internal(qr_queue_contains(queue, block));
+    qr_queue_set_next(queue->blocks, prev, next);
+    qr_queue_set_prev(queue->blocks, next, prev);
+    qr_link_clear(&queue->blocks[block].free);
     queue->num_free--;
 }
 

@@ -175,7 +175,7 @@ static inline qr_block *take_next(quire_pool *pool, taking *t)
 {
     uint32_t block = t->head;
     qr_block *b = &t->blocks[block];
-    t->head = b->free.next;
+    t->head = qr_queue_next_of(t->blocks, block);
     qr_prefetch_write(&t->blocks[b->ahead]);
     qr_link_clear(&b->free);
     t->num_taken++;

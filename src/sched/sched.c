@@ -336,7 +336,7 @@ static void carve_text(quire_sched *s, qr_arena *arena, const quire_sched_config
     qr_text_carve(&s->texts.store, arena, &limits);
     s->texts.max_waiting_pages =
         s->texts.store.num_pages - c->max_num_seqs * s->texts.store.max_pages;
-    TAKE(s->texts.tables, 2 * (size_t)c->max_requests * s->texts.store.max_pages);
+    TAKE(s->texts.tables, 2 * (size_t)c->max_requests * qr_text_places(&s->texts.store));
     if (caching)
         s->chain = qr_arena_take(arena, 1, qr_chain_bytes(c->hasher));
 }
@@ -521,7 +521,7 @@ static void init_slots(quire_sched *s)
     uint32_t n = s->settings.max_requests;
     qr_list_init(s->table.by_age, sizeof *s->table.by_age, n);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t *pages = s->texts.tables + (size_t)i * 2 * s->texts.store.max_pages;
+        uint32_t *pages = s->texts.tables + (size_t)i * 2 * qr_text_places(&s->texts.store);
         s->table.requests[i] =
             (qr_request){.text = {.pages = pages}, .first_input = QR_NIL, .last_input = QR_NIL};
         s->table.waiters[i] = (qr_waiter){0};
@@ -530,7 +530,7 @@ static void init_slots(quire_sched *s)
         s->table.free_slots[i] = n - 1 - i;
         s->sessions.inputs[i] =
             (qr_session_input){.next = i + 1 < n ? i + 1 : QR_NIL,
-                               .text = {.pages = pages + s->texts.store.max_pages}};
+                               .text = {.pages = pages + qr_text_places(&s->texts.store)}};
     }
     s->sessions.first_free_input = 0;
     s->deadlock.round = 1;
@@ -583,7 +583,8 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
         s->room.no_spans[g] = (quire_block_span){NULL, 0};
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         s->room.group_ids[g] = g;
-    memset(s->room.failed_blocks, 0, c->cache->num_blocks);
+    if (!s->cache->pool->is_fresh)
+        memset(s->room.failed_blocks, 0, c->cache->num_blocks);
     for (uint32_t i = 0; s->cache->copy_room > 0 && i < c->cache->max_requests; i++)
         s->builder.row_places[i] = UINT32_MAX;
     memset(s->builder.zeros, 0, ((size_t)s->settings.max_num_seqs + 1) * sizeof *s->builder.zeros);

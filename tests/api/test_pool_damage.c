@@ -137,25 +137,25 @@ static void mark_left_behind(quire_pool *pool, qr_block *blocks)
 static void link_to_nowhere(quire_pool *pool, qr_block *blocks)
 {
     (void)pool;
-    blocks[4].free.next = 1000;
+    qr_queue_set_next(blocks, 4, 1000);
 }
 
 static void link_in_a_circle(quire_pool *pool, qr_block *blocks)
 {
     (void)pool;
-    blocks[4].free.next = 3;
+    qr_queue_set_next(blocks, 4, 3);
 }
 
 static void link_that_skips_a_block(quire_pool *pool, qr_block *blocks)
 {
     (void)pool;
-    blocks[3].free.next = 5;
+    qr_queue_set_next(blocks, 3, 5);
 }
 
 static void link_back_to_the_wrong_block(quire_pool *pool, qr_block *blocks)
 {
     (void)pool;
-    blocks[4].free.prev = 6;
+    qr_queue_set_prev(blocks, 4, 6);
 }
 
 static void wrong_number_of_free_blocks(quire_pool *pool, qr_block *blocks)

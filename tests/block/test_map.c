@@ -20,7 +20,7 @@ static void init(fixture *f)
     qr_arena arena = qr_arena_carve(f->memory, ROOM);
     memset(f->blocks, 0, sizeof f->blocks);
     qr_map_carve(&f->map, &arena, NUM_BLOCKS, STRIDE);
-    qr_map_init(&f->map, f->blocks, 11, 22);
+    qr_map_init(&f->map, f->blocks, false, (const uint64_t[]){11, 22});
 }
 
 /* The bytes live until the fourth call from here. */

@@ -136,13 +136,42 @@ static void hint_names_the_block_far_behind(void **state)
     (void)state;
     enum { MANY = 3 * QR_QUEUE_AHEAD };
     qr_block blocks[MANY + 1];
+    uint32_t row[MANY];
     qr_queue queue;
     memset(blocks, 0, sizeof blocks);
     qr_queue_init(&queue, blocks, MANY, 0);
+    for (uint32_t b = 0; b < MANY; b++)
+        assert_int_equal(blocks[b].ahead, 0); /* not known yet */
+    kit_popleft_n(&queue, MANY, row);
+    kit_append_n(&queue, row, MANY);
     for (uint32_t b = 0; b + QR_QUEUE_AHEAD < MANY; b++)
         assert_int_equal(blocks[b].ahead, b + QR_QUEUE_AHEAD);
-    for (uint32_t b = MANY - QR_QUEUE_AHEAD; b < MANY; b++)
-        assert_int_equal(blocks[b].ahead, MANY); /* nobody yet */
+}
+
+/* Over zeros: the same queue, of which only the ends are written. */
+static void zeros_are_blocks_in_order(void **state)
+{
+    (void)state;
+    enum { MANY = 100 };
+    static const qr_block untouched;
+    qr_block blocks[2][MANY + 1];
+    qr_queue queues[2];
+    for (uint32_t first = 0; first <= MANY; first += 10) {
+        memset(blocks[0], 0xa5, sizeof blocks[0]);
+        memset(blocks[1], 0, sizeof blocks[1]);
+        qr_queue_init(&queues[0], blocks[0], MANY, first);
+        qr_queue_init_zeros(&queues[1], blocks[1], MANY, first);
+        assert_true(qr_queue_is_valid(&queues[1]));
+        assert_int_equal(queues[1].num_free, MANY - first);
+        for (uint32_t b = 0; b <= MANY; b++) {
+            assert_memory_equal(&blocks[0][b].free, &blocks[1][b].free, sizeof untouched.free);
+            assert_int_equal(blocks[1][b].ahead, 0);
+            if (b > first && b < MANY)
+                assert_memory_equal(&blocks[1][b], &untouched, sizeof untouched);
+        }
+        queues[0].blocks = queues[1].blocks = NULL;
+        assert_memory_equal(&queues[0], &queues[1], sizeof queues[0]);
+    }
 }
 
 /* All of a row at once: order, links and hints are as if they had joined one by one. */
@@ -217,10 +246,10 @@ static void walker_sees_broken_links(void **state)
     (void)state;
     fixture f;
     init(&f, 1);
-    f.blocks[3].free.prev = 1;
+    qr_queue_set_prev(f.blocks, 3, 1);
     assert_false(qr_queue_is_valid(&f.queue));
     init(&f, 1);
-    f.blocks[3].free.next = 1; /* a circle */
+    qr_queue_set_next(f.blocks, 3, 1); /* a circle */
     assert_false(qr_queue_is_valid(&f.queue));
     init(&f, 1);
     f.blocks[3].free.next = QR_NIL;
@@ -232,7 +261,7 @@ static void walker_sees_broken_links(void **state)
     f.blocks[2].ahead = NUM_BLOCKS + 1;
     assert_false(qr_queue_is_valid(&f.queue));
     init(&f, 1);
-    f.blocks[NUM_BLOCKS].free.prev = 2;
+    qr_queue_set_prev(f.blocks, NUM_BLOCKS, 2);
     assert_false(qr_queue_is_valid(&f.queue));
 }
 
@@ -247,6 +276,7 @@ int main(void)
         cmocka_unit_test(several_at_once_keep_their_order),
         cmocka_unit_test(order_survives_many_rounds),
         cmocka_unit_test(hint_names_the_block_far_behind),
+        cmocka_unit_test(zeros_are_blocks_in_order),
         cmocka_unit_test(row_joins_as_its_blocks_do),
         cmocka_unit_test(wanted_blocks_are_kept_back),
         cmocka_unit_test(walker_sees_broken_links),

@@ -43,7 +43,8 @@ static void start_case(map_case *c)
     qr_arena arena = qr_arena_carve(c->memory, bytes);
     qr_map_carve(&c->map, &arena, size, STRIDE);
     memset(c->blocks, 0, sizeof c->blocks);
-    qr_map_init(&c->map, c->blocks, c->r.line_number, ~c->r.line_number);
+    const uint64_t secret[2] = {c->r.line_number, ~c->r.line_number};
+    qr_map_init(&c->map, c->blocks, false, secret);
     recording_start_case(&c->r);
 }
 

@@ -135,6 +135,16 @@ static void image_features(qr_image *image, quire_sched *s, uint32_t index, uint
 
 /* ---- text ------------------------------------------------------------------ */
 
+/* For tokens that are hidden. */
+static void image_zeros(qr_image *image, size_t bytes)
+{
+    static const unsigned char zeros[256];
+    for (size_t part; bytes > 0 && !image->is_bad; bytes -= part) {
+        part = bytes < sizeof zeros ? bytes : sizeof zeros;
+        qr_image_put(image, zeros, part);
+    }
+}
+
 static void image_text(qr_image *image, quire_sched *s, qr_text *text)
 {
     qr_text_store *store = &s->texts.store;
@@ -148,8 +158,14 @@ static void image_text(qr_image *image, quire_sched *s, qr_text *text)
     for (uint32_t page = 0; page * store->page_tokens < num_tokens && !image->is_bad; page++) {
         uint32_t rest = num_tokens - page * store->page_tokens;
         uint32_t part = rest < store->page_tokens ? rest : store->page_tokens;
-        quire_token *tokens = qr_text_page_tokens(store, text, page);
-        qr_image_bytes(image, tokens, part * sizeof *tokens);
+        uint32_t first = page * store->page_tokens;
+        uint32_t num_hidden = text->num_hidden > first ? text->num_hidden - first : 0;
+        num_hidden = image->is_reading ? 0 : num_hidden < part ? num_hidden : part;
+        image_zeros(image, num_hidden * sizeof(quire_token));
+        if (num_hidden == part)
+            continue;
+        quire_token *tokens = qr_text_page_tokens(store, text, page) + num_hidden;
+        qr_image_bytes(image, tokens, (part - num_hidden) * sizeof *tokens);
     }
     if (image->is_reading && !image->is_bad)
         qr_text_cut(store, text, num_tokens);

@@ -127,6 +127,7 @@ static int take_text(quire_sched *s, uint32_t index, const qr_request *parent,
 {
     qr_request *r = &s->table.requests[index];
     uint32_t most = *shares ? UINT32_MAX : s->texts.max_waiting_pages;
+    qr_text_hide(&r->text, parent->text.num_hidden);
     if (!qr_texts_take_waiting(&s->texts, &r->text, parent->kv.num_tokens, most))
         return QUIRE_FULL;
     *shares = *shares && qr_texts_promise(&s->texts, r, qr_sched_last_token_of(s, r));

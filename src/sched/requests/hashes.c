@@ -55,9 +55,10 @@ static int check_extra_keys(quire_sched *s, const quire_extra_keys *extra, uint6
     return QUIRE_OK;
 }
 
-/* Page by page, into the pages: a page's hashes lie together. */
-static int hash_rest(quire_sched *s, qr_request *r, const quire_token *tokens, uint32_t n,
-                     const quire_extra_keys *extra)
+/* Page by page, into the pages: a page's hashes lie together. tokens: those of the n that are not
+ * hidden. */
+static int hash_rest(quire_sched *s, qr_request *r, const quire_token *tokens, uint32_t num_hidden,
+                     uint32_t n, const quire_extra_keys *extra)
 {
     int err = QUIRE_OK;
     uint32_t first = r->kv.num_hashes * s->settings.hash_block_size;
@@ -67,7 +68,7 @@ static int hash_rest(quire_sched *s, qr_request *r, const quire_token *tokens, u
         uint32_t part = s->texts.store.page_tokens - first % s->texts.store.page_tokens;
         part = part < n - first ? part : n - first;
         size_t num_new;
-        err = qr_chain_append(s->hasher, s->chain, tokens + first, part, extra,
+        err = qr_chain_append(s->hasher, s->chain, tokens + (first - num_hidden), part, extra,
                               qr_text_hash(&s->texts.store, &r->text, r->kv.num_hashes),
                               s->texts.store.page_hashes, &num_new);
         r->kv.num_hashes += (uint32_t)num_new;
@@ -95,7 +96,7 @@ int qr_sched_hash_prompt(quire_sched *s, qr_request *r, const quire_request_para
         return err;
     qr_text_put_hashes(&s->texts.store, &r->text, 0, p->num_hashes, p->hashes);
     r->kv.num_hashes = p->num_hashes;
-    return hash_rest(s, r, tokens, n, has_extra ? &extra : NULL);
+    return hash_rest(s, r, tokens, p->num_hidden_tokens, n, has_extra ? &extra : NULL);
 }
 
 /* ---- output ---------------------------------------------------------------- */

@@ -137,8 +137,11 @@ int qr_request_copy_flags(quire_sched *s, const quire_request_params *p, qr_feat
 
 int qr_request_check_arrays(const quire_request_params *p)
 {
-    bool has_prompt = p->prompt != NULL || p->prompt_embeds != NULL || p->num_prompt_tokens == 0;
-    bool ok = has_prompt && (p->hashes != NULL || p->num_hashes == 0) &&
+    bool has_prompt = p->prompt != NULL || p->prompt_embeds != NULL ||
+                      p->num_prompt_tokens == p->num_hidden_tokens;
+    bool is_special = p->is_resumable || p->prompt_embeds != NULL;
+    bool ok = has_prompt && (p->num_hidden_tokens == 0 || !is_special) &&
+              (p->hashes != NULL || p->num_hashes == 0) &&
               (p->prompt_embeds == NULL || !p->is_resumable) &&
               (p->stop_token_ids != NULL || p->num_stop_token_ids == 0) &&
               (p->mm_inputs != NULL || p->num_mm_inputs == 0) &&
@@ -199,6 +202,14 @@ void qr_request_fill_numbers(const quire_sched *s, qr_request *r, const quire_re
     r->reports_hits = p->kv_cache_report_full != 0;
 }
 
+/* Hashes of their blocks cannot be made. */
+static bool are_hidden_tokens_ok(const quire_sched *s, const quire_request_params *p)
+{
+    uint64_t most = s->hasher != NULL ? (uint64_t)p->num_hashes * s->settings.hash_block_size
+                                      : p->num_prompt_tokens;
+    return p->num_hidden_tokens <= most && p->num_hidden_tokens <= p->num_prompt_tokens;
+}
+
 static int fill_request(quire_sched *s, uint32_t index, const quire_request_params *p)
 {
     qr_request *r = &s->table.requests[index];
@@ -225,11 +236,12 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
     r->extra.num_mm_features = r->num_features;
     r->is_plain = !r->use_grammar && !r->is_pooling && r->num_features == 0;
     r->has_extra = r->extra.lora_name.len > 0 || r->extra.cache_salt.len > 0 || r->num_features > 0;
+    qr_text_hide(&r->text, p->num_hidden_tokens);
     if (!qr_texts_take_waiting(&s->texts, &r->text, p->num_prompt_tokens,
                                s->texts.max_waiting_pages))
         return QUIRE_FULL;
     const quire_token *prompt = p->prompt;
-    if (prompt == NULL) { /* embeddings alone */
+    if (prompt == NULL && p->prompt_embeds != NULL) { /* embeddings alone */
         memset(s->room.token_scratch, 0,
                (size_t)p->num_prompt_tokens * sizeof *s->room.token_scratch);
         prompt = s->room.token_scratch;
@@ -237,7 +249,10 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
     err = qr_sched_hash_prompt(s, r, p, prompt);
     if (err != QUIRE_OK)
         return err;
-    qr_text_append(&s->texts.store, &r->text, prompt, p->num_prompt_tokens);
+    qr_text_cut(&s->texts.store, &r->text, p->num_hidden_tokens);
+    qr_text_append(&s->texts.store, &r->text, prompt, p->num_prompt_tokens - p->num_hidden_tokens);
+    if (s->watch.monitor != NULL) /* whose feed reads tokens in place */
+        qr_text_show(&s->texts.store, &r->text);
     r->kv.num_tokens = p->num_prompt_tokens;
     return QUIRE_OK;
 }
@@ -294,7 +309,7 @@ int qr_sched_add(quire_sched *s, const quire_request_params *p, quire_req *req)
 {
     uint32_t index;
     int err = p->id.data == NULL || p->id.len == 0 ? QUIRE_E_ARGUMENT : qr_request_check_arrays(p);
-    if (err == QUIRE_OK && !qr_request_features_ok(s, p))
+    if (err == QUIRE_OK && !(qr_request_features_ok(s, p) && are_hidden_tokens_ok(s, p)))
         err = QUIRE_E_RANGE;
     if (err == QUIRE_OK)
         err = qr_sched_take_slot(s, p->id, &index);
@@ -337,7 +352,7 @@ int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uin
     has_begun = has_begun || (r->num_stale > 0 && !r->drops_stale); /* output is on its way */
     if (has_begun || r->embeds_tail.data != NULL)
         return QUIRE_E_ARGUMENT;
-    if (num_tokens == 0 || num_tokens > r->num_prompt_tokens)
+    if (num_tokens == 0 || num_tokens > r->num_prompt_tokens || num_tokens < r->text.num_hidden)
         return QUIRE_E_RANGE;
     bool keeps_all =
         (s->settings.quirks & QR_QUIRK(HOPELESS_WAITS)) != 0 || s->settings.is_encoder_decoder;

@@ -293,7 +293,7 @@ int qr_sched_continue(quire_sched *s, uint32_t index, const quire_request_params
         return QUIRE_OK;
     }
     int err = qr_request_check_arrays(p);
-    if (err == QUIRE_OK && p->prompt_embeds != NULL)
+    if (err == QUIRE_OK && (p->prompt_embeds != NULL || p->num_hidden_tokens > 0))
         err = QUIRE_E_ARGUMENT;
     if (err == QUIRE_OK && s->settings.is_encoder_decoder && p->num_mm_inputs > 0)
         err = QUIRE_E_ARGUMENT; /* its encoder runs before the first token alone */

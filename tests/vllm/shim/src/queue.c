@@ -25,9 +25,11 @@ static vllm_block *in_pool(const vllm_block *block, int forward)
     vllm_pool *pool = block->pool;
     const qr_queue *queue = &pool->pool->queue;
     uint32_t from = block->kind == VLLM_BLOCK_REAL ? (uint32_t)block->id : queue->num_blocks;
-    uint32_t to = forward ? queue->blocks[from].free.next : queue->blocks[from].free.prev;
-    if (to == QR_NIL || pool->blocks == NULL)
+    bool is_linked = qr_link_in_list(&queue->blocks[from].free);
+    if (!is_linked || pool->blocks == NULL)
         return NULL;
+    uint32_t to =
+        forward ? qr_queue_next_of(queue->blocks, from) : qr_queue_prev_of(queue->blocks, from);
     return to == queue->num_blocks ? pool->ends[forward ? TAIL : HEAD]
                                    : (vllm_block *)pool->blocks[to];
 }
