@@ -548,7 +548,9 @@ command cmd_fleet = {
         "      four routers, which hear of the caches 50 ms later\n"
         "  quire fleet --pool prefill:8 --pool decode:8:gpu=H100,tp=2 --transfer push "
         "trace.jsonl.zst\n"
-        "      8 engines compute prompts, 8 others generate; KV goes from the ones to the others\n",
+        "      8 engines compute prompts, 8 others generate; KV goes from the ones to the others\n"
+        "  quire fleet --workers 8 --shared-tier blocks=200000,bandwidth=100 trace.jsonl.zst\n"
+        "      storage behind all engines: what one has computed is a hit for the others\n",
     .options = table,
     .max_arguments = COMMAND_MAX_WORDS,
     .min_arguments = 1,
