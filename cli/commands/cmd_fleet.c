@@ -40,6 +40,7 @@ static struct {
     double mtbf_s;
     double mtbf_restart_s;
     const char *scale;
+    const char *shared_tier;
     double gpu_cost;
     output_file json;
     output_file html;
@@ -110,13 +111,18 @@ static const option table[] = {
     FLEET_ROUTER_OPTIONS(o.fleet),
     {"fail", OPTION_LIST, &o.fail, "KIND:FIELD=VALUE,...",
      "a failure: crash:worker=3,at=120,restart=60, slow:worker=3,from=60,to=90,factor=4, "
-     "partition:worker=3,from=60,to=90 or gap:worker=3,from=60,to=90; several times",
+     "partition:worker=3,from=60,to=90, gap:worker=3,from=60,to=90 or tier:from=60,to=90 (of "
+     "--shared-tier); several times",
      .def = "none", .has_commas = true},
     {"mtbf", OPTION_REAL, &o.mtbf_s, "S",
      "each worker crashes at random, after so many seconds on average; 0: never", .def = "0",
      .max = 1e9},
     {"mtbf-restart", OPTION_REAL, &o.mtbf_restart_s, "S",
      "time from such a crash until the worker is ready again", .def = "60", .max = 1e9},
+    {"shared-tier", OPTION_TEXT, &o.shared_tier, "FIELD=VALUE,...",
+     "storage of all engines behind their GPUs: blocks=N or bytes=N, bandwidth=GB/S in all, "
+     "client-bandwidth=GB/S of each engine, latency=US",
+     .def = "none", .has_commas = true},
     {"scale", OPTION_TEXT, &o.scale, "POLICY:FIELD=VALUE,...",
      "add and remove workers: queue:requests=16,max=8, slo:ttft=2,max=8, hpa:target=16,max=8 or "
      "schedule:0=2,3600=8,max=8; --workers is their number at first",
@@ -232,9 +238,40 @@ static int check_members(const replay_setup *setup)
     return 0;
 }
 
+/* What the shared tier needs, and cannot be used with. */
+static int check_shared(const replay_setup *setup)
+{
+    const char *other = o.mtbf_s > 0 ? "mtbf" : o.scale != NULL ? "scale" : NULL;
+    if (o.shared_tier == NULL)
+        return 0;
+    if (pools_is_apart(&pools))
+        return command_error(&cmd_fleet, "--shared-tier cannot be used with --pool prefill and "
+                                         "--pool decode: their engines have another connector");
+    if (setup->settings.tiers.cpu_blocks > 0)
+        return command_error(&cmd_fleet,
+                             "--shared-tier cannot be used with --cpu-%s: an engine has one "
+                             "connector",
+                             o.replay.tiers.cpu_memory > 0 ? "memory" : "blocks");
+    if (setup->settings.swap.num_blocks > 0)
+        return command_error(&cmd_fleet, "--shared-tier cannot be used with swapped requests "
+                                         "(--swap-blocks, --swap-memory)");
+    if (!setup->settings.enable_prefix_caching)
+        return command_error(&cmd_fleet, "--shared-tier needs prefix caching");
+    if (setup->plan_result.num_groups != 1)
+        return command_error(&cmd_fleet, "--shared-tier needs a model with one kind of KV cache");
+    if (other != NULL)
+        return command_error(&cmd_fleet,
+                             "--%s cannot be used with --shared-tier: its engines "
+                             "cannot crash or be removed",
+                             other);
+    return 0;
+}
+
 /* What a fleet cannot do, or one with several workers. */
 static int check(const replay_setup *setup)
 {
+    if (check_shared(setup) != 0)
+        return COMMAND_WRONG_CALL;
     if (setup->settings.tiers.cpu_blocks > 0 && pools_is_apart(&pools))
         return command_error(&cmd_fleet,
                              "--cpu-%s cannot be used with pools for prefill and "
@@ -336,6 +373,17 @@ static int read_members(failures *fail, scale_spec *scale, fleet_settings *fleet
     for (uint32_t i = 0; i < o.fail.count; i++)
         if (failures_add(fail, o.fail.texts[i], fleet->num_workers) != 0)
             return command_error(&cmd_fleet, "--fail: %s", failure());
+    for (uint32_t i = 0; i < fail->num_events; i++) {
+        failure_kind kind = fail->events[i].kind;
+        if (kind == FAILURE_TIER && o.shared_tier == NULL)
+            return command_error(&cmd_fleet, "--fail tier:from=%g needs --shared-tier",
+                                 fail->events[i].from_s);
+        if (kind == FAILURE_CRASH && o.shared_tier != NULL)
+            return command_error(&cmd_fleet,
+                                 "--fail crash:worker=%u cannot be used with --shared-tier "
+                                 "(expected slow, partition, gap or tier)",
+                                 fail->events[i].worker);
+    }
     for (uint32_t i = 0; i < fail->num_events && pools_is_apart(&pools); i++)
         if (fail->events[i].kind == FAILURE_CRASH)
             return command_error(&cmd_fleet,
@@ -423,8 +471,31 @@ static void add_pools(const fleet_pool *all, fleet_settings *s)
                                        .seed = o.fleet.seed};
 }
 
+/* --shared-tier. 0, or an exit status after a sentence. */
+static int read_shared(const replay_setup *setup, const fleet_pool *all, shared_spec *shared,
+                       fleet_settings *fleet)
+{
+    double block_bytes = (double)setup->plan_result.block_bytes * setup->engine.tp;
+    if (o.shared_tier == NULL)
+        return 0;
+    if (shared_spec_read(o.shared_tier, shared) != 0)
+        return command_error(&cmd_fleet, "%s", failure());
+    if (pools.num_specs > 0)
+        block_bytes = all[0].block_bytes;
+    for (uint32_t i = 0; i < pools.num_specs; i++)
+        if (all[i].block_bytes != block_bytes)
+            return command_error(&cmd_fleet,
+                                 "--pool %s: a block has %.0f bytes on all GPUs of an engine, and "
+                                 "%.0f in --pool %s; with --shared-tier they must be the same",
+                                 all[i].options, all[i].block_bytes, block_bytes, all[0].options);
+    fleet->shared = shared;
+    fleet->shared_block_bytes = (uint64_t)block_bytes;
+    return 0;
+}
+
 static int run_prepared(replay_setup *setup)
 {
+    shared_spec shared;
     replay_setup setups[FLEET_MAX_POOLS] = {0};
     fleet_pool all[FLEET_MAX_POOLS];
     fleet_setup fleet = {0};
@@ -436,6 +507,8 @@ static int run_prepared(replay_setup *setup)
     if (status == 0)
         status = prepare_pools(setups, all);
     add_pools(all, &fleet.settings);
+    if (status == 0)
+        status = read_shared(setup, all, &shared, &fleet.settings);
     if (status == 0)
         status = read_members(&fail, &scale, &fleet.settings);
     if (status == 0)
@@ -480,7 +553,9 @@ command cmd_fleet = {
         "      four routers, which hear of the caches 50 ms later\n"
         "  quire fleet --pool prefill:8 --pool decode:8:gpu=H100,tp=2 --transfer push "
         "trace.jsonl.zst\n"
-        "      8 engines compute prompts, 8 others generate; KV goes from the ones to the others\n",
+        "      8 engines compute prompts, 8 others generate; KV goes from the ones to the others\n"
+        "  quire fleet --workers 8 --shared-tier blocks=200000,bandwidth=100 trace.jsonl.zst\n"
+        "      storage behind all engines: what one has computed is a hit for the others\n",
     .options = table,
     .max_arguments = COMMAND_MAX_WORDS,
     .min_arguments = 1,

@@ -7,16 +7,17 @@
 #include <math.h>
 
 static const double LONGEST_S = 1e9;
-enum { MAX_FACTOR = 1000, NUM_KINDS = 4, MAX_FIELDS = 4, MAX_BYTES = 256 };
+enum { MAX_FACTOR = 1000, NUM_KINDS = 5, MAX_FIELDS = 4, MAX_BYTES = 256 };
 
-static const char *const names[NUM_KINDS] = {"crash", "slow", "partition", "gap"};
+static const char *const names[NUM_KINDS] = {"crash", "slow", "partition", "gap", "tier"};
 
-/* worker, from, to or restart, factor. */
+/* worker, from, to or restart, factor; of a tier: from, to, lose. */
 static void fields_of(failure_kind kind, uint32_t num_workers, field table[MAX_FIELDS + 1])
 {
     bool is_crash = kind == FAILURE_CRASH;
     uint32_t n = 0;
-    table[n++] = (field){"worker", NAN, 0, num_workers - 1.0, true};
+    if (kind != FAILURE_TIER)
+        table[n++] = (field){"worker", NAN, 0, num_workers - 1.0, true};
     table[n++] = (field){is_crash ? "at" : "from", NAN, 0, LONGEST_S, false};
     if (is_crash)
         table[n++] = (field){"restart", HUGE_VAL, 0, LONGEST_S, false};
@@ -24,6 +25,8 @@ static void fields_of(failure_kind kind, uint32_t num_workers, field table[MAX_F
         table[n++] = (field){"to", LONGEST_S, 0, LONGEST_S, false};
     if (kind == FAILURE_SLOW)
         table[n++] = (field){"factor", NAN, 1, MAX_FACTOR, false};
+    if (kind == FAILURE_TIER)
+        table[n++] = (field){"lose", 0, 0, 1, true};
     table[n] = (field){0};
 }
 
@@ -50,17 +53,20 @@ static int add_one(failures *f, const char *text, uint32_t num_workers)
     while (kind < NUM_KINDS && (!is_short || strcmp(names[kind], name) != 0))
         kind++;
     if (kind == NUM_KINDS)
-        return fail_with("invalid failure \"%.64s\" (expected crash, slow, partition or gap)",
+        return fail_with("invalid failure \"%.64s\" (expected crash, slow, partition, gap or tier)",
                          text);
     fields_of((failure_kind)kind, num_workers, table);
     if (fields_read(name, rest, table, values) != 0)
         return -1;
     bool is_crash = kind == FAILURE_CRASH;
+    bool is_tier = kind == FAILURE_TIER;
+    const double *times = is_tier ? values : values + 1;
     failure_event event = {.kind = (failure_kind)kind,
-                           .worker = (uint32_t)values[0],
-                           .from_s = values[1],
-                           .to_s = is_crash ? values[1] + values[2] : values[2],
-                           .factor = kind == FAILURE_SLOW ? values[3] : 1};
+                           .worker = is_tier ? FAILURES_NO_WORKER : (uint32_t)values[0],
+                           .from_s = times[0],
+                           .to_s = is_crash ? times[0] + times[1] : times[1],
+                           .factor = kind == FAILURE_SLOW ? values[3] : 1,
+                           .loses = is_tier && values[2] > 0};
     if (!is_crash && event.to_s <= event.from_s)
         return fail_with("invalid value \"%g\" for to of %s (expected more than from: %g)",
                          event.to_s, name, event.from_s);
@@ -139,6 +145,19 @@ failure_state failures_now(const failures *f, uint32_t worker, double now_s)
             state.slowness = e->factor;
         state.is_mute |= e->kind == FAILURE_PARTITION || e->kind == FAILURE_GAP;
         state.is_hidden |= e->kind == FAILURE_PARTITION;
+    }
+    return state;
+}
+
+failure_tier failures_tier_now(const failures *f, double now_s)
+{
+    failure_tier state = {0};
+    for (uint32_t i = 0; i < f->num_events; i++) {
+        const failure_event *e = &f->events[i];
+        if (e->kind != FAILURE_TIER || e->from_s > now_s || e->to_s <= now_s)
+            continue;
+        state.is_down = true;
+        state.loses |= e->loses;
     }
     return state;
 }

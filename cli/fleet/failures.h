@@ -6,6 +6,8 @@
  *      partition  [from, to)      routers hear neither the worker's KV events nor its loads;
  *                                 requests, first tokens and ends still pass
  *      gap        [from, to)      the worker's KV events are lost, and nothing else
+ *      tier       [from, to)      the shared tier finds and stores nothing; loads and stores on
+ *                                 their way fail. With lose=1 its blocks are lost, too
  *
  * With mtbf_s, each worker also crashes at random times: the time from ready to crash has an
  * exponential distribution. It depends on the seed, the worker and the number of the crash alone.
@@ -20,16 +22,20 @@ typedef enum failure_kind {
     FAILURE_CRASH,
     FAILURE_SLOW,
     FAILURE_PARTITION,
-    FAILURE_GAP
+    FAILURE_GAP,
+    FAILURE_TIER
 } failure_kind;
 
 typedef struct failure_event {
     failure_kind kind;
-    uint32_t worker;
+    uint32_t worker; /* of a tier: FAILURES_NO_WORKER */
     double from_s;
     double to_s; /* of a crash: when the worker is ready again; HUGE_VAL: never */
     double factor;
+    bool loses; /* of a tier */
 } failure_event;
+
+#define FAILURES_NO_WORKER UINT32_MAX
 
 typedef struct failures {
     failure_event *events; /* by from_s, then in the order in which they were given */
@@ -61,6 +67,13 @@ typedef struct failure_state {
     bool is_hidden;  /* and no loads */
 } failure_state;
 
+/* What holds for the shared tier now: is_down, and whether its blocks are lost. */
+typedef struct failure_tier {
+    bool is_down;
+    bool loses;
+} failure_tier;
+
+failure_tier failures_tier_now(const failures *f, double now_s);
 failure_state failures_now(const failures *f, uint32_t worker, double now_s);
 
 #endif

@@ -30,7 +30,7 @@ static double least_of(const double *values, uint32_t n)
 bool fleet_is_done(const fleet *f)
 {
     return f->num_waiting == 0 && least_of(f->next_s, f->settings->num_workers) == HUGE_VAL &&
-           handoffs_num_open(f->handoffs) == 0 &&
+           handoffs_num_open(f->handoffs) == 0 && shared_moves_num_loads(f->shared) == 0 &&
            arrivals_next_time(f->arrivals, f->now_s) == HUGE_VAL;
 }
 
@@ -70,6 +70,21 @@ static int advance_handoffs(fleet *f)
     return 0;
 }
 
+/* The shared tier, up to now; workers hear of their loads. */
+static int advance_shared(fleet *f)
+{
+    if (f->shared != NULL && !shared_moves_advance(f->shared, f->now_s))
+        return fail_with("not enough memory for the transfers of the shared tier");
+    fleet_look_at_changed(f);
+    return 0;
+}
+
+/* Transfers of KV between workers, and those of the shared tier. */
+static double next_move_s(const fleet *f)
+{
+    return fmin(handoffs_next_s(f->handoffs), shared_moves_next_s(f->shared));
+}
+
 /* The next window: 1 when there was one; 0: it is over. */
 static int go(fleet *f)
 {
@@ -82,8 +97,8 @@ static int go(fleet *f)
     if (next_s < 0)
         return fail_with("%s", trace_error(f->reader));
     bool can_wait = f->num_waiting > 0 && members_may_serve(f);
-    bool is_over = next_s == HUGE_VAL && busy_s == HUGE_VAL &&
-                   handoffs_next_s(f->handoffs) == HUGE_VAL && !can_wait;
+    bool is_over =
+        next_s == HUGE_VAL && busy_s == HUGE_VAL && next_move_s(f) == HUGE_VAL && !can_wait;
     if (is_over && handoffs_num_open(f->handoffs) > 0)
         return fail_with("the fleet cannot continue: %u requests wait for each other's blocks "
                          "(--num-gpu-blocks makes the pools larger)",
@@ -94,7 +109,7 @@ static int go(fleet *f)
                                                "has any",
                                                f->num_waiting);
     double tick_s = router_next_tick(f->routers);
-    double moved_s = handoffs_next_s(f->handoffs);
+    double moved_s = next_move_s(f);
     double until_s = next_s < quiet_s ? next_s : quiet_s;
     until_s = tick_s < until_s ? tick_s : until_s;
     until_s = fmin(until_s, fmin(moved_s, members_next_s(f)));
@@ -113,7 +128,7 @@ static int go(fleet *f)
     if (f->until_s < HUGE_VAL)
         f->now_s = f->until_s;
     f->now_s = stopped_s < f->now_s ? stopped_s : f->now_s;
-    if (advance_handoffs(f) != 0)
+    if (advance_handoffs(f) != 0 || advance_shared(f) != 0)
         return -1;
     if (tick_s <= f->now_s)
         router_tick(f->routers, fleet_router_time(f, f->now_s), f->loads);
@@ -171,7 +186,8 @@ int fleet_run(const fleet_settings *settings, fleet_result *result)
         fprintf(settings->requests_csv,
                 "request,line,session,turn,worker,arrival_s,scheduled_s,first_token_s,end_s,"
                 "prompt_tokens,output_tokens,hit_tokens,believed_tokens,ttft_ms,tpot_ms,e2e_ms,"
-                "times_back%s\n",
+                "times_back%s%s\n",
+                f->shared != NULL ? ",shared_tokens" : "",
                 f->handoffs != NULL
                     ? ",prefill_worker,computed_s,transfer_start_s,transfer_end_s,moved_blocks"
                     : "");
@@ -193,6 +209,8 @@ void fleet_result_free(fleet_result *result)
     free(result->workers);
     free(result->routed);
     free(result->node_bytes);
+    free(result->shared_hits);
+    distribution_free(&result->shared.load_ms);
     distribution_free(&result->transfers.wait_ms);
     distribution_free(&result->transfers.move_ms);
     members_result_free(&result->members);

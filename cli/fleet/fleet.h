@@ -23,6 +23,7 @@
 #include "members.h"
 #include "replay/replay.h"
 #include "routers/router.h"
+#include "shared_moves.h"
 #include "tracks.h"
 
 enum { FLEET_MAX_WORKERS = 65535, FLEET_MAX_POOLS = 16 };
@@ -53,8 +54,10 @@ typedef struct fleet_settings {
     double price_per_gpu_hour;
     /* Of several workers; NULL: not wanted. */
     const failures *failures;
-    const scale_spec *scale; /* NULL: the workers stay as they are. Without pools alone */
-    uint32_t num_first;      /* workers at time 0, the others are off; 0: all */
+    const shared_spec *shared; /* a tier of all workers; NULL: none. They serve, and do not crash */
+    uint64_t shared_block_bytes; /* of a block of KV, on all GPUs of a worker */
+    const scale_spec *scale;     /* NULL: the workers stay as they are. Without pools alone */
+    uint32_t num_first;          /* workers at time 0, the others are off; 0: all */
     FILE *requests_csv;
     FILE *why;        /* a line for each routing decision */
     tracks *tracks;   /* a trace for ui.perfetto.dev */
@@ -77,6 +80,10 @@ typedef struct fleet_result {
     uint32_t num_pools;
     bool has_transfers;
     handoff_stats transfers;
+    bool has_shared;
+    shared_stats shared;
+    uint64_t shared_tokens; /* hits from the shared tier; those of workers: */
+    uint64_t *shared_hits;
     double *node_bytes; /* moved, by worker; NULL without transfers */
     uint64_t num_windows;
     members_result members;

@@ -125,6 +125,9 @@ int fleet_finish(fleet *f)
     }
     for (uint32_t i = 0; f->handoffs != NULL && i < n; i++)
         f->result->node_bytes[i] = handoffs_node_bytes(f->handoffs, i);
+    f->result->has_shared = f->shared != NULL;
+    if (f->shared != NULL)
+        f->result->shared = shared_moves_finish(f->shared);
     members_finish(f);
     for (uint32_t i = 0; i < n; i++) {
         fill_in(f, &f->workers[i].result);

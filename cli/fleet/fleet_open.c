@@ -84,7 +84,10 @@ static int open_workers(fleet *f)
                             .has_kv = f->wants_kv || f->history != NULL,
                             .is_layered = f->settings->transfers.mode == TRANSFER_LAYERS,
                             .least_latency_s = f->settings->transfers.latency_s,
+                            .tier = shared_moves_tier(f->shared),
                             .is_lean = n > 1 && !f->settings->gives_all};
+    if (f->settings->shared != NULL)
+        config.least_latency_s = f->settings->shared->latency_s;
     f->workers = calloc(n, sizeof *f->workers);
     f->next_s = calloc(n, sizeof *f->next_s);
     f->quiet_s = calloc(n, sizeof *f->quiet_s);
@@ -108,6 +111,25 @@ static int open_workers(fleet *f)
         f->max_model_len = longest > f->max_model_len ? longest : f->max_model_len;
     }
     return 0;
+}
+
+/* Before the workers, which look into it. */
+static int open_shared(fleet *f)
+{
+    const fleet_settings *s = f->settings;
+    if (s->shared == NULL)
+        return 0;
+    f->shared = shared_moves_open(s->shared, s->shared_block_bytes, s->num_workers);
+    f->result->shared_hits = calloc(s->num_workers, sizeof *f->result->shared_hits);
+    if (f->shared != NULL && f->result->shared_hits == NULL)
+        fail_with("not enough memory for %u workers", s->num_workers);
+    return f->shared != NULL && f->result->shared_hits != NULL ? 0 : -1;
+}
+
+static int bind_shared(fleet *f)
+{
+    bool ok = f->shared == NULL || shared_moves_bind(f->shared, f->workers);
+    return ok ? 0 : fail_with("not enough memory for the transfers of the shared tier");
 }
 
 static int open_handoffs(fleet *f)
@@ -211,8 +233,9 @@ int fleet_make(fleet *f)
 {
     if (f->settings->num_workers > 1)
         use_small_pages();
-    if (list_pools(f) != 0 || open_trace(f) != 0 || open_routers(f) != 0 || open_workers(f) != 0 ||
-        open_handoffs(f) != 0 || open_names(f) != 0 || open_crew(f) != 0)
+    if (list_pools(f) != 0 || open_trace(f) != 0 || open_routers(f) != 0 || open_shared(f) != 0 ||
+        open_workers(f) != 0 || bind_shared(f) != 0 || open_handoffs(f) != 0 ||
+        open_names(f) != 0 || open_crew(f) != 0)
         return -1;
     return members_open(f);
 }
@@ -227,6 +250,7 @@ void fleet_unmake(fleet *f)
     for (uint32_t i = 0; i < f->num_waiting; i++)
         fleet_request_free(f->waiting[i]);
     handoffs_close(f->handoffs);
+    shared_moves_close(f->shared);
     members_close(f);
     engine_prompt_close(&f->own);
     free(f->engines);
@@ -238,6 +262,7 @@ void fleet_unmake(fleet *f)
     free(f->loads);
     free(f->going);
     free(f->merged);
+    free(f->asks);
     free(f->waiting);
     free(f->asking.hashes);
     free(f->asking.blocks);

@@ -18,6 +18,12 @@ typedef struct merged {
     uint32_t worker;
 } merged;
 
+/* The same of what a worker asks of the shared tier. */
+typedef struct merged_ask {
+    const shared_ask *ask;
+    uint32_t worker;
+} merged_ask;
+
 /* The request that routers are asked for: its whole blocks. In memory for the longest prompt. */
 typedef struct fleet_asking {
     unsigned char *hashes; /* of hash_block_size tokens each */
@@ -53,6 +59,7 @@ typedef struct fleet {
     uint32_t *pool_of;      /* by worker */
     uint32_t max_model_len; /* the longest of all workers */
     handoffs *handoffs;     /* NULL: no pools for prefill and decode */
+    shared_moves *shared;   /* NULL: no shared tier */
     worker *workers;
     double *next_s;  /* by worker: worker_next_s, */
     double *quiet_s; /* worker_quiet_s, */
@@ -64,6 +71,8 @@ typedef struct fleet {
     double told_s; /* the latest time that the routers know */
     merged *merged;
     uint32_t merged_capacity;
+    merged_ask *asks;
+    uint32_t asks_capacity;
     members members;
     arrival **waiting; /* in the routers */
     uint32_t num_waiting;
@@ -113,6 +122,8 @@ int fleet_route_waiting(fleet *f);
 void fleet_note_routed(fleet *f, uint32_t worker, double time_s);
 /* The worker was given something, or has heard of something. */
 void fleet_look_at(fleet *f, uint32_t worker);
+/* Workers whose loads from the shared tier have ended. */
+void fleet_look_at_changed(fleet *f);
 /* The routers' clock never goes back: the time that they are told. */
 double fleet_router_time(fleet *f, double time_s);
 

@@ -168,9 +168,12 @@ static int crash_due(fleet *f)
     return 0;
 }
 
-/* What is slow or not heard from now on. */
-static void apply_failures(fleet *f)
+/* What is slow, not heard or down from now on. */
+static int apply_failures(fleet *f)
 {
+    failure_tier tier = failures_tier_now(f->settings->failures, f->now_s);
+    if (f->shared != NULL && !shared_moves_set_down(f->shared, f->now_s, tier.is_down, tier.loses))
+        return fail_with("not enough memory for the transfers of the shared tier");
     for (uint32_t w = 0; w < f->settings->num_workers; w++) {
         member *m = &f->members.of[w];
         m->failing = failures_now(f->settings->failures, w, f->now_s);
@@ -178,6 +181,8 @@ static void apply_failures(fleet *f)
         if (!m->failing.is_hidden)
             f->loads[w] = worker_load(&f->workers[w]);
     }
+    fleet_look_at_changed(f);
+    return 0;
 }
 
 /* ---- the autoscaler ------------------------------------------------------------ */
@@ -349,9 +354,8 @@ int members_change(fleet *f)
         return 0;
     m->told_s = f->now_s;
     if (has_failures(f)) {
-        if (crash_due(f) != 0)
+        if (crash_due(f) != 0 || apply_failures(f) != 0)
             return -1;
-        apply_failures(f);
     }
     for (uint32_t w = 0; w < f->settings->num_workers; w++)
         if (m->of[w].state == MEMBER_STARTING && m->of[w].ready_s <= f->now_s)

@@ -20,6 +20,8 @@ static void write_row(fleet *f, const arrival *it, const engine_event *end)
             end->num_tokens, request->hit_tokens, request->believed_tokens,
             (request->first_token_s - it->time_s) * 1e3, tpot, (end->time_s - it->time_s) * 1e3,
             request->num_back);
+    if (f->shared != NULL)
+        fprintf(out, ",%u", request->shared_tokens);
     if (f->handoffs != NULL && it->part == ARRIVAL_DECODE)
         fprintf(out, ",%u,%.6f,%.6f,%.6f,%u", request->prefill_worker, request->computed_s,
                 request->transfer_start_s, request->transfer_end_s, request->moved_blocks);
@@ -38,6 +40,10 @@ static void note_first_token(fleet *f, worker *w, arrival *it, const engine_even
         it->first_token_s = request->first_token_s = event->time_s;
         f->result->believed_tokens += request->believed_tokens;
         tally_ideal(w->engine.result, it);
+    }
+    if (!is_again && f->shared != NULL) {
+        f->result->shared_tokens += request->shared_tokens;
+        f->result->shared_hits[request->worker] += request->shared_tokens;
     }
     if (!is_again && f->history != NULL)
         history_first_token(f->history, request->worker, event->time_s,
@@ -73,6 +79,7 @@ static void note_admitted(fleet *f, arrival *it, const engine_event *event)
     f->num_admitted++;
     request->is_admitted = true;
     request->hit_tokens = event->num_tokens;
+    request->shared_tokens = request->remote.has_failed ? 0 : request->remote.loaded_tokens;
     show_admitted(f, request->worker, event->time_s);
     members_admitted(f, it);
     if (it->first_token_s > 0) /* its prompt counted before a crash */
@@ -279,6 +286,38 @@ static int compare_merged(const void *a, const void *b)
     return x->event < y->event ? -1 : x->event > y->event;
 }
 
+/* By time, then by worker; those of one worker stay in their order. */
+static int compare_asks(const void *a, const void *b)
+{
+    const merged_ask *x = a;
+    const merged_ask *y = b;
+    if (x->ask->time_s != y->ask->time_s)
+        return x->ask->time_s < y->ask->time_s ? -1 : 1;
+    if (x->worker != y->worker)
+        return x->worker < y->worker ? -1 : 1;
+    return x->ask < y->ask ? -1 : x->ask > y->ask;
+}
+
+/* What workers ask of the shared tier. */
+static int merge_asks(fleet *f)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; f->shared != NULL && i < f->num_going; i++) {
+        const shared_kv *s = &f->workers[f->going[i]].shared;
+        for (uint32_t k = 0; k < s->num_asks; k++) {
+            if (!grow(&f->asks, n, &f->asks_capacity, UINT32_MAX, sizeof *f->asks))
+                return fail_with("not enough memory");
+            f->asks[n++] = (merged_ask){.ask = &s->asks[k], .worker = f->going[i]};
+        }
+    }
+    if (f->num_going > 1 && n > 1)
+        qsort(f->asks, n, sizeof *f->asks, compare_asks);
+    for (uint32_t i = 0; i < n; i++)
+        if (!shared_moves_ask(f->shared, f->asks[i].worker, f->asks[i].ask))
+            return fail_with("not enough memory for the transfers of the shared tier");
+    return 0;
+}
+
 int fleet_merge(fleet *f)
 {
     uint32_t n = 0;
@@ -298,6 +337,8 @@ int fleet_merge(fleet *f)
     for (uint32_t i = 0; i < n; i++)
         if (take_event(f, &f->workers[f->merged[i].worker], f->merged[i].event) != 0)
             return -1;
+    if (merge_asks(f) != 0)
+        return -1;
     for (uint32_t i = 0; i < f->num_going; i++)
         worker_taken(&f->workers[f->going[i]]);
     return 0;

@@ -36,11 +36,12 @@ typedef struct remote_kv {
 
 /* What a request has of it: in fleet_request. */
 typedef struct remote_part {
-    uint32_t handoff;      /* of the fleet */
-    quire_req req;         /* LOADING, and the end of a prefill: in its worker's scheduler */
-    bool is_begun;         /* LOADING or COMPUTING was told */
-    bool has_failed;       /* the transfer */
-    uint32_t local_tokens; /* LOADING: found in the decode worker's own cache */
+    uint32_t handoff;       /* of the fleet */
+    quire_req req;          /* LOADING, and the end of a prefill: in its worker's scheduler */
+    bool is_begun;          /* LOADING or COMPUTING was told */
+    bool has_failed;        /* the transfer */
+    uint32_t local_tokens;  /* LOADING: found in the decode worker's own cache */
+    uint32_t loaded_tokens; /* from a shared tier, unless the load has failed */
     double start_s; /* LOADING: the blocks are there; COMPUTING: the last step of the prompt, */
     double end_s;   /* and its end */
 } remote_part;

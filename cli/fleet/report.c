@@ -2,6 +2,7 @@
 #include "pools.h"
 
 #include "members_report.h"
+#include "shared_report.h"
 
 #include <math.h>
 
@@ -190,6 +191,7 @@ void fleet_report_print(FILE *out, const report_subject *subject, const char *ro
 {
     if (f->num_workers == 1) {
         report_print(out, subject, &f->total);
+        shared_report_print(out, f);
         return;
     }
     replay_result whole = f->total; /* busy is told as a share of the time of one engine */
@@ -198,6 +200,7 @@ void fleet_report_print(FILE *out, const report_subject *subject, const char *ro
     report_print_hits(out, &whole);
     report_print_times(out, &whole);
     print_workers(out, f, router);
+    shared_report_print(out, f);
     members_report_print(out, &f->members);
     print_rest(out, f, &whole);
 }
@@ -226,6 +229,8 @@ static json_t *worker_json(const fleet_result *f, uint32_t i)
     json_object_set_new(o, "prompt_tokens", report_integer(r->prompt_tokens));
     json_object_set_new(o, "output_tokens", report_integer(r->output_tokens));
     json_object_set_new(o, "hit_tokens", report_integer(r->hit_tokens));
+    if (f->has_shared)
+        json_object_set_new(o, "shared_hit_tokens", report_integer(f->shared_hits[i]));
     json_object_set_new(o, "hit_rate", json_real(hit_rate_of(f, i)));
     json_object_set_new(o, "steps", report_integer(r->steps));
     json_object_set_new(o, "busy_s", json_real(r->busy_s));
@@ -309,6 +314,7 @@ static json_t *fleet_json(fleet_result *f, const char *router)
     json_object_set_new(o, "pools", pools);
     if (f->has_transfers)
         json_object_set_new(o, "transfers", transfers_json(f));
+    shared_report_json(o, f);
     json_object_set_new(o, "workers", workers);
     members_report_json(o, &f->members);
     return o;
@@ -326,6 +332,10 @@ json_t *fleet_report_tree(const report_subject *subject, const char *router, fle
         json_t *fleet = fleet_json(f, router);
         if (past != NULL)
             json_object_set_new(fleet, "history", past);
+        json_object_set_new(o, "fleet", fleet);
+    } else if (f->has_shared) {
+        json_t *fleet = json_object();
+        shared_report_json(fleet, f);
         json_object_set_new(o, "fleet", fleet);
     }
     return o;

@@ -79,6 +79,13 @@ void fleet_look_at(fleet *f, uint32_t w)
     f->quiet_s[w] = worker_quiet_s(&f->workers[w]);
 }
 
+void fleet_look_at_changed(fleet *f)
+{
+    uint32_t w;
+    while (f->shared != NULL && (w = shared_moves_take_changed(f->shared)) != UINT32_MAX)
+        fleet_look_at(f, w);
+}
+
 void fleet_note_routed(fleet *f, uint32_t index, double time_s)
 {
     if (f->history != NULL)

@@ -248,6 +248,11 @@ void shared_tier_end_store(shared_tier *t, const uint64_t *added, uint32_t num_a
     }
 }
 
+void shared_tier_set_links(shared_tier *t, links *l)
+{
+    t->config.links = l;
+}
+
 uint32_t shared_tier_start(shared_tier *t, double now_s, shared_tier_way way, uint32_t client,
                            uint32_t card_link, uint32_t num_blocks, uint64_t user)
 {

@@ -28,7 +28,7 @@ typedef struct shared_tier_config {
     uint64_t capacity_bytes;
     uint64_t block_bytes;
     double latency_s; /* of each load and each store, before its bytes */
-    links *links;     /* stays the caller's */
+    links *links;     /* stays the caller's; NULL: shared_tier_set_links gives them */
     /* The bandwidth of all clients together, and of each client: client i has link client_link + i.
      * LINKS_NONE: no limit. */
     uint32_t load_link;
@@ -69,6 +69,9 @@ uint32_t shared_tier_begin_store(shared_tier *t, const uint64_t *keys, uint32_t 
 /* The store has ended. If it failed, the places are free again. */
 void shared_tier_end_store(shared_tier *t, const uint64_t *added, uint32_t num_added,
                            bool has_succeeded);
+
+/* Before the first transfer. */
+void shared_tier_set_links(shared_tier *t, links *l);
 
 typedef enum shared_tier_way { SHARED_TIER_LOAD, SHARED_TIER_STORE } shared_tier_way;
 

@@ -54,6 +54,9 @@ static void note_kv(void *user, const quire_event *event)
         return;
     if (w->known != NULL)
         note_known(w, event);
+    for (uint32_t i = 0;
+         w->shared.tier != NULL && event->kind == QUIRE_EVENT_STORED && i < event->num_blocks; i++)
+        shared_kv_cached(&w->shared, name_of(w, event, i));
     if (!w->has_kv)
         return;
     router_kv_kind kind = event->kind == QUIRE_EVENT_STORED    ? ROUTER_KV_STORED
@@ -81,18 +84,21 @@ int worker_open(worker *w, const replay_settings *settings, const worker_config 
     step_work work = {0};
     step_work_add(settings->time, &work, 1, 0);
     w->least_step_s = time_model_step_ms(settings->time, &work) * 1e-3 * (1 - 1e-9);
-    engine_place place = {.format = config->format,
-                          .on_kv = config->has_kv || config->known != NULL ? note_kv : NULL,
-                          .user = w};
+    bool has_events = config->has_kv || config->known != NULL || config->tier != NULL;
+    engine_place place = {
+        .format = config->format, .on_kv = has_events ? note_kv : NULL, .user = w};
     quire_connector connector;
     w->has_kv = config->has_kv;
     w->known = config->known;
-    w->is_remote = config->role != ROUTER_SERVE;
+    w->is_remote = config->role != ROUTER_SERVE || config->tier != NULL;
     w->is_lean = config->is_lean && !w->is_remote;
     w->least_latency_s = config->least_latency_s;
+    if (config->tier != NULL)
+        shared_kv_open(&w->shared, config->tier, &w->engine, &w->remote, &connector);
     if (w->is_remote) {
         bool is_layered = config->is_layered && config->role == ROUTER_PREFILL;
-        remote_kv_open(&w->remote, &w->engine, is_layered, &connector);
+        if (config->tier == NULL)
+            remote_kv_open(&w->remote, &w->engine, is_layered, &connector);
         place.connector = &connector;
         place.answer = remote_kv_answer;
         place.connector_user = &w->remote;
@@ -129,6 +135,7 @@ void worker_close(worker *w)
     engine_close(e);
     replay_result_free(&w->result);
     remote_kv_close(&w->remote);
+    shared_kv_close(&w->shared);
     free(w->kv);
     free(w->names);
 }
@@ -167,6 +174,8 @@ static bool note_news(worker *w, bool has_memory, double now_s)
 
 bool worker_received(worker *w, quire_req req, bool has_failed, double now_s)
 {
+    if (w->shared.tier != NULL)
+        return note_news(w, shared_kv_received(&w->shared, req, has_failed), now_s);
     return note_news(w, remote_kv_received(&w->remote, req, has_failed), now_s);
 }
 
@@ -291,7 +300,8 @@ static double ends_s(const worker *w)
 double worker_quiet_s(const worker *w)
 {
     double quiet_s = ends_s(w);
-    double begin_s = remote_kv_may_begin(&w->remote) ? worker_next_s(w) : HUGE_VAL;
+    bool may_begin = remote_kv_may_begin(&w->remote) || w->shared.tier != NULL;
+    double begin_s = may_begin ? worker_next_s(w) : HUGE_VAL;
     return begin_s + w->least_latency_s < quiet_s ? begin_s + w->least_latency_s : quiet_s;
 }
 
@@ -321,7 +331,9 @@ static int begin(worker *w)
     if (w->stops)
         return 0;
     uint32_t from = e->num_events;
+    shared_kv_begin(&w->shared);
     int status = engine_begin(e);
+    shared_kv_began(&w->shared);
     for (uint32_t i = from; i < e->num_events; i++)
         if (e->events[i].kind == ENGINE_ADMITTED)
             w->waiting_tokens -= least_tokens(w, e->events[i].from);
@@ -333,9 +345,12 @@ static int end(worker *w)
 {
     engine *e = &w->engine;
     uint32_t from = e->num_events;
+    uint32_t ended = e->first_flight;
     bool has_news = remote_kv_has_news(&w->remote);
     if (engine_end(e) != 0)
         return -1;
+    if (w->shared.tier != NULL)
+        shared_kv_ended(&w->shared, ended);
     for (uint32_t i = from; i < e->num_events; i++)
         if (e->events[i].kind == ENGINE_ENDED)
             w->stops |= ((const fleet_request *)e->events[i].from->note)->has_follower;
@@ -375,7 +390,7 @@ void worker_advance(worker *w, double until_s, engine_prompt *prompt)
     while (w->status == 0 && !w->stops && !w->no_memory)
         w->status = go(w, until_s);
     if (w->status >= 0)
-        w->status = w->no_memory ? fail_with("not enough memory") : 0;
+        w->status = w->no_memory || w->shared.no_memory ? fail_with("not enough memory") : 0;
     if (w->status < 0)
         snprintf(w->why, sizeof w->why, "%s", failure());
 }
@@ -398,6 +413,7 @@ void worker_taken(worker *w)
     w->engine.num_events = 0;
     w->num_kv = 0;
     w->num_names = 0;
+    shared_kv_taken(&w->shared);
     w->stops = false;
 }
 

@@ -17,19 +17,21 @@
 #include "hits.h"
 #include "remote_kv.h"
 #include "routers/router.h"
+#include "shared_kv.h"
 
 /* What a request carries through the fleet: arrival.note. */
 typedef struct fleet_request {
     uint32_t worker;
     uint32_t believed_tokens; /* that the router believed to be in the worker's cache */
     uint32_t hit_tokens;
-    bool has_follower;    /* another request may wait for its end */
-    bool is_routed;       /* the router counts it */
-    bool is_admitted;     /* by its worker */
-    bool has_ideal;       /* no cache finds more than the infinite one */
-    uint32_t num_back;    /* times that it went back to the router */
-    uint32_t crash;       /* the last one that it was interrupted by, from 1 on; 0: none */
-    uint32_t lost_tokens; /* whose KV was lost with its last worker */
+    uint32_t shared_tokens; /* of them, from the shared tier */
+    bool has_follower;      /* another request may wait for its end */
+    bool is_routed;         /* the router counts it */
+    bool is_admitted;       /* by its worker */
+    bool has_ideal;         /* no cache finds more than the infinite one */
+    uint32_t num_back;      /* times that it went back to the router */
+    uint32_t crash;         /* the last one that it was interrupted by, from 1 on; 0: none */
+    uint32_t lost_tokens;   /* whose KV was lost with its last worker */
     double scheduled_s;
     double first_token_s;
     unsigned char *hashes; /* of its whole blocks, until it is added; NULL: not made */
@@ -67,7 +69,8 @@ typedef struct worker {
     uint64_t inbox_steps;    /* that requests of the inbox with a follower need, at least */
     double least_step_s;     /* no step with tokens is shorter */
     remote_kv remote;
-    bool is_remote;         /* it has a connector: KV comes from other workers, or goes to them */
+    shared_kv shared;
+    bool is_remote;         /* it has a connector: KV comes from other workers or a shared tier */
     double least_latency_s; /* no transfer takes less */
     bool stops;             /* it has ended a request that another one waits for */
     int status;             /* of the last worker_advance: 0, or -1 and a sentence in why */
@@ -89,8 +92,9 @@ typedef struct worker_config {
     bool has_kv;         /* changes of the cache are kept, for a router */
     hits_known *known;   /* where they are noted for fleet_exact_hits; NULL: nowhere */
     router_role role;
-    bool is_layered;        /* its KV is sent while the prompt is computed */
-    double least_latency_s; /* of transfers */
+    bool is_layered;         /* its KV is sent while the prompt is computed */
+    double least_latency_s;  /* of transfers */
+    const shared_tier *tier; /* of all workers that serve; NULL: there is none */
     /* Few requests wait in the scheduler, and the rest in the inbox. It decides the same; but
      * requests that are refused are refused at other times. */
     bool is_lean;

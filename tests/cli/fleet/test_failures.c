@@ -42,8 +42,8 @@ static void invalid_failures_are_named(void **state)
         const char *text;
         const char *said;
     } cases[] = {
-        {"fire:worker=1", "invalid failure \"fire:worker=1\" (expected crash, slow, partition or "
-                          "gap)"},
+        {"fire:worker=1", "invalid failure \"fire:worker=1\" (expected crash, slow, partition, gap "
+                          "or tier)"},
         {"crash:worker=4,at=1", "invalid value \"4\" for worker of crash (expected a whole number "
                                 "from 0 to 3)"},
         {"crash:worker=0.5,at=1", "invalid value \"0.5\" for worker of crash (expected a whole "
@@ -58,6 +58,10 @@ static void invalid_failures_are_named(void **state)
                                          "restart)"},
         {"slow:worker=1,from=1,to=2,factor=0.5", "invalid value \"0.5\" for factor of slow "
                                                  "(expected 1 to 1000)"},
+        {"tier:from=1,to=2,lose=2", "invalid value \"2\" for lose of tier (expected a whole number "
+                                    "from 0 to 1)"},
+        {"tier:worker=1,from=1", "tier has no field \"worker\" (expected from, to, lose)"},
+        {"tier:from=3,to=2", "invalid value \"2\" for to of tier (expected more than from: 3)"},
         {"gap:worker=1,from=5,to=5", "invalid value \"5\" for to of gap (expected more than from: "
                                      "5)"},
     };
@@ -102,6 +106,15 @@ static void states_hold_from_their_first_to_before_their_last_second(void **stat
     assert_false(failures_lose_events(&f));
     assert_true(failures_next_s(&f, 9) == 10);
     assert_true(failures_next_s(&f, 10) == HUGE_VAL); /* ready: the fleet keeps that time */
+    failures_free(&f);
+    failures_add(&f, "tier:from=10,to=30;tier:from=20,to=25,lose=1", 2);
+    assert_false(failures_lose_events(&f));
+    assert_true(failures_next_s(&f, 25) == 30);
+    assert_false(failures_tier_now(&f, 9.999).is_down);
+    assert_true(failures_tier_now(&f, 10).is_down && !failures_tier_now(&f, 10).loses);
+    assert_true(failures_tier_now(&f, 20).is_down && failures_tier_now(&f, 20).loses);
+    assert_true(failures_tier_now(&f, 25).is_down && !failures_tier_now(&f, 25).loses);
+    assert_false(failures_tier_now(&f, 30).is_down);
     failures_free(&f);
 }
 

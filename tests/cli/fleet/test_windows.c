@@ -38,8 +38,9 @@ static void write_trace(void)
     assert_int_equal(fclose(out), 0);
 }
 
-/* What happens to the workers: NULL, nothing. */
+/* What happens to the workers, and the tier that they share: NULL, nothing. */
 typedef struct changes {
+    const char *shared;
     const char *failures[4];
     const char *scale;
     double mtbf_s;
@@ -69,6 +70,20 @@ static void add_members(FILE *out, const members_result *m)
     for (uint32_t i = 0; i < m->num_crashes; i++)
         fprintf(out, "%u %.9f %u %u %.9f\n", m->crashes[i].worker, m->crashes[i].at_s,
                 m->crashes[i].num_begun, m->crashes[i].num_queued, m->crashes[i].resumed_s);
+}
+
+/* The same of the shared tier: evictions and failures too, else the test shows little. */
+static void add_shared(FILE *out, const changes *c, const shared_stats *s)
+{
+    fprintf(out, "%llu %llu %llu %llu %llu %llu %.3f %.9f\n", (unsigned long long)s->loads,
+            (unsigned long long)s->failed_loads, (unsigned long long)s->stores,
+            (unsigned long long)s->tier.stores, (unsigned long long)s->tier.evicted,
+            (unsigned long long)s->tier.refused, s->store_bytes, s->load_ms.sum);
+    assert_true(s->loads > 20);
+    if (c->failures[0] == NULL)
+        assert_true(s->tier.evicted > 20);
+    else
+        assert_true(s->failed_loads > 0 && s->tier.failed > 0 && s->tier.lost > 0);
 }
 
 /* The rows of all requests, to be freed. */
@@ -113,6 +128,12 @@ static char *run(const replay_options *o, const char *router, int mode, const ch
                                           .failures = 0.1,
                                           .seed = 1};
     }
+    shared_spec shared;
+    if (c != NULL && c->shared != NULL) {
+        assert_int_equal(shared_spec_read(c->shared, &shared), 0);
+        s.shared = &shared;
+        s.shared_block_bytes = setup.plan_result.block_bytes;
+    }
     routers_defaults(spec.policy, &s.routers);
     s.routers.values = spec.values;
     add_changes(c, &s, &fail, &scale);
@@ -123,7 +144,9 @@ static char *run(const replay_options *o, const char *router, int mode, const ch
     assert_int_equal(result.total.unfinished, 0);
     *windows = result.num_windows;
     add_members(out, &result.members);
-    if (c != NULL) /* else the test shows nothing */
+    if (s.shared != NULL)
+        add_shared(out, c, &result.shared);
+    else if (c != NULL) /* else the test shows nothing */
         assert_true((mode < 0 ? result.members.num_begun : result.members.lost_batches) > 0);
     failures_free(&fail);
     fleet_result_free(&result);
@@ -139,7 +162,9 @@ static void check_mode(const replay_options *o, const char *router, int mode, co
     uint64_t few;
     uint64_t many;
     char *one = run(o, router, mode, c, 0, &few);
-    char *other = run(o, router, mode, c, 0.0007, &many); /* much shorter than a step */
+    double short_s =
+        c != NULL && c->shared != NULL ? 0.00005 : 0.0007; /* than a step, or latency */
+    char *other = run(o, router, mode, c, short_s, &many);
     assert_true(many > (mode < 0 && c == NULL ? 2 : 1) * few);
     assert_string_equal(one, other);
     free(one);
@@ -227,11 +252,33 @@ static void nor_when_the_fleet_grows_and_shrinks(void **state)
     check(&o, "least-loaded", &latency);
 }
 
+static void nor_with_a_shared_tier(void **state)
+{
+    (void)state;
+    replay_options o = REPLAY_OPTIONS_INIT;
+    const changes fast = {.shared = "blocks=1000,bandwidth=100,latency=200"};
+    const changes slow = {.shared = "blocks=3000,bandwidth=10,client-bandwidth=4,latency=5000"};
+    const changes down = {.shared = "blocks=2500,bandwidth=5,latency=400",
+                          .failures = {"tier:from=0.5,to=0.9,lose=1", "tier:from=1.2,to=1.3",
+                                       "tier:from=1.5,to=1.55;tier:from=1.7,to=1.75;"
+                                       "tier:from=2,to=2.1;tier:from=2.4,to=2.5"}};
+    check(&o, "round-robin", &fast);
+    check(&o, "least-loaded", &slow);
+    check(&o, "round-robin", &down);
+    o.engine.plan.num_gpu_blocks = 700;
+    o.engine.plan.max_num_seqs = 4;
+    check(&o, "round-robin", &slow);
+    o.settings.async_scheduling = true;
+    check(&o, "round-robin", &fast);
+    check(&o, "round-robin", &down);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lengths_change_nothing),
                                        cmocka_unit_test(nor_with_async_scheduling_and_few_blocks),
                                        cmocka_unit_test(nor_with_transfers),
+                                       cmocka_unit_test(nor_with_a_shared_tier),
                                        cmocka_unit_test(nor_when_workers_fail),
                                        cmocka_unit_test(nor_when_pools_are_slow_and_unheard),
                                        cmocka_unit_test(nor_when_the_fleet_grows_and_shrinks)};

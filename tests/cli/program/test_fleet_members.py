@@ -349,7 +349,7 @@ class Members(unittest.TestCase):
         for args, said in (
                 (("--fail", "crash:worker=4,at=1"), "--fail: invalid value \"4\" for worker of crash "
                  "(expected a whole number from 0 to 3)"),
-                (("--fail", "flood:worker=1"), "expected crash, slow, partition or gap"),
+                (("--fail", "flood:worker=1"), "expected crash, slow, partition, gap or tier"),
                 (("--workers", "1", "--fail", "crash:worker=0,at=1"), "--fail needs --workers 2"),
                 (("--workers", "1", "--mtbf", "5"), "--mtbf needs --workers 2"),
                 (("--mtbf", "-1"), "--mtbf"), (("--gpu-cost", "-1"), "--gpu-cost"),

@@ -1,0 +1,65 @@
+/* cli/fleet/shared_kv.h - the shared tier, as the scheduler of one worker sees it.
+ *
+ *      a request waits ──► the tier has more of its prompt than the GPU: it gets blocks,
+ *                          a LOAD is asked for ──► remote_kv_received ──► it runs after the end of
+ *                          the next step, and computes the rest, or all of it, if the load failed
+ *
+ *      a step ends     ──► a STORE is asked for: the blocks that the step has filled
+ *
+ * It is the connector of the worker's scheduler (quire/connector.h). While workers advance, the
+ * tier does not change and is only read. What is asked for waits here until the fleet takes it
+ * (shared_moves.h).
+ */
+#ifndef QUIRE_CLI_FLEET_SHARED_KV_H
+#define QUIRE_CLI_FLEET_SHARED_KV_H
+
+#include "remote_kv.h"
+#include "shared_tier.h"
+
+typedef struct key_list {
+    uint64_t *keys;
+    uint32_t count;
+    uint32_t capacity;
+} key_list;
+
+typedef struct shared_ask {
+    shared_tier_way way;
+    quire_req req; /* of a LOAD */
+    uint32_t first;
+    uint32_t count; /* of `asked`; never 0 */
+    double time_s;
+} shared_ask;
+
+typedef struct shared_kv {
+    const shared_tier *tier; /* NULL: there is none */
+    engine *engine;
+    remote_kv *remote;                /* counts the loads, and hears of their ends */
+    key_list found;                   /* what the last question was answered with */
+    key_list filling[REPLAY_BATCHES]; /* by the place of the step's flight */
+    key_list filled;                  /* by loads that ended in this step */
+    bool is_scheduling;
+    shared_ask *asks; /* until the fleet has taken them */
+    uint32_t num_asks;
+    uint32_t asks_capacity;
+    key_list asked;
+    bool no_memory;
+} shared_kv;
+
+void shared_kv_open(shared_kv *s, const shared_tier *tier, engine *e, remote_kv *r,
+                    quire_connector *connector);
+void shared_kv_close(shared_kv *s);
+
+/* Blocks under these keys are in the GPU's prefix cache from now on: in engine_begin those that the
+ * step will fill, in engine_end those that a load has filled. */
+void shared_kv_cached(shared_kv *s, uint64_t key);
+/* Around engine_begin; then behind engine_end: the oldest flight has ended. */
+void shared_kv_begin(shared_kv *s);
+void shared_kv_began(shared_kv *s);
+void shared_kv_ended(shared_kv *s, uint32_t ended);
+/* The fleet has taken what was asked for. */
+void shared_kv_taken(shared_kv *s);
+
+/* A load has ended. False: no memory. */
+bool shared_kv_received(shared_kv *s, quire_req req, bool has_failed);
+
+#endif
