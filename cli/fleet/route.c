@@ -17,7 +17,7 @@ static bool name_blocks(fleet *f, const arrival *it)
         return true; /* no worker takes it */
     asking->num_hashes = num_tokens / s->hash_block_size;
     asking->num_blocks = num_tokens / s->block_size;
-    engine_fill_prompt(&f->own, it);
+    engine_prompt_fill(&f->own, it);
     size_t bytes = quire_chain_bytes(f->hasher);
     if (quire_chain_init(f->hasher, f->chain, bytes, &f->chain) != QUIRE_OK ||
         quire_chain_append(f->hasher, f->chain, f->own.tokens, num_tokens, NULL, asking->hashes,

@@ -216,20 +216,6 @@ void engine_close(engine *e)
     quire_hasher_destroy(e->hasher);
 }
 
-bool engine_prompt_open(engine_prompt *p, uint32_t max_model_len)
-{
-    *p = (engine_prompt){.tokens = malloc(max_model_len * sizeof *p->tokens)};
-    return p->tokens != NULL;
-}
-
-void engine_prompt_close(engine_prompt *p)
-{
-    free(p->tokens);
-    free(p->hashes);
-    free(p->chain);
-    *p = (engine_prompt){0};
-}
-
 int engine_reset(engine *e)
 {
     if (e->tiers != NULL)
@@ -244,20 +230,6 @@ void engine_finish(engine *e, double end_s)
 }
 
 /* ---- requests come ---------------------------------------------------------- */
-
-/* The tokens of a prompt; one that could not be added before is there already. */
-void engine_fill_prompt(engine_prompt *prompt, const arrival *it)
-{
-    const trace_request *q = &it->request;
-    uint32_t at = 0;
-    if (prompt->filled == it->number + 1)
-        return;
-    prompt->filled = it->number + 1;
-    for (uint32_t i = 0; i < q->num_segments; i++) {
-        content_tokens(q->prompt[i].content, 0, q->prompt[i].num_tokens, prompt->tokens + at);
-        at += q->prompt[i].num_tokens;
-    }
-}
 
 /* The file that the request stands in. */
 static const char *file_of(const engine *e, const trace_request *q)
@@ -318,57 +290,6 @@ static void write_id(const arrival *it, unsigned char id[ID_BYTES])
         id[i] = (unsigned char)(it->number >> (56 - 8 * i));
 }
 
-/* Memory for the hashes of the longest request. */
-static bool has_room_for_hashes(const engine *e)
-{
-    engine_prompt *prompt = e->prompt;
-    size_t most = (size_t)e->max_model_len / e->settings->hash_block_size;
-    if (prompt->hashes == NULL)
-        prompt->hashes = malloc(most * quire_hash_digest_bytes(e->settings->hash_algo) + 1);
-    if (prompt->chain == NULL)
-        prompt->chain = malloc(quire_chain_bytes(e->hasher));
-    return prompt->hashes != NULL && prompt->chain != NULL;
-}
-
-/* The hashes of its whole blocks. False: no memory. */
-static bool hash_prompt(const engine *e, const arrival *it)
-{
-    engine_prompt *prompt = e->prompt;
-    uint32_t num_tokens = it->request.num_prompt_tokens;
-    size_t count = num_tokens / e->settings->hash_block_size;
-    if (prompt->named == it->number + 1)
-        return true;
-    if (!has_room_for_hashes(e))
-        return false;
-    engine_fill_prompt(prompt, it);
-    if (quire_chain_init(e->hasher, prompt->chain, quire_chain_bytes(e->hasher), &prompt->chain) !=
-            QUIRE_OK ||
-        quire_chain_append(e->hasher, prompt->chain, prompt->tokens, num_tokens, NULL,
-                           prompt->hashes, count, &count) != QUIRE_OK)
-        return false;
-    prompt->named = it->number + 1;
-    prompt->num_hashes = (uint32_t)count;
-    return true;
-}
-
-/* Its tokens from `first` on. */
-static const quire_token *tail_of(engine_prompt *prompt, const arrival *it, uint32_t first)
-{
-    const trace_request *q = &it->request;
-    uint32_t at = q->num_prompt_tokens;
-    if (prompt->filled == it->number + 1)
-        return prompt->tokens + first;
-    prompt->filled = 0;
-    for (uint32_t i = q->num_segments; i-- > 0 && at > first;) {
-        const trace_segment *s = &q->prompt[i];
-        uint32_t from = at - s->num_tokens > first ? at - s->num_tokens : first;
-        uint32_t skipped = from - (at - s->num_tokens);
-        content_tokens(s->content, skipped, at - from, prompt->tokens + from);
-        at -= s->num_tokens;
-    }
-    return prompt->tokens + first;
-}
-
 /* The prompt of a request of the trace. Behind its hashes nobody looks at its tokens, so the
  * scheduler gets those of the last block alone; a feed shows all. */
 static void set_prompt(engine *e, const arrival *it, const engine_names *names,
@@ -378,14 +299,16 @@ static void set_prompt(engine *e, const arrival *it, const engine_names *names,
     const replay_settings *s = e->settings;
     p->num_prompt_tokens = q->num_prompt_tokens;
     p->max_tokens = q->num_output_tokens > 0 ? q->num_output_tokens : 1;
-    if (s->enable_prefix_caching && s->watch == NULL && (names != NULL || hash_prompt(e, it))) {
+    if (s->enable_prefix_caching && s->watch == NULL &&
+        (names != NULL ||
+         engine_prompt_hash(e->prompt, e->hasher, s->hash_algo, s->hash_block_size, it))) {
         p->hashes = names != NULL ? names->hashes : e->prompt->hashes;
         p->num_hashes = names != NULL ? names->count : e->prompt->num_hashes;
         p->num_hidden_tokens = p->num_hashes * s->hash_block_size;
-        p->prompt = tail_of(e->prompt, it, p->num_hidden_tokens);
+        p->prompt = engine_prompt_tail(e->prompt, it, p->num_hidden_tokens);
         return;
     }
-    engine_fill_prompt(e->prompt, it);
+    engine_prompt_fill(e->prompt, it);
     p->prompt = e->prompt->tokens;
 }
 

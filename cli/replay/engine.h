@@ -18,6 +18,7 @@
 #ifndef QUIRE_CLI_REPLAY_ENGINE_H
 #define QUIRE_CLI_REPLAY_ENGINE_H
 
+#include "engine_prompt.h"
 #include "replay.h"
 #include "tiers/run.h"
 
@@ -85,16 +86,6 @@ typedef struct flight {
     double copy_s; /* before its tokens: swap */
     quire_token *sampled;
 } flight;
-
-/* Memory that engines of one thread share: the prompt that is being added. */
-typedef struct engine_prompt {
-    quire_token *tokens; /* of the longest request */
-    uint64_t filled;     /* whose that is: number + 1 */
-    uint64_t named;      /* whose hashes those are: number + 1 */
-    unsigned char *hashes;
-    uint32_t num_hashes;
-    quire_chain *chain;
-} engine_prompt;
 
 typedef enum engine_phase { ENGINE_BEGIN, ENGINE_END, ENGINE_IDLE } engine_phase;
 
@@ -180,18 +171,12 @@ void engine_close(engine *e);
 /* The hasher of engines with these settings. 0, or -1 and a sentence. */
 int engine_hasher(const replay_settings *settings, quire_hasher **hasher);
 
-/* Memory for prompts of up to max_model_len tokens. False: none. */
-bool engine_prompt_open(engine_prompt *p, uint32_t max_model_len);
-void engine_prompt_close(engine_prompt *p);
-
 /* Its driver has the names of blocks: gives them to the scheduler instead of hashing again. */
 typedef struct engine_names {
     const unsigned char *hashes; /* of the whole blocks of hash_block_size tokens */
     uint32_t count;
 } engine_names;
 
-/* The tokens of a prompt, into p->tokens. */
-void engine_fill_prompt(engine_prompt *p, const arrival *it);
 /* Gives it a request that has come by now. names may be NULL. 1: it is taken (ENGINE_ADDED), or
  * left out; 0: there is no room before the next step; -1: an error. */
 int engine_add(engine *e, arrival *it, const engine_names *names);

@@ -122,7 +122,7 @@ static void no_field_was_forgotten(void **state)
         size_t is;
         size_t was;
     } SIZES[] = {
-        {"quire_sched", sizeof(quire_sched), 4248},
+        {"quire_sched", sizeof(quire_sched), 4272},
         {"qr_request", sizeof(qr_request), 448},
         {"qr_fences", sizeof(qr_fences), 56},
         {"qr_fenced_row", sizeof(qr_fenced_row), 24},
