@@ -93,8 +93,9 @@ class Members(unittest.TestCase):
     def test_one_of_sixteen_crashes(self):
         trace = self.generate("--requests", "800", "--rate", "60")
         _, plain = self.fleet("--workers", "16", trace)
-        for router in ("round-robin", "least-loaded", "dynamo-kv", "llm-d", "sgl-cache-aware"):
-            for restart in (",restart=2", ""):
+        for router, restart in (("round-robin", ",restart=2"), ("least-loaded", ""), ("dynamo-kv", ""),
+                                ("dynamo-kv", ",restart=2"), ("llm-d", ",restart=2")):
+            with self.subTest(router=router, restart=restart):
                 r, rows = self.fleet("--workers", "16", "--router", router, "--fail",
                                      f"crash:worker=3,at=5{restart}", trace)
                 self.assertEqual(len(rows), len(plain))

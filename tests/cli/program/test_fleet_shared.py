@@ -172,8 +172,9 @@ class Shared(unittest.TestCase):
         trace = self.generate("--requests", "300", "--rate", "12")
         fleet = ("--workers", "4", "--num-gpu-blocks", "8000", trace)
         plain, _ = self.fleet(*fleet, threads=("2",))
-        for profile in ("default", "vllm-0.20", "vllm-0.32"):
-            for router in ("round-robin", "dynamo-kv", "llm-d"):
+        for profile, router in (("default", "round-robin"), ("vllm-0.20", "dynamo-kv"),
+                                ("vllm-0.32", "llm-d"), ("vllm-0.32", "round-robin")):
+            with self.subTest(profile=profile, router=router):
                 r, rows = self.fleet(*fleet, "--router", router, "--profile", profile,
                                      "--shared-tier",
                                      "blocks=20000,bandwidth=100,client-bandwidth=25")
