@@ -83,7 +83,6 @@ int qr_owner_begin_zeroed(qr_owner *owner, const quire_allocator *allocator, con
         int err = qr_owner_take(owner, allocator, bytes);
         if (err == QUIRE_OK)
             *arena = qr_arena_over(memset(owner->memory, 0, bytes), bytes);
-        arena->is_zero = err == QUIRE_OK;
         return err;
     }
     *owner = (qr_owner){.allocator = qr_allocator_default(),
@@ -94,17 +93,33 @@ int qr_owner_begin_zeroed(qr_owner *owner, const quire_allocator *allocator, con
     size_t beyond = (uintptr_t)owner->memory % QUIRE_ALIGNMENT;
     unsigned char *first = owner->memory;
     *arena = qr_arena_over(first + (beyond == 0 ? 0 : QUIRE_ALIGNMENT - beyond), bytes);
-    arena->is_zero = true;
     return QUIRE_OK;
 }
 
-/* The hostile build has its pattern there instead. */
+static void unmap(void *user, void *memory, size_t bytes, size_t alignment)
+{
+    (void)user;
+    (void)alignment;
+    qr_pages_unmap(memory, bytes);
+}
+
+/* Mapped, so that it is new even where the C library has memory to use again. The hostile build has
+ * its pattern there instead. */
 int qr_owner_begin_fresh(qr_owner *owner, const quire_allocator *allocator, const qr_arena *plan,
                          qr_arena *arena)
 {
 #ifndef QUIRE_HOSTILE
-    if (allocator == NULL)
-        return qr_owner_begin_zeroed(owner, NULL, plan, arena);
+    bool is_large = plan->used >= 2 * HUGE_PAGE_BYTES && plan->used <= SIZE_MAX / 2;
+    if (allocator == NULL && is_large) {
+        void *memory = qr_pages_map(plan->used, 0);
+        if (memory == NULL)
+            return QUIRE_E_NOMEM;
+        advise_huge(memory, plan->used);
+        *owner = (qr_owner){.allocator = {.free = unmap}, .memory = memory, .bytes = plan->used};
+        *arena = qr_arena_over(memory, plan->used);
+        arena->is_zero = true;
+        return QUIRE_OK;
+    }
 #endif
     return qr_owner_begin(owner, allocator, plan, arena);
 }

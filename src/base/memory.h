@@ -32,8 +32,8 @@ int qr_owner_begin(qr_owner *owner, const quire_allocator *allocator, const qr_a
  * owner->memory. */
 int qr_owner_begin_zeroed(qr_owner *owner, const quire_allocator *allocator, const qr_arena *plan,
                           qr_arena *arena);
-/* The same as begin, and from the C library zeroed: what was never used is never touched there, and
- * arena->is_zero says so. */
+/* The same as begin; a large piece from the system is zeroed, what was never used is never touched
+ * there, and arena->is_zero says so. */
 int qr_owner_begin_fresh(qr_owner *owner, const quire_allocator *allocator, const qr_arena *plan,
                          qr_arena *arena);
 /* That alone; its base is NULL when there is no memory. */

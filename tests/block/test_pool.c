@@ -32,6 +32,42 @@ static void ids_run_from_1_to_n_minus_1(void **state)
     kit_assert_numbers(&kit, 0, 0, 8);
 }
 
+/* The library's own memory is new and not written before; another allocator's is not. */
+static void *take_used_memory(void *user, size_t bytes, size_t alignment)
+{
+    (void)user;
+    void *memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    return memory == NULL ? NULL : memset(memory, 0xa5, bytes);
+}
+
+static void return_used_memory(void *user, void *memory, size_t bytes, size_t alignment)
+{
+    (void)user, (void)bytes, (void)alignment;
+    free(memory);
+}
+
+static void large_pools_begin_in_order(void **state)
+{
+    (void)state;
+    enum { MANY = 100000 };
+    static const quire_allocator used = {.alloc = take_used_memory, .free = return_used_memory};
+    quire_block *blocks = malloc(MANY * sizeof *blocks);
+    for (int way = 0; way < 2; way++) {
+        quire_pool_config config = QUIRE_POOL_CONFIG_INIT;
+        quire_pool *pool;
+        config.num_blocks = MANY;
+        assert_int_equal(quire_pool_create(&config, way == 0 ? NULL : &used, &pool), QUIRE_OK);
+        assert_int_equal(quire_pool_check(pool), QUIRE_OK);
+        assert_int_equal(quire_pool_get_new_blocks(pool, MANY - 1, blocks), QUIRE_OK);
+        for (uint32_t i = 0; i + 1 < MANY; i++)
+            assert_int_equal(blocks[i], i + 1);
+        assert_int_equal(quire_pool_free_blocks(pool, blocks, MANY - 1), QUIRE_OK);
+        assert_int_equal(quire_pool_check(pool), QUIRE_OK);
+        quire_pool_destroy(pool);
+    }
+    free(blocks);
+}
+
 static void pool_of_the_null_block_alone(void **state)
 {
     (void)state;
@@ -515,6 +551,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(new_pool_is_empty),
         cmocka_unit_test(ids_run_from_1_to_n_minus_1),
+        cmocka_unit_test(large_pools_begin_in_order),
         cmocka_unit_test(pool_of_the_null_block_alone),
         cmocka_unit_test(pool_of_two_blocks),
         cmocka_unit_test(life_of_a_request),
