@@ -41,6 +41,7 @@ static struct {
     double mtbf_restart_s;
     const char *scale;
     const char *shared_tier;
+    const char *peer_memory;
     double gpu_cost;
     output_file json;
     output_file html;
@@ -122,6 +123,10 @@ static const option table[] = {
     {"shared-tier", OPTION_TEXT, &o.shared_tier, "FIELD=VALUE,...",
      "storage of all engines behind their GPUs: blocks=N or bytes=N, bandwidth=GB/S in all, "
      "client-bandwidth=GB/S of each engine, latency=US",
+     .def = "none", .has_commas = true},
+    {"peer-memory", OPTION_TEXT, &o.peer_memory, "FIELD=VALUE,...",
+     "host memory of each engine, which the others load from too: blocks=N or bytes=N of each, "
+     "bandwidth=GB/S of its network, host-bandwidth=GB/S, latency=US",
      .def = "none", .has_commas = true},
     {"scale", OPTION_TEXT, &o.scale, "POLICY:FIELD=VALUE,...",
      "add and remove workers: queue:requests=16,max=8, slo:ttft=2,max=8, hpa:target=16,max=8 or "
@@ -238,32 +243,44 @@ static int check_members(const replay_setup *setup)
     return 0;
 }
 
-/* What the shared tier needs, and cannot be used with. */
+/* The option for storage that engines share; NULL: there is none. */
+static const char *shared_option(void)
+{
+    return o.shared_tier != NULL ? "shared-tier" : o.peer_memory != NULL ? "peer-memory" : NULL;
+}
+
+/* What that needs, and cannot be used with. */
 static int check_shared(const replay_setup *setup)
 {
+    const char *name = shared_option();
     const char *other = o.mtbf_s > 0 ? "mtbf" : o.scale != NULL ? "scale" : NULL;
-    if (o.shared_tier == NULL)
+    if (name == NULL)
         return 0;
+    if (o.shared_tier != NULL && o.peer_memory != NULL)
+        return command_error(&cmd_fleet, "--shared-tier cannot be used with --peer-memory");
     if (pools_is_apart(&pools))
-        return command_error(&cmd_fleet, "--shared-tier cannot be used with --pool prefill and "
-                                         "--pool decode: their engines have another connector");
+        return command_error(&cmd_fleet,
+                             "--%s cannot be used with --pool prefill and --pool decode: their "
+                             "engines have another connector",
+                             name);
     if (setup->settings.tiers.cpu_blocks > 0)
         return command_error(&cmd_fleet,
-                             "--shared-tier cannot be used with --cpu-%s: an engine has one "
-                             "connector",
+                             "--%s cannot be used with --cpu-%s: an engine has one connector", name,
                              o.replay.tiers.cpu_memory > 0 ? "memory" : "blocks");
     if (setup->settings.swap.num_blocks > 0)
-        return command_error(&cmd_fleet, "--shared-tier cannot be used with swapped requests "
-                                         "(--swap-blocks, --swap-memory)");
+        return command_error(&cmd_fleet,
+                             "--%s cannot be used with swapped requests (--swap-blocks, "
+                             "--swap-memory)",
+                             name);
     if (!setup->settings.enable_prefix_caching)
-        return command_error(&cmd_fleet, "--shared-tier needs prefix caching");
+        return command_error(&cmd_fleet, "--%s needs prefix caching", name);
     if (setup->plan_result.num_groups != 1)
-        return command_error(&cmd_fleet, "--shared-tier needs a model with one kind of KV cache");
+        return command_error(&cmd_fleet, "--%s needs a model with one kind of KV cache", name);
     if (other != NULL)
         return command_error(&cmd_fleet,
-                             "--%s cannot be used with --shared-tier: its engines "
-                             "cannot crash or be removed",
-                             other);
+                             "--%s cannot be used with --%s: its engines cannot crash or be "
+                             "removed",
+                             other, name);
     return 0;
 }
 
@@ -378,11 +395,12 @@ static int read_members(failures *fail, scale_spec *scale, fleet_settings *fleet
         if (kind == FAILURE_TIER && o.shared_tier == NULL)
             return command_error(&cmd_fleet, "--fail tier:from=%g needs --shared-tier",
                                  fail->events[i].from_s);
-        if (kind == FAILURE_CRASH && o.shared_tier != NULL)
+        if (kind == FAILURE_CRASH && shared_option() != NULL)
             return command_error(&cmd_fleet,
-                                 "--fail crash:worker=%u cannot be used with --shared-tier "
-                                 "(expected slow, partition, gap or tier)",
-                                 fail->events[i].worker);
+                                 "--fail crash:worker=%u cannot be used with --%s (expected slow, "
+                                 "partition%s)",
+                                 fail->events[i].worker, shared_option(),
+                                 o.shared_tier != NULL ? ", gap or tier" : " or gap");
     }
     for (uint32_t i = 0; i < fail->num_events && pools_is_apart(&pools); i++)
         if (fail->events[i].kind == FAILURE_CRASH)
@@ -471,14 +489,16 @@ static void add_pools(const fleet_pool *all, fleet_settings *s)
                                        .seed = o.fleet.seed};
 }
 
-/* --shared-tier. 0, or an exit status after a sentence. */
+/* --shared-tier or --peer-memory. 0, or an exit status after a sentence. */
 static int read_shared(const replay_setup *setup, const fleet_pool *all, shared_spec *shared,
                        fleet_settings *fleet)
 {
     double block_bytes = (double)setup->plan_result.block_bytes * setup->engine.tp;
-    if (o.shared_tier == NULL)
+    if (shared_option() == NULL)
         return 0;
-    if (shared_spec_read(o.shared_tier, shared) != 0)
+    int status = o.shared_tier != NULL ? shared_spec_read(o.shared_tier, shared)
+                                       : shared_spec_read_peers(o.peer_memory, shared);
+    if (status != 0)
         return command_error(&cmd_fleet, "%s", failure());
     if (pools.num_specs > 0)
         block_bytes = all[0].block_bytes;
@@ -486,8 +506,9 @@ static int read_shared(const replay_setup *setup, const fleet_pool *all, shared_
         if (all[i].block_bytes != block_bytes)
             return command_error(&cmd_fleet,
                                  "--pool %s: a block has %.0f bytes on all GPUs of an engine, and "
-                                 "%.0f in --pool %s; with --shared-tier they must be the same",
-                                 all[i].options, all[i].block_bytes, block_bytes, all[0].options);
+                                 "%.0f in --pool %s; with --%s they must be the same",
+                                 all[i].options, all[i].block_bytes, block_bytes, all[0].options,
+                                 shared_option());
     fleet->shared = shared;
     fleet->shared_block_bytes = (uint64_t)block_bytes;
     return 0;

@@ -54,7 +54,8 @@ typedef struct fleet_settings {
     double price_per_gpu_hour;
     /* Of several workers; NULL: not wanted. */
     const failures *failures;
-    const shared_spec *shared; /* a tier of all workers; NULL: none. They serve, and do not crash */
+    const shared_spec *shared;   /* storage that workers share; NULL: none. They serve, and do not
+                                    crash */
     uint64_t shared_block_bytes; /* of a block of KV, on all GPUs of a worker */
     const scale_spec *scale;     /* NULL: the workers stay as they are. Without pools alone */
     uint32_t num_first;          /* workers at time 0, the others are off; 0: all */
@@ -82,9 +83,10 @@ typedef struct fleet_result {
     handoff_stats transfers;
     bool has_shared;
     shared_stats shared;
-    uint64_t shared_tokens; /* hits from the shared tier; those of workers: */
-    uint64_t *shared_hits;
-    double *node_bytes; /* moved, by worker; NULL without transfers */
+    uint64_t shared_tokens; /* hits from storage that workers share: in all, */
+    uint64_t peer_tokens;   /* of them, from other workers' host memory, */
+    uint64_t *shared_hits;  /* and by worker */
+    double *node_bytes;     /* moved, by worker; NULL without transfers */
     uint64_t num_windows;
     members_result members;
 } fleet_result;

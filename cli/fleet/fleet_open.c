@@ -84,7 +84,6 @@ static int open_workers(fleet *f)
                             .has_kv = f->wants_kv || f->history != NULL,
                             .is_layered = f->settings->transfers.mode == TRANSFER_LAYERS,
                             .least_latency_s = f->settings->transfers.latency_s,
-                            .tier = shared_moves_tier(f->shared),
                             .is_lean = n > 1 && !f->settings->gives_all};
     if (f->settings->shared != NULL)
         config.least_latency_s = f->settings->shared->latency_s;
@@ -103,6 +102,7 @@ static int open_workers(fleet *f)
     for (uint32_t i = 0; i < n; i++) {
         config.role = f->pools[f->pool_of[i]].role;
         config.known = f->known != NULL ? &f->known[i] : NULL;
+        config.places = shared_moves_places(f->shared, i);
         if (worker_open(&f->workers[i], &f->engines[f->pool_of[i]], &config) != 0)
             return -1;
         if (f->known != NULL && !hits_open(&f->known[i], f->workers[i].engine.num_blocks))

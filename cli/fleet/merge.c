@@ -43,6 +43,7 @@ static void note_first_token(fleet *f, worker *w, arrival *it, const engine_even
     }
     if (!is_again && f->shared != NULL) {
         f->result->shared_tokens += request->shared_tokens;
+        f->result->peer_tokens += request->peer_tokens;
         f->result->shared_hits[request->worker] += request->shared_tokens;
     }
     if (!is_again && f->history != NULL)
@@ -80,6 +81,7 @@ static void note_admitted(fleet *f, arrival *it, const engine_event *event)
     request->is_admitted = true;
     request->hit_tokens = event->num_tokens;
     request->shared_tokens = request->remote.has_failed ? 0 : request->remote.loaded_tokens;
+    request->peer_tokens = request->remote.has_failed ? 0 : request->remote.peer_tokens;
     show_admitted(f, request->worker, event->time_s);
     members_admitted(f, it);
     if (it->first_token_s > 0) /* its prompt counted before a crash */

@@ -41,7 +41,8 @@ typedef struct remote_part {
     bool is_begun;          /* LOADING or COMPUTING was told */
     bool has_failed;        /* the transfer */
     uint32_t local_tokens;  /* LOADING: found in the decode worker's own cache */
-    uint32_t loaded_tokens; /* from a shared tier, unless the load has failed */
+    uint32_t loaded_tokens; /* from storage that workers share, unless the load has failed; */
+    uint32_t peer_tokens;   /* of them, from other workers' host memory */
     double start_s; /* LOADING: the blocks are there; COMPUTING: the last step of the prompt, */
     double end_s;   /* and its end */
 } remote_part;

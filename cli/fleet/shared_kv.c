@@ -13,17 +13,20 @@ static void append(shared_kv *s, key_list *list, uint64_t key)
         s->no_memory = true;
 }
 
-static void ask(shared_kv *s, shared_tier_way way, quire_req req, const key_list *list, uint32_t n)
+/* The keys of the list are those of the ask. */
+static void ask(shared_kv *s, shared_ask it, const key_list *list)
 {
-    if (n == 0)
+    if (list->count == 0)
         return;
     if (!grow(&s->asks, s->num_asks, &s->asks_capacity, UINT32_MAX, sizeof *s->asks)) {
         s->no_memory = true;
         return;
     }
-    s->asks[s->num_asks++] = (shared_ask){
-        .way = way, .req = req, .first = s->asked.count, .count = n, .time_s = s->engine->now_s};
-    for (uint32_t i = 0; i < n; i++)
+    it.first = s->asked.count;
+    it.count = list->count;
+    it.time_s = s->engine->now_s;
+    s->asks[s->num_asks++] = it;
+    for (uint32_t i = 0; i < list->count; i++)
         append(s, &s->asked, list->keys[i]);
 }
 
@@ -34,8 +37,32 @@ static remote_part *part_of(const live *l)
 
 /* ---- the connector ------------------------------------------------------------- */
 
-/* Keys of the request's blocks from the first missing one on, as far as the tier has them, into
- * `found`. At least one token is left to be computed. */
+static bool has_key(const shared_kv *s, uint32_t place, uint64_t key)
+{
+    return shared_tier_find(s->places.tiers[place], &key, 1) > 0;
+}
+
+/* The part of the load that the block joins: of a place that has parts already, or of the first
+ * place that has it, from the worker's own one on. SHARED_MAX_PARTS: none. */
+static uint32_t part_with(shared_kv *s, uint64_t key)
+{
+    uint32_t n = s->places.count;
+    for (uint32_t i = 0; i < s->num_parts; i++)
+        if (has_key(s, s->found_at[i], key))
+            return i;
+    for (uint32_t i = 0; i < n && s->num_parts < SHARED_MAX_PARTS; i++) {
+        uint32_t place = (s->places.own + i) % n;
+        if (!has_key(s, place, key))
+            continue;
+        s->found_at[s->num_parts] = place;
+        s->found[s->num_parts].count = 0;
+        return s->num_parts++;
+    }
+    return SHARED_MAX_PARTS;
+}
+
+/* Keys of the request's blocks from the first missing one on, as far as there are places that have
+ * them, into `found`. At least one token is left to be computed. */
 static void find_blocks(shared_kv *s, quire_req req, uint32_t num_local)
 {
     const engine *e = s->engine;
@@ -45,7 +72,8 @@ static void find_blocks(shared_kv *s, quire_req req, uint32_t num_local)
     quire_req_info info = QUIRE_REQ_INFO_INIT;
     const void *hashes = NULL;
     uint32_t num_hashes = 0;
-    s->found.count = 0;
+    s->num_parts = 0;
+    s->num_found = 0;
     if (quire_sched_get_req_info(e->sched, req, &info) != QUIRE_OK || info.num_tokens == 0 ||
         quire_sched_get_hashes(e->sched, req, UINT32_MAX, &hashes, &num_hashes) != QUIRE_OK)
         return;
@@ -56,9 +84,11 @@ static void find_blocks(shared_kv *s, quire_req req, uint32_t num_local)
         const unsigned char *hash = hashes;
         uint64_t key;
         memcpy(&key, hash + ((size_t)(i + 1) * hashes_of_block - 1) * digest_bytes, sizeof key);
-        if (shared_tier_find(s->tier, &key, 1) == 0)
+        uint32_t part = part_with(s, key);
+        if (part == SHARED_MAX_PARTS)
             break;
-        append(s, &s->found, key);
+        append(s, &s->found[part], key);
+        s->num_found++;
     }
 }
 
@@ -71,8 +101,8 @@ static int find_tokens(void *user, quire_req req, uint32_t num_local, uint32_t *
     if (num_local % s->engine->settings->block_size != 0)
         return QUIRE_OK;
     find_blocks(s, req, num_local);
-    *num_external = s->found.count * s->engine->settings->block_size;
-    *is_async = s->found.count > 0;
+    *num_external = s->num_found * s->engine->settings->block_size;
+    *is_async = s->num_found > 0;
     return QUIRE_OK;
 }
 
@@ -81,22 +111,33 @@ static void note_blocks(void *user, quire_req req, const quire_block_span *block
 {
     shared_kv *s = user;
     const live *l = engine_live(s->engine, req);
+    uint32_t block_size = s->engine->settings->block_size;
+    uint32_t own_blocks = 0;
     (void)blocks;
     if (num_external == 0)
         return;
+    for (uint32_t i = 0; i < s->num_parts; i++)
+        own_blocks += s->found_at[i] == s->places.own ? s->found[i].count : 0;
     if (l->scheduled_s < 0) { /* what it loads counts as a hit; later loads bring it back */
         remote_part *p = part_of(l);
         p->has_failed = false;
         p->loaded_tokens = num_external;
+        p->peer_tokens = num_external - own_blocks * block_size;
     }
     s->remote->num_loading++;
-    ask(s, SHARED_TIER_LOAD, req, &s->found, num_external / s->engine->settings->block_size);
+    for (uint32_t i = 0; i < s->num_parts; i++)
+        ask(s,
+            (shared_ask){.way = SHARED_TIER_LOAD,
+                         .req = req,
+                         .place = s->found_at[i],
+                         .num_more = s->num_parts - 1 - i},
+            &s->found[i]);
 }
 
-void shared_kv_open(shared_kv *s, const shared_tier *tier, engine *e, remote_kv *r,
+void shared_kv_open(shared_kv *s, const shared_places *places, engine *e, remote_kv *r,
                     quire_connector *connector)
 {
-    *s = (shared_kv){.tier = tier, .engine = e, .remote = r};
+    *s = (shared_kv){.places = *places, .engine = e, .remote = r};
     *r = (remote_kv){.engine = e};
     *connector = (quire_connector)QUIRE_CONNECTOR_INIT;
     connector->user = s;
@@ -107,7 +148,8 @@ void shared_kv_open(shared_kv *s, const shared_tier *tier, engine *e, remote_kv 
 
 void shared_kv_close(shared_kv *s)
 {
-    free(s->found.keys);
+    for (uint32_t i = 0; i < SHARED_MAX_PARTS; i++)
+        free(s->found[i].keys);
     for (uint32_t i = 0; i < REPLAY_BATCHES; i++)
         free(s->filling[i].keys);
     free(s->filled.keys);
@@ -136,8 +178,8 @@ void shared_kv_began(shared_kv *s)
 
 void shared_kv_ended(shared_kv *s, uint32_t ended)
 {
-    ask(s, SHARED_TIER_STORE, 0, &s->filling[ended], s->filling[ended].count);
-    ask(s, SHARED_TIER_STORE, 0, &s->filled, s->filled.count);
+    ask(s, (shared_ask){.way = SHARED_TIER_STORE}, &s->filling[ended]);
+    ask(s, (shared_ask){.way = SHARED_TIER_STORE}, &s->filled);
     s->filling[ended].count = 0;
     s->filled.count = 0;
 }

@@ -1,13 +1,16 @@
-/* cli/fleet/shared_kv.h - the shared tier, as the scheduler of one worker sees it.
+/* cli/fleet/shared_kv.h - storage that workers share, as the scheduler of one worker sees it.
  *
- *      a request waits ──► the tier has more of its prompt than the GPU: it gets blocks,
+ *      a request waits ──► a place has more of its prompt than the GPU: it gets blocks,
  *                          a LOAD is asked for ──► remote_kv_received ──► it runs after the end of
  *                          the next step, and computes the rest, or all of it, if the load failed
  *
  *      a step ends     ──► a STORE is asked for: the blocks that the step has filled
  *
+ * place      one tier of all workers, or the host memory of each worker: its own one first, then
+ *            those of its peers. A load has parts, each from another place.
+ *
  * It is the connector of the worker's scheduler (quire/connector.h). While workers advance, the
- * tier does not change and is only read. What is asked for waits here until the fleet takes it
+ * places do not change and are only read. What is asked for waits here until the fleet takes it
  * (shared_moves.h).
  */
 #ifndef QUIRE_CLI_FLEET_SHARED_KV_H
@@ -15,6 +18,15 @@
 
 #include "remote_kv.h"
 #include "shared_tier.h"
+
+enum { SHARED_MAX_PARTS = 4 };
+
+/* Where a worker looks. */
+typedef struct shared_places {
+    shared_tier *const *tiers;
+    uint32_t count; /* 0: nowhere */
+    uint32_t own;   /* where it stores, and looks first */
+} shared_places;
 
 typedef struct key_list {
     uint64_t *keys;
@@ -24,17 +36,22 @@ typedef struct key_list {
 
 typedef struct shared_ask {
     shared_tier_way way;
-    quire_req req; /* of a LOAD */
+    quire_req req; /* of a LOAD; so are the next two */
+    uint32_t place;
+    uint32_t num_more; /* asks behind this one, for the other parts of the load */
     uint32_t first;
     uint32_t count; /* of `asked`; never 0 */
     double time_s;
 } shared_ask;
 
 typedef struct shared_kv {
-    const shared_tier *tier; /* NULL: there is none */
+    shared_places places;
     engine *engine;
-    remote_kv *remote;                /* counts the loads, and hears of their ends */
-    key_list found;                   /* what the last question was answered with */
+    remote_kv *remote;                   /* counts the loads, and hears of their ends */
+    key_list found[SHARED_MAX_PARTS];    /* what the last question was answered with: by part, */
+    uint32_t found_at[SHARED_MAX_PARTS]; /* the place; */
+    uint32_t num_parts;
+    uint32_t num_found;               /* and in all */
     key_list filling[REPLAY_BATCHES]; /* by the place of the step's flight */
     key_list filled;                  /* by loads that ended in this step */
     bool is_scheduling;
@@ -45,7 +62,7 @@ typedef struct shared_kv {
     bool no_memory;
 } shared_kv;
 
-void shared_kv_open(shared_kv *s, const shared_tier *tier, engine *e, remote_kv *r,
+void shared_kv_open(shared_kv *s, const shared_places *places, engine *e, remote_kv *r,
                     quire_connector *connector);
 void shared_kv_close(shared_kv *s);
 

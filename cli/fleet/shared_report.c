@@ -9,11 +9,15 @@ void shared_report_print(FILE *out, fleet_result *f)
     uint64_t hits = f->total.hit_tokens;
     if (!f->has_shared)
         return;
-    fprintf(out, "\nShared tier: %s blocks of %s bytes\n", report_number(t->places),
+    fprintf(out, "\n%s: %s blocks of %s bytes\n",
+            s->is_peers ? "Host memory of all workers" : "Shared tier", report_number(t->places),
             report_number(s->block_bytes));
     fprintf(out, "  hits                     %9.2f %% of tokens; %.2f %% were in the GPU\n",
             100 * report_share(f->shared_tokens, f->total.prompt_tokens),
             100 * report_share(hits - f->shared_tokens, f->total.prompt_tokens));
+    if (s->is_peers)
+        fprintf(out, "  of other workers         %9.2f %% of tokens\n",
+                100 * report_share(f->peer_tokens, f->total.prompt_tokens));
     fprintf(out, "  loads                    %9s of %s blocks, %.3f GB; at most %s at a time\n",
             report_number(s->loads), report_number(s->loaded_blocks), s->load_bytes * 1e-9,
             report_number(s->most_loads));
@@ -53,6 +57,10 @@ void shared_report_json(json_t *fleet, fleet_result *f)
     json_object_set_new(o, "blocks", report_integer(t->places));
     json_object_set_new(o, "block_bytes", report_integer(s->block_bytes));
     json_object_set_new(o, "hit_tokens", report_integer(f->shared_tokens));
+    if (s->is_peers) {
+        json_object_set_new(o, "peer_hit_tokens", report_integer(f->peer_tokens));
+        json_object_set_new(o, "peer_blocks", report_integer(s->peer_blocks));
+    }
     json_object_set_new(o, "loads", report_integer(s->loads));
     json_object_set_new(o, "failed_loads", report_integer(s->failed_loads));
     json_object_set_new(o, "loaded_blocks", report_integer(s->loaded_blocks));
@@ -69,5 +77,5 @@ void shared_report_json(json_t *fleet, fleet_result *f)
     json_object_set_new(o, "lost_blocks", report_integer(t->lost));
     json_object_set_new(o, "blocks_at_end", report_integer(t->stored));
     json_object_set_new(o, "outages", report_integer(s->outages));
-    json_object_set_new(fleet, "shared_tier", o);
+    json_object_set_new(fleet, s->is_peers ? "peer_memory" : "shared_tier", o);
 }

@@ -55,7 +55,8 @@ static void note_kv(void *user, const quire_event *event)
     if (w->known != NULL)
         note_known(w, event);
     for (uint32_t i = 0;
-         w->shared.tier != NULL && event->kind == QUIRE_EVENT_STORED && i < event->num_blocks; i++)
+         w->shared.places.count > 0 && event->kind == QUIRE_EVENT_STORED && i < event->num_blocks;
+         i++)
         shared_kv_cached(&w->shared, name_of(w, event, i));
     if (!w->has_kv)
         return;
@@ -84,20 +85,20 @@ int worker_open(worker *w, const replay_settings *settings, const worker_config 
     step_work work = {0};
     step_work_add(settings->time, &work, 1, 0);
     w->least_step_s = time_model_step_ms(settings->time, &work) * 1e-3 * (1 - 1e-9);
-    bool has_events = config->has_kv || config->known != NULL || config->tier != NULL;
+    bool has_events = config->has_kv || config->known != NULL || config->places.count > 0;
     engine_place place = {
         .format = config->format, .on_kv = has_events ? note_kv : NULL, .user = w};
     quire_connector connector;
     w->has_kv = config->has_kv;
     w->known = config->known;
-    w->is_remote = config->role != ROUTER_SERVE || config->tier != NULL;
+    w->is_remote = config->role != ROUTER_SERVE || config->places.count > 0;
     w->is_lean = config->is_lean && !w->is_remote;
     w->least_latency_s = config->least_latency_s;
-    if (config->tier != NULL)
-        shared_kv_open(&w->shared, config->tier, &w->engine, &w->remote, &connector);
+    if (config->places.count > 0)
+        shared_kv_open(&w->shared, &config->places, &w->engine, &w->remote, &connector);
     if (w->is_remote) {
         bool is_layered = config->is_layered && config->role == ROUTER_PREFILL;
-        if (config->tier == NULL)
+        if (config->places.count == 0)
             remote_kv_open(&w->remote, &w->engine, is_layered, &connector);
         place.connector = &connector;
         place.answer = remote_kv_answer;
@@ -174,7 +175,7 @@ static bool note_news(worker *w, bool has_memory, double now_s)
 
 bool worker_received(worker *w, quire_req req, bool has_failed, double now_s)
 {
-    if (w->shared.tier != NULL)
+    if (w->shared.places.count > 0)
         return note_news(w, shared_kv_received(&w->shared, req, has_failed), now_s);
     return note_news(w, remote_kv_received(&w->remote, req, has_failed), now_s);
 }
@@ -300,7 +301,7 @@ static double ends_s(const worker *w)
 double worker_quiet_s(const worker *w)
 {
     double quiet_s = ends_s(w);
-    bool may_begin = remote_kv_may_begin(&w->remote) || w->shared.tier != NULL;
+    bool may_begin = remote_kv_may_begin(&w->remote) || w->shared.places.count > 0;
     double begin_s = may_begin ? worker_next_s(w) : HUGE_VAL;
     return begin_s + w->least_latency_s < quiet_s ? begin_s + w->least_latency_s : quiet_s;
 }
@@ -349,7 +350,7 @@ static int end(worker *w)
     bool has_news = remote_kv_has_news(&w->remote);
     if (engine_end(e) != 0)
         return -1;
-    if (w->shared.tier != NULL)
+    if (w->shared.places.count > 0)
         shared_kv_ended(&w->shared, ended);
     for (uint32_t i = from; i < e->num_events; i++)
         if (e->events[i].kind == ENGINE_ENDED)

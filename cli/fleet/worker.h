@@ -24,7 +24,8 @@ typedef struct fleet_request {
     uint32_t worker;
     uint32_t believed_tokens; /* that the router believed to be in the worker's cache */
     uint32_t hit_tokens;
-    uint32_t shared_tokens; /* of them, from the shared tier */
+    uint32_t shared_tokens; /* of them, from storage that workers share; */
+    uint32_t peer_tokens;   /* of these, from other workers' host memory */
     bool has_follower;      /* another request may wait for its end */
     bool is_routed;         /* the router counts it */
     bool is_admitted;       /* by its worker */
@@ -92,9 +93,9 @@ typedef struct worker_config {
     bool has_kv;         /* changes of the cache are kept, for a router */
     hits_known *known;   /* where they are noted for fleet_exact_hits; NULL: nowhere */
     router_role role;
-    bool is_layered;         /* its KV is sent while the prompt is computed */
-    double least_latency_s;  /* of transfers */
-    const shared_tier *tier; /* of all workers that serve; NULL: there is none */
+    bool is_layered;        /* its KV is sent while the prompt is computed */
+    double least_latency_s; /* of transfers */
+    shared_places places;   /* storage of all workers that serve */
     /* Few requests wait in the scheduler, and the rest in the inbox. It decides the same; but
      * requests that are refused are refused at other times. */
     bool is_lean;

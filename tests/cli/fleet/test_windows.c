@@ -41,6 +41,7 @@ static void write_trace(void)
 /* What happens to the workers, and the tier that they share: NULL, nothing. */
 typedef struct changes {
     const char *shared;
+    bool has_peers; /* shared is of --peer-memory */
     const char *failures[4];
     const char *scale;
     double mtbf_s;
@@ -75,11 +76,13 @@ static void add_members(FILE *out, const members_result *m)
 /* The same of the shared tier: evictions and failures too, else the test shows little. */
 static void add_shared(FILE *out, const changes *c, const shared_stats *s)
 {
-    fprintf(out, "%llu %llu %llu %llu %llu %llu %.3f %.9f\n", (unsigned long long)s->loads,
-            (unsigned long long)s->failed_loads, (unsigned long long)s->stores,
-            (unsigned long long)s->tier.stores, (unsigned long long)s->tier.evicted,
-            (unsigned long long)s->tier.refused, s->store_bytes, s->load_ms.sum);
+    fprintf(out, "%llu %llu %llu %llu %llu %llu %llu %.3f %.9f\n", (unsigned long long)s->loads,
+            (unsigned long long)s->peer_blocks, (unsigned long long)s->failed_loads,
+            (unsigned long long)s->stores, (unsigned long long)s->tier.stores,
+            (unsigned long long)s->tier.evicted, (unsigned long long)s->tier.refused,
+            s->store_bytes, s->load_ms.sum);
     assert_true(s->loads > 20);
+    assert_true((s->peer_blocks > 100) == c->has_peers);
     if (c->failures[0] == NULL)
         assert_true(s->tier.evicted > 20);
     else
@@ -130,7 +133,9 @@ static char *run(const replay_options *o, const char *router, int mode, const ch
     }
     shared_spec shared;
     if (c != NULL && c->shared != NULL) {
-        assert_int_equal(shared_spec_read(c->shared, &shared), 0);
+        int (*read)(const char *text, shared_spec *spec) =
+            c->has_peers ? shared_spec_read_peers : shared_spec_read;
+        assert_int_equal(read(c->shared, &shared), 0);
         s.shared = &shared;
         s.shared_block_bytes = setup.plan_result.block_bytes;
     }
@@ -273,12 +278,28 @@ static void nor_with_a_shared_tier(void **state)
     check(&o, "round-robin", &down);
 }
 
+static void nor_with_peers(void **state)
+{
+    (void)state;
+    replay_options o = REPLAY_OPTIONS_INIT;
+    const changes slow = {.shared = "blocks=600,bandwidth=4,host-bandwidth=8,latency=3000",
+                          .has_peers = true};
+    const changes fast = {.shared = "blocks=900,latency=200", .has_peers = true};
+    check(&o, "round-robin", &slow);
+    check(&o, "least-loaded", &fast);
+    o.engine.plan.num_gpu_blocks = 700;
+    o.engine.plan.max_num_seqs = 4;
+    o.settings.async_scheduling = true;
+    check(&o, "round-robin", &fast);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lengths_change_nothing),
                                        cmocka_unit_test(nor_with_async_scheduling_and_few_blocks),
                                        cmocka_unit_test(nor_with_transfers),
                                        cmocka_unit_test(nor_with_a_shared_tier),
+                                       cmocka_unit_test(nor_with_peers),
                                        cmocka_unit_test(nor_when_workers_fail),
                                        cmocka_unit_test(nor_when_pools_are_slow_and_unheard),
                                        cmocka_unit_test(nor_when_the_fleet_grows_and_shrinks)};

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`quire fleet --shared-tier`: loads to the microsecond, sums that add up, outages, refusals.
+"""`quire fleet --shared-tier` and `--peer-memory`: loads to the microsecond, sums that add up,
+outages, refusals.
 
     tests/cli/program/test_fleet_shared.py QUIRE
 """
@@ -72,13 +73,14 @@ class Shared(unittest.TestCase):
         lost = r["losses"]
         self.assertEqual(r["ideal_tokens"], r["hit_tokens"] - lost["beyond_ideal_tokens"] +
                          sum(lost.get(f"{reason}_tokens", 0) for reason in REASONS))
-        tier = r.get("fleet", {}).get("shared_tier")
+        fleet = r.get("fleet", {})
+        tier = fleet.get("shared_tier", fleet.get("peer_memory"))
         if tier is None:
             return
         self.assertLessEqual(tier["blocks_at_end"], tier["blocks"])
         self.assertEqual(tier["blocks_at_end"],
                          tier["stored_blocks"] - tier["evicted_blocks"] - tier["lost_blocks"])
-        if "workers" not in r["fleet"]:
+        if "workers" not in fleet:
             return
         workers = r["fleet"]["workers"]
         self.assertEqual([w["active_blocks_at_end"] for w in workers], [0] * len(workers))
@@ -166,6 +168,51 @@ class Shared(unittest.TestCase):
             r, _ = self.fleet("--workers", "2", "--shared-tier", f"bytes={size},bandwidth=1", trace)
             self.assertEqual(r["fleet"]["shared_tier"]["blocks"], blocks)
 
+    # ---- peers' host memory -----------------------------------------------------------
+
+    def test_a_load_from_a_peer(self):
+        last = self.last_step()
+        trace = self.write((0, 1600, 2, 1), (5, 1600, 2, 1))
+        for bandwidth, host in ((10, 55), (5, 55), (10, 1)):  # the host's link is not on the way
+            r, rows = self.fleet("--workers", "2", "--peer-memory",
+                                 f"blocks=1000,bandwidth={bandwidth},host-bandwidth={host}", trace)
+            load = 100e-6 + 99 * BLOCK / (bandwidth * 1e9)
+            self.check_time(rows[1]["first_token_s"], 5 + load + last)
+            got = r["fleet"]["peer_memory"]
+            self.assertEqual((got["blocks"], got["loads"], got["peer_blocks"]), (2000, 1, 99))
+            self.assertEqual((got["hit_tokens"], got["peer_hit_tokens"]), (1584, 1584))
+            self.assertEqual(got["stored_blocks"], 200)  # what was loaded is in its own memory too
+
+    def test_loads_share_what_a_peer_sends(self):
+        last = self.last_step()
+        trace = self.write((0, 1600, 2, 1), (5, 1600, 2, 1), (5, 1600, 2, 1))
+        _, rows = self.fleet("--workers", "3", "--peer-memory", "blocks=1000,bandwidth=10", trace)
+        for row in rows[1:]:
+            self.check_time(row["first_token_s"], 5 + 100e-6 + 99 * BLOCK / 5e9 + last)
+
+    def test_own_host_memory_comes_first(self):
+        """The GPU has 19 blocks of the prompt left; the host has the others, and so has the peer."""
+        trace = self.write((0, 1600, 1, 1), (5, 1600, 1, 1), (10, 1600, 1, 50), (15, 1600, 1, 90),
+                           (20, 1600, 1, 1))
+        load = {}
+        for host in (20, 10):
+            r, rows = self.fleet("--workers", "2", "--num-gpu-blocks", "120", "--peer-memory",
+                                 f"blocks=1000,bandwidth=50,host-bandwidth={host}", trace)
+            self.assertEqual((rows[4]["worker"], rows[4]["shared_tokens"]), ("0", "1280"))
+            self.assertEqual(r["fleet"]["peer_memory"]["peer_hit_tokens"], 1584)  # the second
+            load[host] = float(rows[4]["first_token_s"])
+        self.assertAlmostEqual(load[10] - load[20], 80 * BLOCK / 20e9, delta=2.1e-6)
+
+    def test_a_load_of_two_peers(self):
+        """Worker 0 has the first half, worker 1 all of it: worker 2 gets a half from each, over its
+        own network link."""
+        trace = self.write((0, 1024, 1, 1), (5, 2048, 1, 1), (10, 2048, 1, 1))
+        r, rows = self.fleet("--workers", "3", "--peer-memory", "blocks=1000,bandwidth=10", trace)
+        self.assertEqual([row["shared_tokens"] for row in rows], ["0", "1024", "2032"])
+        got = r["fleet"]["peer_memory"]
+        self.assertEqual((got["loads"], got["peer_blocks"]), (2, 64 + 127))
+        self.assertAlmostEqual(got["load_ms"]["max"], 0.1 + 127 * BLOCK / 10e6, delta=2e-3)
+
     # ---- more -----------------------------------------------------------------------
 
     def test_all_adds_up(self):
@@ -183,6 +230,9 @@ class Shared(unittest.TestCase):
                     self.assertGreater(r["fleet"]["shared_tier"]["hit_tokens"], 100000)
                     self.assertGreater(r["hit_tokens"], 1.2 * plain["hit_tokens"])
                     self.assertGreater(r["fleet"]["shared_tier"]["evicted_blocks"], 0)
+            r, _ = self.fleet(*fleet, "--profile", profile, "--peer-memory", "blocks=9000")
+            self.assertGreater(r["fleet"]["peer_memory"]["peer_hit_tokens"], 100000)
+            self.assertGreater(r["fleet"]["peer_memory"]["evicted_blocks"], 0)
 
     def test_async_scheduling_and_pools(self):
         trace = self.generate("--requests", "200", "--rate", "20")
@@ -234,6 +284,9 @@ class Shared(unittest.TestCase):
                        trace)
             self.assertIn("Shared tier: 1,000 blocks of 2,097,152 bytes", text)
             self.assertNotIn("outages", text)
+        text = run("fleet", "--workers", "2", "--peer-memory", "blocks=1000", trace)
+        self.assertIn("Host memory of all workers: 2,000 blocks", text)
+        self.assertIn("of other workers", text)
         self.assertNotIn("Shared tier", run("fleet", "--workers", "2", trace))
         text = run("fleet", "--workers", "2", "--shared-tier", "blocks=1000,bandwidth=10", "--fail",
                    "tier:from=1,to=2", trace)
@@ -264,6 +317,15 @@ class Shared(unittest.TestCase):
                 ((*good, "--scale", "hpa:target=2,max=8"), "--scale cannot be used"),
                 ((*good, "--fail", "crash:worker=1,at=1"), "--fail crash:worker=1 cannot be used"),
                 (("--fail", "tier:from=1"), "--fail tier:from=1 needs --shared-tier"),
+                ((*good, "--peer-memory", "blocks=9"), "--shared-tier cannot be used with --peer"),
+                (("--peer-memory", "blocks=9", "--cpu-blocks", "9"), "--peer-memory cannot be used"),
+                (("--peer-memory", "bandwidth=9"), "--peer-memory needs blocks=N or bytes=N"),
+                (("--peer-memory", "blocks=9,host-bandwidth=0"),
+                 "invalid value \"0\" for host-bandwidth of --peer-memory (expected 1e-06 to"),
+                (("--peer-memory", "blocks=9,client-bandwidth=1"), "has no field"),
+                (("--peer-memory", "blocks=9", "--fail", "tier:from=1"), "needs --shared-tier"),
+                (("--peer-memory", "blocks=9", "--fail", "crash:worker=1,at=1"),
+                 "cannot be used with --peer-memory (expected slow, partition or gap)"),
                 ((*good, "--fail", "tier:from=2,to=1"), "invalid value \"1\" for to of tier"),
                 ((*good, "--fail", "tier:from=1,lose=2"), "invalid value \"2\" for lose of tier")):
             with self.subTest(args=args):
