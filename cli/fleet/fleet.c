@@ -15,8 +15,8 @@ static void advance(void *user, uint32_t i, uint32_t lane)
     worker_advance(w, f->until_s, &f->prompts[lane]);
     f->next_s[index] = worker_next_s(w);
     f->quiet_s[index] = worker_quiet_s(w);
-    if (f->wants_loads && !f->members.of[index].failing.is_hidden)
-        f->loads[index] = worker_load(w);
+    if (f->wants_loads)
+        fleet_hear(f, index);
 }
 
 static double least_of(const double *values, uint32_t n)
@@ -131,7 +131,7 @@ static int go(fleet *f)
     if (advance_handoffs(f) != 0 || advance_shared(f) != 0)
         return -1;
     if (tick_s <= f->now_s)
-        router_tick(f->routers, fleet_router_time(f, f->now_s), f->loads);
+        router_tick(f->routers, fleet_router_time(f, f->now_s), f->reports);
     return 1;
 }
 

@@ -91,13 +91,14 @@ static int open_workers(fleet *f)
     f->next_s = calloc(n, sizeof *f->next_s);
     f->quiet_s = calloc(n, sizeof *f->quiet_s);
     f->loads = calloc(n, sizeof *f->loads);
+    f->reports = calloc(n, sizeof *f->reports);
     f->going = calloc(n, sizeof *f->going);
     f->known = router_asks_caches(f->routers) ? calloc(n, sizeof *f->known) : NULL;
     f->result->workers = calloc(n, sizeof *f->result->workers);
     f->result->routed = calloc(n, sizeof *f->result->routed);
     if (f->workers == NULL || f->next_s == NULL || f->quiet_s == NULL || f->loads == NULL ||
-        f->going == NULL || f->result->workers == NULL || f->result->routed == NULL ||
-        (router_asks_caches(f->routers) && f->known == NULL))
+        f->reports == NULL || f->going == NULL || f->result->workers == NULL ||
+        f->result->routed == NULL || (router_asks_caches(f->routers) && f->known == NULL))
         return fail_with("not enough memory for %u workers", n);
     for (uint32_t i = 0; i < n; i++) {
         config.role = f->pools[f->pool_of[i]].role;
@@ -260,6 +261,7 @@ void fleet_unmake(fleet *f)
     free(f->next_s);
     free(f->quiet_s);
     free(f->loads);
+    free(f->reports);
     free(f->going);
     free(f->merged);
     free(f->asks);

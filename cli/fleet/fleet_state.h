@@ -61,10 +61,11 @@ typedef struct fleet {
     handoffs *handoffs;     /* NULL: no pools for prefill and decode */
     shared_moves *shared;   /* NULL: no shared tier */
     worker *workers;
-    double *next_s;  /* by worker: worker_next_s, */
-    double *quiet_s; /* worker_quiet_s, */
-    router_load *loads;
-    uint32_t *going; /* workers that advance in the window */
+    double *next_s;       /* by worker: worker_next_s, */
+    double *quiet_s;      /* worker_quiet_s, */
+    router_load *loads;   /* worker_load, and */
+    router_load *reports; /* worker.report; of workers that are not heard as they were */
+    uint32_t *going;      /* workers that advance in the window */
     uint32_t num_going;
     double until_s;
     double now_s;
@@ -120,6 +121,8 @@ int fleet_route_again(fleet *f, arrival *it);
 int fleet_route_waiting(fleet *f);
 /* The page and the trace: the worker has a request, or a part of one, which waits. */
 void fleet_note_routed(fleet *f, uint32_t worker, double time_s);
+/* Takes the worker's load and report, if it is heard. */
+void fleet_hear(fleet *f, uint32_t worker);
 /* The worker was given something, or has heard of something. */
 void fleet_look_at(fleet *f, uint32_t worker);
 /* Workers whose loads from the shared tier have ended. */

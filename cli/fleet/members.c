@@ -42,8 +42,7 @@ static void look_at(fleet *f, uint32_t w)
 {
     f->next_s[w] = worker_next_s(&f->workers[w]);
     f->quiet_s[w] = worker_quiet_s(&f->workers[w]);
-    if (!f->members.of[w].failing.is_hidden)
-        f->loads[w] = worker_load(&f->workers[w]);
+    fleet_hear(f, w);
 }
 
 static void make_ready(fleet *f, uint32_t w, double time_s)
@@ -178,8 +177,7 @@ static int apply_failures(fleet *f)
         member *m = &f->members.of[w];
         m->failing = failures_now(f->settings->failures, w, f->now_s);
         f->workers[w].engine.slowness = m->failing.slowness;
-        if (!m->failing.is_hidden)
-            f->loads[w] = worker_load(&f->workers[w]);
+        fleet_hear(f, w);
     }
     fleet_look_at_changed(f);
     return 0;

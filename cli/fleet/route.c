@@ -71,11 +71,19 @@ static int keep_waiting(fleet *f, arrival *it)
     return 0;
 }
 
+void fleet_hear(fleet *f, uint32_t w)
+{
+    if (f->members.of[w].failing.is_hidden)
+        return;
+    f->loads[w] = worker_load(&f->workers[w]);
+    f->reports[w] = f->workers[w].report;
+}
+
 void fleet_look_at(fleet *f, uint32_t w)
 {
     f->next_s[w] = worker_next_s(&f->workers[w]);
-    if (f->wants_loads && !f->members.of[w].failing.is_hidden)
-        f->loads[w] = worker_load(&f->workers[w]);
+    if (f->wants_loads)
+        fleet_hear(f, w);
     f->quiet_s[w] = worker_quiet_s(&f->workers[w]);
 }
 

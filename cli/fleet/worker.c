@@ -331,6 +331,7 @@ static int begin(worker *w)
         return -1;
     if (w->stops)
         return 0;
+    w->num_behind = e->num_outside;
     uint32_t from = e->num_events;
     shared_kv_begin(&w->shared);
     int status = engine_begin(e);
@@ -352,6 +353,8 @@ static int end(worker *w)
         return -1;
     if (w->shared.places.count > 0)
         shared_kv_ended(&w->shared, ended);
+    w->report = worker_load(w);
+    w->report.waiting = quire_sched_get_counts(e->sched).num_waiting + w->num_behind;
     for (uint32_t i = from; i < e->num_events; i++)
         if (e->events[i].kind == ENGINE_ENDED)
             w->stops |= ((const fleet_request *)e->events[i].from->note)->has_follower;
@@ -476,6 +479,7 @@ int worker_crash(worker *w, double time_s, arrival_queue *back)
         hits_note_removed(w->known);
     w->alert_step = NO_STEP;
     w->next_job_s = HUGE_VAL;
+    w->report = (router_load){0};
     worker_taken(w);
     return 0;
 }

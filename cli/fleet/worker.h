@@ -62,6 +62,8 @@ typedef struct worker {
     arrival *back;           /* of the inbox: there was no room for it */
     uint64_t outside_tokens; /* prompt tokens of both */
     uint64_t waiting_tokens; /* that requests which wait in the scheduler need, at least */
+    uint32_t num_behind;     /* requests of both, when the last step began */
+    router_load report;      /* as of the end of the last step: what vLLM reports */
     uint32_t digest_bytes;   /* of a hash of hash_block_size tokens */
     double given_s;          /* when it was given a request last */
     double last_end_s;       /* when a request ended last */
@@ -116,7 +118,8 @@ void worker_advance(worker *w, double until_s, engine_prompt *prompt);
 double worker_next_s(const worker *w);
 /* Before that time no request with a follower ends, and no transfer that it begins can matter. */
 double worker_quiet_s(const worker *w);
-/* What it would tell a router now. */
+/* Its load now: requests that came during a step wait. In its report they do not: the scheduler of
+ * the step has not seen them. */
 router_load worker_load(const worker *w);
 /* Forgets the events and changes that the fleet has taken. */
 void worker_taken(worker *w);

@@ -115,7 +115,8 @@ bool router_wants_blocks(const routers *r);
 /* Whether exact_hits is called. */
 bool router_asks_caches(const routers *r);
 
-/* When router_tick is to be called next; infinite: never. loads: by worker, as they are now. */
+/* When router_tick is to be called next; infinite: never. loads: by worker, as workers report them
+ * now. */
 double router_next_tick(const routers *r);
 void router_tick(routers *r, double now_s, const router_load *loads);
 
