@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import random
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -263,7 +264,7 @@ def check_docs(program, folder):
     lines = [line for script in scripts for line in script.split("```")[0].splitlines()]
     expect("commands in docs/curve.md", len(lines) >= 3)
     for line in lines:
-        words = line.split()
+        words = shlex.split(line)
         expect(line, words[0] == "quire")
         done = subprocess.run([program, *words[1:]], cwd=folder, capture_output=True, text=True,
                               check=False)
