@@ -148,6 +148,8 @@ void qr_text_copy(const qr_text_store *store, const qr_text *text, uint32_t firs
     qr_assert(first + n <= text->num_tokens);
     uint32_t num_hidden = text->num_hidden > first ? text->num_hidden - first : 0;
     num_hidden = num_hidden < n ? num_hidden : n;
+    if (n == 0)
+        return; /* out may be NULL */
     memset(out, 0, (size_t)num_hidden * sizeof *out);
     out += num_hidden;
     first += num_hidden;
