@@ -21,11 +21,17 @@ typedef struct place {
     uint32_t older; /* of an unused one: the next unused one */
 } place;
 
+/* With the hash, so that a search reads the keys of equal hashes alone. */
+typedef struct slot {
+    uint32_t place; /* NONE: empty */
+    uint32_t hash;  /* its home is hash & mask */
+} slot;
+
 struct shared_tier {
     shared_tier_config config;
     shared_tier_counts counts;
     place *places;
-    uint32_t *slots;    /* NONE: empty */
+    slot *slots;
     uint32_t mask;      /* of the number of a slot */
     uint32_t num_fresh; /* places that were ever used */
     uint32_t unused;
@@ -74,7 +80,7 @@ shared_tier *shared_tier_create(const shared_tier_config *config)
     t->counts.places = places;
     t->mask = (uint32_t)(slots - 1);
     for (uint64_t i = 0; i < slots; i++)
-        t->slots[i] = NONE;
+        t->slots[i] = (slot){.place = NONE};
     t->unused = NONE;
     t->newest = NONE;
     t->oldest = NONE;
@@ -92,38 +98,39 @@ void shared_tier_destroy(shared_tier *t)
 
 /* ---- the index ------------------------------------------------------------------- */
 
-static uint32_t home_of(const shared_tier *t, uint64_t key)
+static uint32_t hash_of(uint64_t key)
 {
     key = (key ^ key >> 32) * UINT64_C(0xd6e8feb86659fd93);
     key = (key ^ key >> 32) * UINT64_C(0xd6e8feb86659fd93);
-    return (uint32_t)(key ^ key >> 32) & t->mask;
+    return (uint32_t)(key ^ key >> 32);
 }
 
 /* The slot of the key, or the empty one where it would be. */
 static uint32_t slot_of(const shared_tier *t, uint64_t key)
 {
-    uint32_t slot = home_of(t, key);
-    while (t->slots[slot] != NONE && t->places[t->slots[slot]].key != key)
-        slot = (slot + 1) & t->mask;
-    return slot;
+    uint32_t hash = hash_of(key);
+    uint32_t at = hash & t->mask;
+    while (t->slots[at].place != NONE &&
+           (t->slots[at].hash != hash || t->places[t->slots[at].place].key != key))
+        at = (at + 1) & t->mask;
+    return at;
 }
 
 static uint32_t find_place(const shared_tier *t, uint64_t key)
 {
-    return t->slots[slot_of(t, key)];
+    return t->slots[slot_of(t, key)].place;
 }
 
 /* What follows without a gap moves back, if its home is not behind the hole. */
 static void remove_slot(shared_tier *t, uint32_t hole)
 {
-    for (uint32_t at = (hole + 1) & t->mask; t->slots[at] != NONE; at = (at + 1) & t->mask) {
-        uint32_t home = home_of(t, t->places[t->slots[at]].key);
-        if (((at - home) & t->mask) < ((at - hole) & t->mask))
+    for (uint32_t at = (hole + 1) & t->mask; t->slots[at].place != NONE; at = (at + 1) & t->mask) {
+        if (((at - t->slots[at].hash) & t->mask) < ((at - hole) & t->mask))
             continue;
         t->slots[hole] = t->slots[at];
         hole = at;
     }
-    t->slots[hole] = NONE;
+    t->slots[hole].place = NONE;
 }
 
 /* ---- by age ------------------------------------------------------------------------ */
@@ -222,7 +229,8 @@ uint32_t shared_tier_begin_store(shared_tier *t, const uint64_t *keys, uint32_t 
             continue;
         }
         t->places[i] = (place){.key = keys[k], .newer = COMING, .older = NONE};
-        t->slots[slot_of(t, keys[k])] = i; /* looked up again: an eviction moves slots */
+        /* looked up again: an eviction moves slots */
+        t->slots[slot_of(t, keys[k])] = (slot){.place = i, .hash = hash_of(keys[k])};
         t->counts.coming++;
         added[num_added++] = keys[k];
     }

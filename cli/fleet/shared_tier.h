@@ -14,7 +14,7 @@
  *      stored + on their way + free places = capacity_bytes / block_bytes
  *
  * The bytes go over the caller's links (links.h): each transfer shares the tier's total bandwidth
- * of its direction, its client's own, and the worker's card. A place takes 22 to 28 bytes of
+ * of its direction, its client's own, and the worker's card. A place takes 28 to 40 bytes of
  * memory, all allocated at creation. The same calls give the same answers. Not for several threads.
  */
 #ifndef QUIRE_CLI_FLEET_SHARED_TIER_H
