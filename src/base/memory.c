@@ -96,12 +96,14 @@ int qr_owner_begin_zeroed(qr_owner *owner, const quire_allocator *allocator, con
     return QUIRE_OK;
 }
 
+#ifndef QUIRE_HOSTILE
 static void unmap(void *user, void *memory, size_t bytes, size_t alignment)
 {
     (void)user;
     (void)alignment;
     qr_pages_unmap(memory, bytes);
 }
+#endif
 
 /* Mapped, so that it is new even where the C library has memory to use again. The hostile build has
  * its pattern there instead. */
