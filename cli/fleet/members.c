@@ -56,6 +56,14 @@ static void make_ready(fleet *f, uint32_t w, double time_s)
     router_join(f->routers, fleet_router_time(f, time_s), w, &info);
 }
 
+/* Those that have started by now. */
+static void make_started_ready(fleet *f)
+{
+    for (uint32_t w = 0; w < f->settings->num_workers; w++)
+        if (f->members.of[w].state == MEMBER_STARTING && f->members.of[w].ready_s <= f->now_s)
+            make_ready(f, w, f->now_s);
+}
+
 /* ---- requests go back to the router -------------------------------------------- */
 
 static int route_back(fleet *f)
@@ -355,11 +363,10 @@ int members_change(fleet *f)
         if (crash_due(f) != 0 || apply_failures(f) != 0)
             return -1;
     }
-    for (uint32_t w = 0; w < f->settings->num_workers; w++)
-        if (m->of[w].state == MEMBER_STARTING && m->of[w].ready_s <= f->now_s)
-            make_ready(f, w, f->now_s);
+    make_started_ready(f);
     if (m->decide_s <= f->now_s && decide(f) != 0)
         return -1;
+    make_started_ready(f); /* workers that decide() added, if they start in no time */
     return route_back(f);
 }
 

@@ -263,6 +263,18 @@ class Members(unittest.TestCase):
         self.assertEqual(used, {"0", "1", "2"})
         self.assertEqual({row["worker"] for row in rows if float(row["arrival_s"]) < 15}, {"0"})
 
+    def test_a_worker_that_starts_in_no_time(self):
+        """From 10 s on three workers, which are ready at 10 s; no other event is near."""
+        trace = self.write(*((2.5 * i, 100, 2, [i]) for i in range(10)))
+        r, rows = self.fleet("--workers", "1", "--scale", "schedule:0=1,10=3,max=3,startup=0,"
+                             "interval=1", trace)
+        self.assertEqual(r["fleet"]["seconds"]["ready"][8:12], [1, 1, 3, 3])
+        self.assertEqual(set(r["fleet"]["seconds"]["starting"]), {0})
+        self.assertEqual({row["worker"] for row in rows if float(row["arrival_s"]) > 10},
+                         {"0", "1", "2"})
+        self.assertAlmostEqual(r["fleet"]["cost"]["gpu_hours"],
+                               (3 * r["simulated_s"] - 20) / 3600, places=9)
+
     def test_gpus_of_a_worker_cost_each(self):
         trace = self.write((0, 100, 2, [1]))
         one = self.fleet("--workers", "3", "--gpu-cost", "1", trace)[0]
