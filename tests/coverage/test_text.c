@@ -7,7 +7,7 @@
 typedef struct pages {
     qr_text_store store;
     void *memory;
-    uint32_t tables[2][8];
+    uint32_t tables[2][64];
     qr_text texts[2];
 } pages;
 
@@ -21,6 +21,7 @@ static void open_pages(pages *p, const qr_text_limits *limits)
     qr_arena arena = qr_arena_carve(p->memory, plan.used);
     qr_text_carve(&p->store, &arena, limits);
     qr_text_init(&p->store);
+    assert_true(qr_text_places(&p->store) <= COUNT(p->tables[0]));
     for (uint32_t i = 0; i < 2; i++)
         p->texts[i].pages = p->tables[i];
 }

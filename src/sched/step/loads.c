@@ -47,9 +47,11 @@ static bool is_prefilling(const qr_request *r)
 static uint32_t count_lacking(const quire_sched *s)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < s->settings.max_requests; i++) {
+    const qr_link *by_age = s->table.by_age;
+    uint32_t end = s->settings.max_requests;
+    for (uint32_t i = by_age[end].next; i != end; i = by_age[i].next) {
         const qr_request *r = &s->table.requests[i];
-        if (r->is_in_use && is_prefilling(r))
+        if (is_prefilling(r))
             count += qr_cache_count_remaining(s->cache, &r->kv, s->settings.num_lookahead);
     }
     return count;
@@ -63,9 +65,11 @@ uint32_t qr_sched_count_reserved(const quire_sched *s)
     uint32_t num_spec = s->settings.num_spec_tokens;
     uint32_t num_more = num_spec > 0 ? 1 + num_spec + s->settings.num_lookahead : 0;
     uint32_t count = 0;
-    for (uint32_t i = 0; i < s->settings.max_requests; i++) {
+    const qr_link *by_age = s->table.by_age;
+    uint32_t end = s->settings.max_requests;
+    for (uint32_t i = by_age[end].next; i != end; i = by_age[i].next) {
         const qr_request *r = &s->table.requests[i];
-        if (r->is_in_use && r->is_prefilling)
+        if (r->is_prefilling)
             count += qr_cache_count_remaining(s->cache, &r->kv, num_more);
     }
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
