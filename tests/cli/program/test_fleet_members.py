@@ -365,6 +365,7 @@ class Members(unittest.TestCase):
                 (("--fail", "flood:worker=1"), "expected crash, slow, partition, gap or tier"),
                 (("--workers", "1", "--fail", "crash:worker=0,at=1"), "--fail needs --workers 2"),
                 (("--workers", "1", "--mtbf", "5"), "--mtbf needs --workers 2"),
+                (("--mtbf", "1e-9"), "invalid value \"1e-09\" for --mtbf (expected 0, or 0.001.."),
                 (("--mtbf", "-1"), "--mtbf"), (("--gpu-cost", "-1"), "--gpu-cost"),
                 (("--fail", "crash:worker=0,at=1", "--cpu-blocks", "100"), "--fail cannot be used"),
                 (("--scale", "queue:requests=2,max=3"), "--workers is 4 (expected 1 to 3"),
