@@ -171,7 +171,7 @@ class Members(unittest.TestCase):
         self.assertLess(float(rows[1]["first_token_s"]), 25.5)
         said = run("fleet", "--workers", "2", "--fail", "crash:worker=0,at=5", "--fail",
                    "crash:worker=1,at=5", trace, status=1)
-        self.assertIn("1 requests wait in the router", said)
+        self.assertIn("1 requests wait in the router, and all workers are off (restart=S", said)
 
     def test_crashes_at_random(self):
         trace = self.generate("--requests", "400", "--rate", "20")
