@@ -223,6 +223,9 @@ static int prepare_pools(replay_setup *setups, fleet_pool *all)
 
 /* ---- the command --------------------------------------------------------------- */
 
+/* With a shorter one the time of the next crash is the time of this one. */
+static const double MIN_MTBF_S = 0.001;
+
 /* What a change of workers needs. */
 static int check_members(const replay_setup *setup)
 {
@@ -230,6 +233,11 @@ static int check_members(const replay_setup *setup)
     const char *name = o.scale != NULL ? "scale" : o.fail.count > 0 ? "fail" : "mtbf";
     if (!has_fail && o.scale == NULL)
         return 0;
+    if (o.mtbf_s > 0 && o.mtbf_s < MIN_MTBF_S)
+        return command_error(&cmd_fleet,
+                             "invalid value \"%g\" for --mtbf (expected 0, or "
+                             "%g..1000000000)",
+                             o.mtbf_s, MIN_MTBF_S);
     if (o.scale != NULL && pools.num_specs > 0)
         return command_error(&cmd_fleet, "--scale cannot be used with --pool: it adds and removes "
                                          "engines of one kind");

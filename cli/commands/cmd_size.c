@@ -183,7 +183,7 @@ static int write_results(void)
     if (o.json.file != NULL)
         is_whole = size_report_json(o.json.file, &sizing, o.deterministic) || ferror(o.json.file);
     if (o.json.file != stdout)
-        size_report_print(stdout, &sizing);
+        size_report_print(stdout, &sizing, o.deterministic);
     if (!is_whole)
         return command_failed(&cmd_size, "not enough memory for the results");
     int status = outputs_commit_for(&cmd_size);

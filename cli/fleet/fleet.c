@@ -103,6 +103,10 @@ static int go(fleet *f)
         return fail_with("the fleet cannot continue: %u requests wait for each other's blocks "
                          "(--num-gpu-blocks makes the pools larger)",
                          handoffs_num_open(f->handoffs));
+    if (is_over && f->num_waiting > 0 && members_are_off(f))
+        return fail_with("the fleet cannot continue: %u requests wait in the router, and all "
+                         "workers are off (restart=S of --fail crash starts a worker again)",
+                         f->num_waiting);
     if (is_over)
         return f->num_waiting == 0 ? 0
                                    : fail_with("%u requests wait in the router, and no worker "

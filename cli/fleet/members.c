@@ -375,6 +375,11 @@ bool members_may_serve(const fleet *f)
     return f->members.count[MEMBER_STARTING] > 0;
 }
 
+bool members_are_off(const fleet *f)
+{
+    return f->members.count[MEMBER_OFF] == f->settings->num_workers;
+}
+
 /* ---- what happens to requests -------------------------------------------------- */
 
 void members_admitted(fleet *f, const arrival *it)

@@ -97,6 +97,8 @@ double members_next_s(const struct fleet *f);
 int members_change(struct fleet *f);
 /* A request that waits in the router may still be served. */
 bool members_may_serve(const struct fleet *f);
+/* No worker is ready, starts or drains. */
+bool members_are_off(const struct fleet *f);
 
 /* What the fleet tells of its requests: is_again: it had a first token before a crash. */
 void members_admitted(struct fleet *f, const arrival *it);

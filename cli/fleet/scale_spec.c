@@ -125,6 +125,15 @@ static int set_config(scale_spec *spec, scaling_policy *policy, const double *va
                                     .down_cooldown_s = values[DOWN_COOLDOWN],
                                     .startup_s = values[STARTUP]};
     spec->hands_over = values[HAND_OVER] > 0;
+    if (values[MIN] > values[MAX])
+        return fail_with("invalid value \"%g\" for min (expected 1 to %g, which is max)",
+                         values[MIN], values[MAX]);
+    int window = values[UP_WINDOW] > values[DOWN_WINDOW] ? UP_WINDOW : DOWN_WINDOW;
+    if (values[window] / values[INTERVAL] > SCALING_MAX_WINDOW - 1)
+        return fail_with("invalid value \"%g\" for %s (expected at most %g, which is %d times "
+                         "interval)",
+                         values[window], window == UP_WINDOW ? "up-window" : "down-window",
+                         (SCALING_MAX_WINDOW - 1) * values[INTERVAL], SCALING_MAX_WINDOW - 1);
     return scaling_begin(&now, &spec->config, 0); /* says what is wrong */
 }
 

@@ -274,7 +274,7 @@ static void print_nearest(FILE *out, const size *s)
     fputc('\n', out);
 }
 
-void size_report_print(FILE *out, const size *s)
+void size_report_print(FILE *out, const size *s, bool is_deterministic)
 {
     fprintf(out, "%s: the fewest GPUs for", s->grid->trace);
     for (uint32_t i = 0; i < s->settings.slo.num; i++)
@@ -294,8 +294,10 @@ void size_report_print(FILE *out, const size *s)
         print_cheapest(out, s, order, num);
     else
         print_nearest(out, s);
-    fprintf(out, "\n%s fleets ran, in %s\n", report_number(s->num_runs),
-            verdict_time(s->wall_s * 1e3));
+    fprintf(out, "\n%s fleets ran", report_number(s->num_runs));
+    if (!is_deterministic)
+        fprintf(out, ", in %s", verdict_time(s->wall_s * 1e3));
+    fputc('\n', out);
     free(order);
 }
 

@@ -101,7 +101,7 @@ const size_run *size_nearest(const size *s, uint32_t *combination);
 
 /* ---- report.c --------------------------------------------------------------------- */
 
-void size_report_print(FILE *out, const size *s);
+void size_report_print(FILE *out, const size *s, bool is_deterministic);
 /* False: no memory, or it could not be written. */
 bool size_report_json(FILE *out, const size *s, bool is_deterministic);
 

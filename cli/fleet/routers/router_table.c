@@ -105,9 +105,12 @@ static bool no_router(const char *name, char *why)
     for (uint32_t i = 0; i < NUM_POLICIES; i++)
         nearest_offer(&n, table[i]->name);
     const char *near = nearest_name(&n);
-    snprintf(why, ROUTER_WHY_BYTES, "router \"%s\" not found%s%s%s (quire fleet --help lists them)",
-             name, near == NULL ? "" : "; did you mean \"", near == NULL ? "" : near,
-             near == NULL ? "" : "\"?");
+    int n_bytes = snprintf(why, ROUTER_WHY_BYTES, "router \"%.64s\" not found%s%s%s (known are ",
+                           name, near == NULL ? "" : "; did you mean \"", near == NULL ? "" : near,
+                           near == NULL ? "" : "\"?");
+    for (uint32_t i = 0; i < NUM_POLICIES && n_bytes < ROUTER_WHY_BYTES; i++)
+        n_bytes += snprintf(why + n_bytes, ROUTER_WHY_BYTES - (size_t)n_bytes, "%s%s",
+                            table[i]->name, i + 1 < NUM_POLICIES ? ", " : ")");
     return false;
 }
 

@@ -177,8 +177,13 @@ static void invalid_policies_are_named(void **state)
         {"queue:requests=1", "queue needs max=VALUE (1 to 100)"},
         {"queue:requests=1,max=101", "invalid value \"101\" for max of queue (expected a whole "
                                      "number from 1 to 100)"},
-        {"queue:requests=1,min=4,max=3", "min_workers is 4 and max_workers is 3 (expected "
-                                         "max_workers of at least 1 and of at least min_workers)"},
+        {"queue:requests=1,min=4,max=3", "invalid value \"4\" for min (expected 1 to 3, which is "
+                                         "max)"},
+        {"queue:requests=1,max=3,interval=0.1", "invalid value \"300\" for down-window (expected "
+                                                "at most 102.3, which is 1023 times interval)"},
+        {"queue:requests=1,max=3,up-window=20000",
+         "invalid value \"20000\" for up-window (expected "
+         "at most 15345, which is 1023 times interval)"},
         {"slo:max=3", "slo has no limit (expected ttft=S, tpot=S or both, above 0)"},
         {"schedule:max=3", "schedule has no row (expected SECONDS=WORKERS)"},
         {"schedule:0=2,0=3,max=3", "invalid row \"0=3\" of schedule (expected a time after 0)"},

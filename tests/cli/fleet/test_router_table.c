@@ -29,6 +29,8 @@ static void texts_name_policies_and_options(void **state)
     assert_true(router_spec_read("llm-d:", &spec, why));
     refuse("llmd", "router \"llmd\" not found; did you mean \"llm-d\"?");
     refuse("", "router \"\" not found");
+    refuse("none", "round-robin, random, least-loaded, power-of-two, session, dynamo-kv, llm-d, ");
+    refuse("none", ", oracle)");
     refuse("llm-d:prefx=1", "router llm-d has no option \"prefx\"; did you mean \"prefix\"?");
     refuse("llm-d:prefix", "invalid option \"prefix\" of router llm-d (expected name=value)");
     refuse("llm-d:prefix=-1", "invalid value \"-1\" for prefix of router llm-d (expected 0 to");

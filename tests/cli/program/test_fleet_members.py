@@ -171,7 +171,7 @@ class Members(unittest.TestCase):
         self.assertLess(float(rows[1]["first_token_s"]), 25.5)
         said = run("fleet", "--workers", "2", "--fail", "crash:worker=0,at=5", "--fail",
                    "crash:worker=1,at=5", trace, status=1)
-        self.assertIn("1 requests wait in the router", said)
+        self.assertIn("1 requests wait in the router, and all workers are off (restart=S", said)
 
     def test_crashes_at_random(self):
         trace = self.generate("--requests", "400", "--rate", "20")
@@ -365,6 +365,7 @@ class Members(unittest.TestCase):
                 (("--fail", "flood:worker=1"), "expected crash, slow, partition, gap or tier"),
                 (("--workers", "1", "--fail", "crash:worker=0,at=1"), "--fail needs --workers 2"),
                 (("--workers", "1", "--mtbf", "5"), "--mtbf needs --workers 2"),
+                (("--mtbf", "1e-9"), "invalid value \"1e-09\" for --mtbf (expected 0, or 0.001.."),
                 (("--mtbf", "-1"), "--mtbf"), (("--gpu-cost", "-1"), "--gpu-cost"),
                 (("--fail", "crash:worker=0,at=1", "--cpu-blocks", "100"), "--fail cannot be used"),
                 (("--scale", "queue:requests=2,max=3"), "--workers is 4 (expected 1 to 3"),

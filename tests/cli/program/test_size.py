@@ -75,6 +75,13 @@ class Size(unittest.TestCase):
                 self.assertAlmostEqual(tried["cost"], 2 * tried["gpu_hours"])
                 self.assertEqual(tried["gpus"], tried["workers"] * int(combination["options"]["tp"]))
 
+    def test_a_deterministic_report_has_no_time(self):
+        args = ("size", "--slo", "ttft=10s", "--max-requests", "20", path("chat.jsonl"))
+        self.assertIn("fleets ran, in ", run(*args))
+        once, again = (run(*args, "--deterministic", "--jobs", jobs) for jobs in ("1", "2"))
+        self.assertEqual(once, again)
+        self.assertTrue(once.endswith(" fleets ran\n"), once)
+
     def test_limits_that_cannot_be_kept(self):
         said = run("size", "--slo", "ttft_p50=1us", "--max-gpus", "3", "--max-requests", "50",
                    path("chat.jsonl"), status=1)
