@@ -51,6 +51,8 @@ int slo_read(const char *text, slo *limits)
             return fail_with("invalid value \"%.100s\" for --slo (expected ttft=TIME, tpot=TIME or "
                              "e2e=TIME with commas between them; a TIME is 50ms, 2s or 1.5min)",
                              text);
+        if (*limit > 0)
+            return fail_with("--slo: %.*s is given twice", (int)name, at);
         *limit = ms;
         at = at[length] == ',' ? at + length + 1 : NULL;
     }
@@ -116,6 +118,9 @@ int slo_targets_read(const char *text, slo_targets *targets)
                              "e2e, each with a percentile above 0 to 100 or for all requests, with "
                              "commas between them; a TIME is 50ms, 2s or 1.5min)",
                              text);
+        for (uint32_t i = 0; i < targets->num; i++)
+            if (strcmp(targets->list[i].name, target->name) == 0)
+                return fail_with("--slo: %s is given twice", target->name);
         targets->num++;
         at = at[length] == ',' ? at + length + 1 : NULL;
     }

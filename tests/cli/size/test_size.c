@@ -141,17 +141,23 @@ static void wrong_targets_are_refused(void **state)
                                         "ttft_p99=1s,",
                                         "ttft_p99=1s,,tpot=1s",
                                         "ttft_p99.000000000000000000001=1s"};
-    static const char many[] = "ttft=1s,ttft=1s,ttft=1s,ttft=1s,ttft=1s,ttft=1s,ttft=1s,ttft=1s,"
-                               "ttft=1s,ttft=1s,ttft=1s,ttft=1s,ttft=1s,ttft=1s,ttft=1s,ttft=1s,"
-                               "ttft=1s"; /* 17 */
+    static const char many[] =
+        "ttft_p1=1s,ttft_p2=1s,ttft_p3=1s,ttft_p4=1s,ttft_p5=1s,ttft_p6=1s,"
+        "ttft_p7=1s,ttft_p8=1s,ttft_p9=1s,ttft_p10=1s,ttft_p11=1s,ttft_p12=1s,"
+        "ttft_p13=1s,ttft_p14=1s,ttft_p15=1s,ttft_p16=1s,ttft_p17=1s"; /* 17 */
     slo_targets t;
     for (size_t i = 0; i < COUNT(texts); i++) {
         assert_int_equal(slo_targets_read(texts[i], &t), -1);
         assert_non_null(strstr(failure(), "--slo"));
     }
-    assert_int_equal(slo_targets_read(many + strlen("ttft=1s,"), &t), 0);
+    assert_int_equal(slo_targets_read(many + strlen("ttft_p1=1s,"), &t), 0);
     assert_int_equal(slo_targets_read(many, &t), -1);
     assert_non_null(strstr(failure(), "16"));
+    assert_int_equal(slo_targets_read("ttft_p99=1s,e2e=9s,ttft_p99=2s", &t), -1);
+    assert_string_equal(failure(), "--slo: ttft_p99 is given twice");
+    slo limits;
+    assert_int_equal(slo_read("ttft=1s,ttft=2s", &limits), -1);
+    assert_string_equal(failure(), "--slo: ttft is given twice");
 }
 
 /* ---- prices ---------------------------------------------------------------------------- */
