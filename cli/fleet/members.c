@@ -4,6 +4,7 @@
 #include "output/failure.h"
 #include "output/grown.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 /* TTFT is back when its mean is at most so many times the one before the crash. */
@@ -64,6 +65,9 @@ static void make_started_ready(fleet *f)
             make_ready(f, w, f->now_s);
 }
 
+/* A request that is interrupted so often will never end. */
+enum { MOST_CRASHES = 1000 };
+
 /* ---- requests go back to the router -------------------------------------------- */
 
 static int route_back(fleet *f)
@@ -103,6 +107,10 @@ static int take_back(fleet *f, arrival_queue *left, member_crash *crash, uint32_
             fleet_request_free(it);
             return fail_with("not enough memory");
         }
+        if (crash != NULL && request->num_back == MOST_CRASHES)
+            return fail_with("request %" PRIu64 " was at %d workers that crashed: it is longer "
+                             "than the time between crashes (--mtbf, --fail)",
+                             it->number + 1, MOST_CRASHES);
     }
     return 0;
 }

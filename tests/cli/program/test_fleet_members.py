@@ -188,6 +188,11 @@ class Members(unittest.TestCase):
         other, _ = self.fleet("--seed", "2", *args)
         self.assertNotEqual(other["fleet"]["failures"]["crashes"][0]["at_s"], crashes[0]["at_s"])
 
+    def test_a_request_that_never_ends(self):
+        trace = self.write((0, 1024, 3000, [1, 2]))
+        said = run("fleet", "--workers", "2", "--mtbf", "0.1", "--mtbf-restart", "0.1", trace, status=1)
+        self.assertIn("request 1 was at 1000 workers that crashed", said)
+
     def test_rerun(self):
         trace = self.generate("--requests", "60", "--rate", "20")
         run("fleet", "--quiet", "--deterministic", "--workers", "2", "--fail",
