@@ -6,8 +6,9 @@
  * Each line of FILE is a JSON object, in the order of the calls:
  *
  *      stored, removed     worker, blocks
- *      asked               request, tokens, blocks; worker and score that dynamo-kv chose, and by
- *                          worker: hit, active_hits, prefill_tokens, active_blocks, in_flight, cost
+ *      asked               request, tokens, blocks; role, and the worker that dynamo-kv chose for
+ *                          it; by worker: hit, active_hits, prefill_tokens, active_blocks,
+ *                          in_flight, cost. A prefill worker is chosen after the decode worker.
  *      first, done         request
  *
  * The linker puts the functions below in the place of those of cli/fleet/routers/router.h (--wrap).
@@ -78,7 +79,7 @@ void __wrap_router_kv(routers *r, const router_kv_event *event)
     __real_router_kv(r, event);
 }
 
-/* What a router has seen: its workers before it decides, its hits after. */
+/* What the router has seen of each candidate. */
 static void print_workers(const routers *r, const router_ask *ask)
 {
     const dynamo *d = r->each[0].state;
@@ -97,35 +98,53 @@ static void print_workers(const routers *r, const router_ask *ask)
     fputs("]}\n", out());
 }
 
-void __wrap_router_choose(routers *r, const router_request *request, const router_load *loads,
-                          router_answer *answer)
+/* Hits are as they were when the router decided; workers are from before it counted the request. */
+static void print_asked(const routers *r, const router_request *request, router_role role,
+                        const router_worker *before, uint32_t chosen)
 {
+    static const char *const names[] = {"serve", "prefill", "decode"};
     const view *v = &r->each[0].view;
-    size_t bytes = r->settings.max_workers * sizeof(router_worker);
-    router_worker *before = malloc(bytes);
-    if (before == NULL || r->settings.num_routers != 1 ||
-        strcmp(r->policy->name, "dynamo-kv") != 0) {
-        fprintf(stderr, "needs memory, --routers 1 and --router dynamo-kv\n");
-        exit(2);
-    }
-    memcpy(before, v->workers, bytes);
-    __real_router_choose(r, request, loads, answer);
     router_ask ask = {.request = request,
-                      .role = ROUTER_SERVE,
-                      .candidates = r->candidates[ROUTER_SERVE],
-                      .num_candidates = r->num_candidates[ROUTER_SERVE],
+                      .role = role,
+                      .candidates = r->candidates[role],
+                      .num_candidates = r->num_candidates[role],
                       .workers = before,
                       .num_workers = v->num_workers,
                       .hits = v->hits,
                       .active_hits = v->active_hits};
-    if (answer->action == ROUTER_ROUTE) {
-        fprintf(out(),
-                "{\"kind\":\"asked\",\"request\":%" PRIu64 ",\"tokens\":%u,\"worker\":%u"
-                ",\"score\":%.17g",
-                request->number, request->num_prompt_tokens, answer->worker, answer->choice.score);
-        print_blocks(request->blocks, request->num_blocks);
-        print_workers(r, &ask);
+    fprintf(out(),
+            "{\"kind\":\"asked\",\"role\":\"%s\",\"request\":%" PRIu64
+            ",\"tokens\":%u,\"worker\":%u",
+            names[role], request->number, request->num_prompt_tokens, chosen);
+    print_blocks(request->blocks, request->num_blocks);
+    print_workers(r, &ask);
+}
+
+static void check_fleet(const routers *r)
+{
+    if (r->settings.num_routers == 1 && strcmp(r->policy->name, "dynamo-kv") == 0)
+        return;
+    fprintf(stderr, "needs --router dynamo-kv and --routers 1\n");
+    exit(2);
+}
+
+void __wrap_router_choose(routers *r, const router_request *request, const router_load *loads,
+                          router_answer *answer)
+{
+    size_t bytes = r->settings.max_workers * sizeof(router_worker);
+    router_worker *before = malloc(bytes);
+    check_fleet(r);
+    if (before == NULL) {
+        fprintf(stderr, "not enough memory\n");
+        exit(2);
     }
+    memcpy(before, r->each[0].view.workers, bytes);
+    __real_router_choose(r, request, loads, answer);
+    bool is_apart = answer->prefill_worker != ROUTER_NONE;
+    if (answer->action == ROUTER_ROUTE)
+        print_asked(r, request, is_apart ? ROUTER_DECODE : ROUTER_SERVE, before, answer->worker);
+    if (answer->action == ROUTER_ROUTE && is_apart)
+        print_asked(r, request, ROUTER_PREFILL, before, answer->prefill_worker);
     free(before);
 }
 

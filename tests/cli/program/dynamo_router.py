@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Dynamo's own router decides again what dynamo-kv decided, in the same states.
 
-    PYTHON_WITH_DYNAMO tests/cli/program/dynamo_router.py HISTORY [--all-costs]
+    PYTHON_WITH_DYNAMO tests/cli/program/dynamo_router.py HISTORY [--role serve|prefill|decode] [--all-costs]
 
 HISTORY is what tests/cli/fleet/fleet_history.c writes. The workers' KV events go to Dynamo's selection service in
 vLLM's format over ZeroMQ. Each request is booked on the worker that dynamo-kv chose, and reported as prefilled and
@@ -11,6 +11,11 @@ options come from its DYN_ROUTER_... variables. A line of JSON says what was equ
 A block of HISTORY is a name, so its tokens are made of it. A block that is in no prompt is not published: no answer
 depends on it. With --all-costs Dynamo is asked once more for each worker, with no other one allowed, since its log
 has the cost of the worker that it takes and no other. These calls see the same state.
+
+Pools have a router each; one is asked at a time. The one of decode workers has the options that Dynamo gives to it: no
+credit, no prefill tokens, and blocks that are not shared. Dynamo's router of prefill workers does not count active
+blocks; its selection service always does. So the worker that the
+service takes is not compared for prefill workers, and decode blocks are subtracted from its costs.
 """
 
 import argparse
@@ -29,6 +34,8 @@ from fake_publisher import NIL, FakeSocket, batch, frame, number, text
 BLOCK_SIZE = 16
 REST = [0] * (BLOCK_SIZE - 2)
 MARK = 1 << 63
+DECODE = {"DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT": "0", "DYN_ROUTER_TRACK_PREFILL_TOKENS": "false",
+          "DYN_ROUTER_ASSUME_KV_REUSE": "false"}
 COST = re.compile(r'Selected worker .*request_id="([^"]+)" worker_id=(\d+) .*logit=(\S+)')
 
 
@@ -72,22 +79,24 @@ class Publisher(FakeSocket):
 class Workers:
     """The KV events of all workers, as they are told to Dynamo."""
 
-    def __init__(self, service, parents, count):
+    def __init__(self, service, parents, workers):
         self.service, self.parents = service, parents
-        self.publishers = [Publisher() for _ in range(count)]
-        self.news = [[] for _ in range(count)]  # (is stored, name), in order, not yet sent
-        self.marks = [None] * count
+        self.publishers = {w: Publisher() for w in workers}
+        self.news = {w: [] for w in workers}  # (is stored, name), in order, not yet sent
+        self.marks = dict.fromkeys(workers)
         self.num_marks = self.num_stored = self.num_removed = 0
 
     async def join(self):
-        for index, it in enumerate(self.publishers):
+        for index, it in self.publishers.items():
             await self.service.upsert_worker({
                 "worker_id": index, "endpoint": f"http://worker-{index}", "block_size": BLOCK_SIZE,
                 "max_num_batched_tokens": 8192, "kv_events_endpoint": it.endpoint})
-        for it in self.publishers:
+        for it in self.publishers.values():
             await asyncio.to_thread(it.has_subscriber.wait)
 
     def note(self, worker, is_stored, names):
+        if worker not in self.news:
+            return
         known = [name for name in names if name in self.parents]
         self.news[worker] += [(is_stored, name) for name in known]
         self.num_stored += len(known) if is_stored else 0
@@ -109,7 +118,7 @@ class Workers:
 
     async def tell(self):
         """Sends all news; returns when Dynamo has them. A block that nothing else has is the last of each message."""
-        told = [w for w, news in enumerate(self.news) if news]
+        told = [w for w, news in self.news.items() if news]
         self.num_marks += 1
         mark = [0xffffffff, self.num_marks, *([7] * (BLOCK_SIZE - 2))]
         for w in told:
@@ -141,35 +150,52 @@ async def answers(service, asked, all_costs):
     return {"asked": asked, "best": best["worker_id"], "hits": hits, "loads": loads}
 
 
-async def replay(history, all_costs):
-    from dynamo._core import SelectionService
+def parents_of(asked):
+    """Of each block that is in a prompt: the block before it."""
     parents = {}
-    for line in history:
-        if line["kind"] == "asked":
-            for parent, name in zip([None, *line["blocks"]], line["blocks"]):
-                assert parents.setdefault(name, parent) == parent
-    count = 1 + max(it["worker"] for line in history if line["kind"] == "asked" for it in line["workers"])
+    for line in asked:
+        for parent, name in zip([None, *line["blocks"]], line["blocks"]):
+            assert parents.setdefault(name, parent) == parent
+    return parents
+
+
+async def replay(history, role, all_costs):
+    from dynamo._core import SelectionService
+    asked = [line for line in history if line["kind"] == "asked" and line["role"] == role]
     service = SelectionService(indexer_threads=1)
-    workers = Workers(service, parents, count)
+    workers = Workers(service, parents_of(asked), sorted({it["worker"] for line in asked for it in line["workers"]}))
     await workers.join()
     decisions, booked = [], {}
     for line in history:
-        if line["kind"] in ("stored", "removed"):
-            workers.note(line["worker"], line["kind"] == "stored", line["blocks"])
-        elif line["kind"] == "asked":
+        kind, is_last = line["kind"], line["kind"] == ("first" if role == "prefill" else "done")
+        if kind in ("stored", "removed"):
+            workers.note(line["worker"], kind == "stored", line["blocks"])
+        elif kind == "asked" and line["role"] == role:
             await workers.tell()
             decisions.append(await answers(service, line, all_costs))
             booked[line["request"]] = f"{line['request']}/{line['worker']}"
-        elif line["kind"] == "first":
-            await service.prefill_complete(booked[line["request"]])
-        else:
-            await service.free_reservation(booked.pop(line["request"]))
+        elif kind != "asked" and line["request"] in booked:
+            if kind == "first" and role == "serve":
+                await service.prefill_complete(booked[line["request"]])
+            if is_last:
+                await service.free_reservation(booked.pop(line["request"]))
     service.shutdown()
-    return decisions, {"workers": count, "stored": workers.num_stored, "removed": workers.num_removed}
+    return decisions, {"workers": len(workers.news), "stored": workers.num_stored, "removed": workers.num_removed}
 
 
 def is_near(a, b):
     return abs(a - b) <= 1e-9 * max(1, abs(a), abs(b))
+
+
+def pairs_of(asked, mine, hits, load):
+    """What a router knows of a worker and a prompt: (ours, Dynamo's) by name."""
+    blocks, is_decode = len(asked["blocks"]), asked["role"] == "decode"
+    prefill = mine["prefill_tokens"] + asked["tokens"] - min(asked["tokens"], mine["hit"] * BLOCK_SIZE)
+    shared = 0 if is_decode else mine["active_hits"]
+    return {"hits": (mine["hit"], hits),
+            "prefill_tokens": (0 if is_decode else prefill, load["potential_prefill_tokens"]),
+            "decode_blocks": (mine["active_blocks"] + blocks - shared, load["potential_decode_blocks"]),
+            "in_flight": (mine["in_flight"], load["active_requests"])}
 
 
 def compare(decisions, costs):
@@ -179,6 +205,7 @@ def compare(decisions, costs):
     differ = []
     for it in decisions:
         asked, ours = it["asked"], {w["worker"]: w for w in it["asked"]["workers"]}
+        is_prefill = asked["role"] == "prefill"
         least = min(w["cost"] for w in ours.values())
         cheapest = {w["worker"] for w in ours.values() if w["cost"] == least}
         assert asked["worker"] in cheapest or "DYN_ROUTER_TEMPERATURE" in os.environ
@@ -186,24 +213,18 @@ def compare(decisions, costs):
         count["ties"] += len(cheapest) > 1
         count["same_worker"] += it["best"] == asked["worker"]
         count["cheapest"] += it["best"] in cheapest
-        wrong = {"best": it["best"], "cheapest": sorted(cheapest)} if it["best"] not in cheapest else {}
+        wrong = {"best": it["best"], "cheapest": sorted(cheapest)} if not is_prefill and it["best"] not in cheapest else {}
         for w, mine in ours.items():
-            load = it["loads"][w]
-            cached = min(asked["tokens"], mine["hit"] * BLOCK_SIZE)
-            pairs = {"hits": (mine["hit"], it["hits"][w]),
-                     "prefill_tokens": (mine["prefill_tokens"] + asked["tokens"] - cached, load["potential_prefill_tokens"]),
-                     "decode_blocks": (mine["active_blocks"] + len(asked["blocks"]) - mine["active_hits"],
-                                       load["potential_decode_blocks"]),
-                     "in_flight": (mine["in_flight"], load["active_requests"])}
             count["pairs"] += 1
             count["with_hits"] += mine["hit"] > 0
             count["in_prefill"] += mine["prefill_tokens"] > 0
-            for name, (a, b) in pairs.items():
+            for name, (a, b) in pairs_of(asked, mine, it["hits"][w], it["loads"][w]).items():
                 count[name] += a == b
                 if a != b:
                     wrong[f"{name} of {w}"] = (a, b)
         for kind, w, cost in costs.get(str(asked["request"]), []):
             if kind == "any" or "DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT_DECAY" not in os.environ:
+                cost -= it["loads"][w]["potential_decode_blocks"] if is_prefill else 0
                 count["costs"] += 1
                 count["equal_costs"] += is_near(cost, ours[w]["cost"])
                 if not is_near(cost, ours[w]["cost"]):
@@ -244,16 +265,18 @@ def draws(decisions):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("history")
+    parser.add_argument("--role", choices=("serve", "prefill", "decode"), default="serve")
     parser.add_argument("--all-costs", action="store_true")
     args = parser.parse_args()
     with open(args.history, encoding="utf-8") as file:
         history = [json.loads(line) for line in file]
+    os.environ.update(DECODE if args.role == "decode" else {})
     os.environ["DYN_LOG"] = "error,dynamo_kv_router::scheduling::selector=info"
     with tempfile.TemporaryFile("w+") as log:  # Dynamo writes there from its own threads
         stderr = os.dup(2)
         os.dup2(log.fileno(), 2)
         try:
-            decisions, told = asyncio.run(replay(history, args.all_costs))
+            decisions, told = asyncio.run(replay(history, args.role, args.all_costs))
         finally:
             os.dup2(stderr, 2)
             log.seek(0)

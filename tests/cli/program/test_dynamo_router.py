@@ -43,15 +43,15 @@ class Router(unittest.TestCase):
         with open(out, encoding="utf-8") as file:
             return file.read()
 
-    def decide(self, options, *args, all_costs=False, theirs=None):
+    def decide(self, options, *args, all_costs=False, theirs=None, role="serve"):
         """Both decide, Dynamo with the same options if it has no others; what was equal."""
         theirs = {VARIABLES[name]: str(value) for name, value in (options if theirs is None else theirs).items()}
         self.assertEqual(self.run_fleet(HISTORY, options, *args), self.run_fleet(QUIRE, options, *args))
-        done = subprocess.run([PYTHON, PEER, self.path("history"), *(["--all-costs"] if all_costs else [])],
+        done = subprocess.run([PYTHON, PEER, self.path("history"), "--role", role, *(["--all-costs"] if all_costs else [])],
                               env={**os.environ, **theirs}, capture_output=True, text=True, timeout=800, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         said = json.loads(done.stdout)
-        print(f"dynamo-kv {options}: {said}", flush=True)
+        print(f"dynamo-kv {options}, {role}: {said}", flush=True)
         self.assertEqual(said["differ"] == 0, said["first"] == [])
         return said
 
@@ -111,6 +111,22 @@ class Router(unittest.TestCase):
         self.check(said, 900)
         self.assertEqual(said["cheapest"], said["decisions"], said["first"])
         self.assertGreater(said["removed"], said["stored"] // 3)
+
+    def test_pools(self):
+        """A router of prefill workers and one of decode workers."""
+        args = ("--pool", "prefill:5", "--pool", "decode:4", "--speed", "6", "--max-requests", "400", "--skip-bad")
+        path = self.conversations(1, 1)[-1]
+        for role, options in (("prefill", {}), ("decode", {}), ("prefill", {"decode-active-request-weight": 30}),
+                              ("decode", {"decode-active-request-weight": 30})):
+            with self.subTest(role=role, options=options):
+                said = self.decide(options, *args, path, all_costs=True, role=role)
+                pairs = said["pairs"]
+                self.assertGreaterEqual(said["decisions"], 400)
+                self.assertEqual({name: said[name] for name in STATE}, dict.fromkeys(STATE, pairs), said["first"])
+                self.assertGreater(said["costs"], pairs)
+                self.assertEqual(said["equal_costs"], said["costs"], said["first"])
+                if role == "decode":
+                    self.assertEqual(said["cheapest"], said["decisions"], said["first"])
 
     def test_temperature(self):
         """Draws are apart; both are as probable as they should be, and the costs are equal."""
