@@ -6,8 +6,10 @@
  *      cost    = s max(0, prefill - credit) + decode blocks + a requests       the smallest is
  * chosen
  *
- * decode blocks: the different blocks that the worker's requests use, with those of this request. A
- * worker of the decode pool costs decode blocks + a requests.
+ * decode blocks: the different blocks that the worker's requests use, with those of this request.
+ *
+ * Pools: a prefill worker has no decode blocks. A decode worker has no prefill, and its requests
+ * share no blocks; with conditional-disagg the credit reduces its decode blocks.
  */
 #include "pick.h"
 #include "policies.h"
@@ -130,10 +132,18 @@ static double credit_blocks(const double *v, const router_ask *ask, uint32_t wor
            v[DISK_WEIGHT] * hit->disk + v[SHARED_WEIGHT] * beyond;
 }
 
-static double decode_blocks(const router_ask *ask, uint32_t worker)
+static double decode_blocks(const double *v, const router_ask *ask, uint32_t worker)
 {
-    return (double)ask->workers[worker].active_blocks + ask->request->num_blocks -
-           ask->active_hits[worker];
+    const router_worker *w = &ask->workers[worker];
+    double blocks = (double)w->active_blocks + ask->request->num_blocks;
+    if (ask->role == ROUTER_PREFILL)
+        return 0;
+    if (ask->role == ROUTER_SERVE)
+        return blocks - ask->active_hits[worker];
+    if (v[CONDITIONAL] == CONDITIONAL_OFF || v[CREDIT] <= 0)
+        return blocks;
+    double left = blocks - credit_blocks(v, ask, worker, w->prefill_tokens); /* no decay */
+    return left > 0 ? left : 0;
 }
 
 static double prefill_cost(const double *v, const router_ask *ask, uint32_t worker,
@@ -149,7 +159,7 @@ static double prefill_cost(const double *v, const router_ask *ask, uint32_t work
 
 static double cost_of(const double *v, const router_ask *ask, uint32_t worker, uint64_t min_tokens)
 {
-    return prefill_cost(v, ask, worker, min_tokens) + decode_blocks(ask, worker) +
+    return prefill_cost(v, ask, worker, min_tokens) + decode_blocks(v, ask, worker) +
            v[REQUEST_WEIGHT] * ask->workers[worker].in_flight;
 }
 
@@ -237,7 +247,7 @@ static void choose_dynamo(void *state, const router_ask *ask, router_choice *cho
         choice->reason = "drawn by router-temperature";
     }
     choice->terms[0] = prefill_cost(v, ask, choice->worker, min_tokens);
-    choice->terms[1] = decode_blocks(ask, choice->worker);
+    choice->terms[1] = decode_blocks(v, ask, choice->worker);
     choice->terms[2] = v[REQUEST_WEIGHT] * ask->workers[choice->worker].in_flight;
 }
 

@@ -79,7 +79,9 @@ typedef struct router_worker {
     uint32_t in_prefill;       /* of them, without a first token */
     uint64_t prefill_tokens;   /* prompt tokens of in_prefill that were not believed cached */
     uint64_t in_flight_tokens; /* prompt and generated tokens of in_flight */
-    uint64_t active_blocks;    /* different blocks that in_flight use; needs ROUTER_NEEDS_ACTIVE */
+    uint64_t active_blocks;    /* different blocks that in_flight use; needs ROUTER_NEEDS_ACTIVE.
+                                  Blocks of a request whose prompt another worker computes count
+                                  for that request alone. */
     uint64_t known_blocks;     /* of the worker in the index; 0 without one */
     uint64_t num_routed;       /* requests sent, ever */
     double last_routed_s;      /* -1: never */

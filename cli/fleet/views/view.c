@@ -31,7 +31,8 @@ static bool open_indexes(view *v)
     if (v->settings.policy->needs & ROUTER_NEEDS_ACTIVE) {
         v->active = active_blocks_open(v->settings.max_workers);
         v->active_hits = calloc(v->settings.max_workers, sizeof *v->active_hits);
-        if (v->active == NULL || v->active_hits == NULL)
+        v->apart_blocks = calloc(v->settings.max_workers, sizeof *v->apart_blocks);
+        if (v->active == NULL || v->active_hits == NULL || v->apart_blocks == NULL)
             return false;
     }
     return true;
@@ -55,6 +56,7 @@ void view_close(view *v)
     free(v->workers);
     free(v->hits);
     free(v->active_hits);
+    free(v->apart_blocks);
     free(v->own_hits);
     free(v->reported);
     memset(v, 0, sizeof *v);
@@ -211,6 +213,25 @@ static uint32_t uncached_tokens(const view *v, uint32_t worker, const router_req
     return cached >= request->num_prompt_tokens ? 0 : request->num_prompt_tokens - (uint32_t)cached;
 }
 
+static void count_active(view *v, uint32_t worker)
+{
+    v->workers[worker].active_blocks =
+        active_blocks_of(v->active, worker) + v->apart_blocks[worker];
+}
+
+static void begin_active(view *v, view_flight *flight, router_role role,
+                         const router_request *request)
+{
+    if (role == ROUTER_DECODE) {
+        flight->num_apart_blocks = request->num_blocks;
+        v->apart_blocks[flight->worker] += request->num_blocks;
+    } else {
+        flight->last_block =
+            active_blocks_begin(v->active, flight->worker, request->blocks, request->num_blocks);
+    }
+    count_active(v, flight->worker);
+}
+
 view_flight view_begin(view *v, double now_s, uint32_t worker, router_role role,
                        const router_request *request)
 {
@@ -229,11 +250,8 @@ view_flight view_begin(view *v, double now_s, uint32_t worker, router_role role,
         w->in_prefill++;
         w->prefill_tokens += flight.num_prefill_tokens;
     }
-    if (v->active != NULL) {
-        flight.last_block =
-            active_blocks_begin(v->active, worker, request->blocks, request->num_blocks);
-        w->active_blocks = active_blocks_of(v->active, worker);
-    }
+    if (v->active != NULL)
+        begin_active(v, &flight, role, request);
     if (v->own != NULL) {
         uint32_t n =
             at_most(request->num_blocks / v->stride, v->settings.knows.knowledge.max_blocks);
@@ -271,7 +289,8 @@ void view_end(view *v, view_flight *flight)
     w->in_flight_tokens -= (uint64_t)flight->num_prompt_tokens + flight->num_output_tokens;
     if (v->active != NULL) {
         active_blocks_end(v->active, flight->worker, flight->last_block);
-        w->active_blocks = active_blocks_of(v->active, flight->worker);
+        v->apart_blocks[flight->worker] -= flight->num_apart_blocks;
+        count_active(v, flight->worker);
     }
     flight->is_open = false;
 }

@@ -34,9 +34,11 @@ typedef struct view {
     uint32_t *active_hits; /* of the last view_look; NULL: not counted */
     uint32_t shared_hit;
     uint32_t *own_hits;
-    own_blocks *own;       /* NULL: no approximate index */
-    active_blocks *active; /* NULL: not counted */
-    router_load *reported; /* on their way, until reported_due_s */
+    own_blocks *own;        /* NULL: no approximate index */
+    active_blocks *active;  /* NULL: not counted */
+    uint64_t *apart_blocks; /* by worker: of its requests in the role ROUTER_DECODE, that come with
+                               their KV and share nothing; NULL without active */
+    router_load *reported;  /* on their way, until reported_due_s */
     double reported_due_s;
     uint32_t stride; /* blocks of the fleet in one block of the approximate index */
 } view;
@@ -47,6 +49,7 @@ typedef struct view_flight {
     bool in_prefill;
     uint32_t worker;
     uint32_t last_block; /* active_blocks_begin */
+    uint32_t num_apart_blocks;
     uint32_t num_prefill_tokens;
     uint32_t num_prompt_tokens;
     uint32_t num_output_tokens;

@@ -35,7 +35,7 @@ OPTIONS = {
                   {"prefill-load-scale": 2}, {"decode-active-request-weight": 4},
                   {"host-cache-hit-weight": 0, "disk-cache-hit-weight": 1}, {"shared-cache-multiplier": 0},
                   {"router-temperature": 1}, {"router-queue-threshold": 0},
-                  {"router-queue-threshold": 0.03125}],
+                  {"router-queue-threshold": 0.03125}, {"conditional-disagg": "prefill-load"}],
     "llm-d": [{}, {}, {"prefix": 0}, {"prefix": 0, "queue": 0, "kv": 0, "running": 1},
               {"prefix": 1, "queue": 1, "kv": 1}, {"load-aware": 4, "queue-threshold": 2},
               {"active-request": 8, "idle-threshold": 2, "max-busy-score": 0.5},
@@ -92,6 +92,15 @@ EDGES = [
     ("dynamo-kv", {"router-queue-threshold": 0.5}, "serve", Q(), [W(prefill=4097), W(prefill=9000)]),
     ("dynamo-kv", {"router-queue-threshold": 0}, "decode", Q(), [W(prefill=1), W(prefill=1, active=1)]),
     ("dynamo-kv", {}, "serve", Q(), [W(active=10, ahit=10), W()]),                        # all active already
+    ("dynamo-kv", {}, "decode", Q(), [W(active=10, ahit=10), W(active=1)]),               # requests share nothing
+    ("dynamo-kv", {}, "decode", Q(), [W(gpu=10, active=2), W(active=1)]),                 # and hits do not count
+    ("dynamo-kv", {"conditional-disagg": "isl-bounding"}, "decode", Q(), [W(gpu=10, active=2), W(active=1)]),
+    ("dynamo-kv", {"conditional-disagg": "isl-bounding", "overlap-score-credit": 2, "overlap-score-credit-decay": 9,
+                   "decode-active-request-weight": 4}, "decode", Q(),
+     [W(gpu=10, active=2, prefill=160, inflight=2), W(active=1), W(active=3, gpu=9, host=1, inflight=1)]),
+    ("dynamo-kv", {"conditional-disagg": "isl-bounding", "overlap-score-credit": 0}, "decode", Q(),
+     [W(host=10, active=2), W(active=1)]),
+    ("dynamo-kv", {}, "prefill", Q(), [W(active=1), W(active=90, prefill=0), W(prefill=16)]),  # no decode blocks
     # llm-d
     ("llm-d", {}, "serve", Q(prompt=15), [W(waiting=1), W(waiting=1, kv=0.5)]),
     ("llm-d", {}, "serve", Q(), [W(waiting=3), W(waiting=3)]),

@@ -110,7 +110,14 @@ def dynamo_kv(q, ws, o, role):
     scores = {}
     for i, w in ws.items():
         decode = w["active"] + nblocks(q) - w["ahit"]
-        cost = decode + a * w["inflight"]
+        if role == "prefill":
+            decode = 0
+        if role == "decode":
+            decode = w["active"] + nblocks(q)
+            if o.get("conditional-disagg", "off") != "off" and c > 0:
+                beyond = max(0, q["shared"] - w["leading"])
+                decode -= c * w["leading"] + host * w["host"] + disk * w["disk"] + m * beyond
+        cost = max(0, decode) + a * w["inflight"]
         if role != "decode":
             raw = (w["prefill"] + q["prompt"]) / q["bs"]
             blocks = -(-q["prompt"] // q["bs"])

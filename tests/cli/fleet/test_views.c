@@ -533,6 +533,37 @@ static void the_longer_index_counts(void **state)
     kv_feed_close(feed);
 }
 
+/* Of requests whose prompt another worker computes each one has its own blocks. */
+static void decode_requests_share_no_blocks(void **state)
+{
+    (void)state;
+    const router_policy policy = {.needs = ROUTER_NEEDS_ACTIVE};
+    const uint64_t blocks[4] = {1, 2, 3, 4};
+    const router_request request = {
+        .blocks = blocks, .num_blocks = 4, .block_size = 16, .num_prompt_tokens = 64};
+    const router_role roles[4] = {ROUTER_SERVE, ROUTER_DECODE, ROUTER_SERVE, ROUTER_DECODE};
+    const uint64_t active[4] = {4, 8, 8, 12};
+    view_flight flights[4];
+    view v;
+    view_settings settings = {.policy = &policy, .max_workers = 2, .block_size = 16};
+    assert_true(view_open(&v, &settings));
+    view_join(&v, 0, 1, &(router_worker_info){ROUTER_DECODE, 100, 1000, 0});
+    for (uint32_t i = 0; i < 4; i++) {
+        flights[i] = view_begin(&v, i, 1, roles[i], &request);
+        assert_int_equal(v.workers[1].active_blocks, active[i]);
+    }
+    view_look(&v, &request);
+    assert_int_equal(v.active_hits[1], 4);
+    const uint64_t left[4] = {12, 8, 4, 0};
+    for (uint32_t i = 0; i < 4; i++) {
+        view_end(&v, &flights[i]);
+        view_end(&v, &flights[i]); /* changes nothing */
+        assert_int_equal(v.workers[1].active_blocks, left[i]);
+    }
+    assert_int_equal(v.workers[0].active_blocks, 0);
+    view_close(&v);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -549,6 +580,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_resync_takes_its_time),
         cmocka_unit_test(loss_depends_on_the_worker_alone),
         cmocka_unit_test(the_longer_index_counts),
+        cmocka_unit_test(decode_requests_share_no_blocks),
     };
     seed = unit_seed(argc, argv, 28);
     return cmocka_run_group_tests(tests, NULL, NULL);
