@@ -10,6 +10,7 @@ import atexit
 import functools
 import logging
 import os
+from abc import ABC
 from collections import deque
 from functools import cache
 from typing import Any
@@ -169,8 +170,9 @@ class Recording:
                               if name in self.numbers])
 
 
-class Recorded:
-    """Goes before a scheduler's own class."""
+class Recorded(ABC):
+    """Goes before a scheduler's own class. An ABC as vLLM's schedulers: the class of an object may change
+    to one of the same layout only."""
 
     _recording: Recording | None
 
@@ -248,12 +250,12 @@ def attach(scheduler: Any, path: str, given: dict[str, Any]) -> None:
 
     block_size = given.get("hash_block_size") or getattr(scheduler, "hash_block_size", 0)
     try:
+        made = recorded(type(scheduler))
         scheduler._recording = Recording(scheduler, path, block_size or scheduler.block_size,
                                          given.get("mm_registry", MULTIMODAL_REGISTRY))
-    except Exception as problem:
+        scheduler.__class__ = made
+    except Exception as problem:  # the engine serves without it
         logger.error("QUIRE_RECORD=%s: nothing is recorded: %s", path, problem)
-        return
-    scheduler.__class__ = recorded(type(scheduler))
 
 
 def recording_of(make: Any) -> Any:
