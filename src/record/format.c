@@ -88,6 +88,15 @@ static void put_list(qr_format *format, const char *name, const uint32_t *number
     qr_record_text_put(format->out, "]", 1);
 }
 
+static void put_pair(qr_format *format, const quire_recorded_pair *pair)
+{
+    qr_record_text_put(format->out, "[", 1);
+    qr_record_text_put_number(format->out, pair->req);
+    qr_record_text_put(format->out, ", ", 2);
+    qr_record_text_put_number(format->out, pair->number);
+    qr_record_text_put(format->out, "]", 1);
+}
+
 static void put_pairs(qr_format *format, const char *name, const quire_recorded_pair *pairs,
                       uint32_t count)
 {
@@ -95,11 +104,8 @@ static void put_pairs(qr_format *format, const char *name, const quire_recorded_
         return;
     put_name(format, name);
     for (uint32_t i = 0; i < count; i++) {
-        qr_record_text_put_string(format->out, i == 0 ? "[[" : ", [");
-        qr_record_text_put_number(format->out, pairs[i].req);
-        qr_record_text_put(format->out, ", ", 2);
-        qr_record_text_put_number(format->out, pairs[i].number);
-        qr_record_text_put(format->out, "]", 1);
+        qr_record_text_put_string(format->out, i == 0 ? "[" : ", ");
+        put_pair(format, &pairs[i]);
     }
     qr_record_text_put(format->out, "]", 1);
 }
@@ -277,11 +283,31 @@ static void note_hits(qr_format *format, const quire_recorded_pair *pairs, uint3
 {
     for (uint32_t i = 0; i < count; i++) {
         qr_record_live *live = live_of(format, pairs[i].req);
-        if (live != NULL) {
+        if (live != NULL && live->has_run == 0) {
             live->hit = pairs[i].number;
             live->has_run = 1;
         }
     }
+}
+
+/* An engine may list a request that was preempted as a new one: what has run before is resumed. */
+static void put_admitted(qr_format *format, const qr_line_schedule *line,
+                         const quire_recorded_pair *pairs, bool has_run)
+{
+    uint32_t count = line->num_new + (has_run ? line->num_resumed : 0);
+    uint32_t num_put = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const qr_record_live *live = live_of(format, pairs[i].req);
+        bool is_resumed = i >= line->num_new || (live != NULL && live->has_run != 0);
+        if (is_resumed != has_run)
+            continue;
+        if (num_put == 0)
+            put_name(format, has_run ? "resumed" : "new");
+        qr_record_text_put_string(format->out, num_put++ == 0 ? "[" : ", ");
+        put_pair(format, &pairs[i]);
+    }
+    if (num_put != 0)
+        qr_record_text_put(format->out, "]", 1);
 }
 
 static void note_preempted(qr_format *format, const uint32_t *reqs, uint32_t count)
@@ -303,7 +329,6 @@ static void format_schedule(qr_format *format, const qr_line_schedule *line)
     const quire_recorded_pair *resumed = news + line->num_new;
     const quire_recorded_pair *drafts = resumed + line->num_resumed;
     bool is_same = note_flight(format, line, reqs);
-    note_hits(format, news, line->num_new);
     note_preempted(format, preempted, line->num_preempted);
     begin(format, "schedule", line->line.t_ns);
     put_field(format, "step", line->step);
@@ -312,8 +337,9 @@ static void format_schedule(qr_format *format, const qr_line_schedule *line)
     format->says_reqs = false;
     if (!are_ones(tokens, line->num_reqs))
         put_list(format, "tokens", tokens, line->num_reqs);
-    put_pairs(format, "new", news, line->num_new);
-    put_pairs(format, "resumed", resumed, line->num_resumed);
+    put_admitted(format, line, news, false);
+    put_admitted(format, line, news, true);
+    note_hits(format, news, line->num_new);
     if (line->num_preempted != 0)
         put_list(format, "preempted", preempted, line->num_preempted);
     put_pairs(format, "drafts", drafts, line->num_drafts);

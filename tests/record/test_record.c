@@ -71,7 +71,9 @@ static void record_all(quire_recorder *r)
     step.num_reqs = 2;
     step.reqs = reqs;
     step.num_tokens = ones;
-    step.resumed = hits;
+    step.new_reqs = hits; /* it has run: it is resumed */
+    step.num_new = 1;
+    step.resumed = hits + 1;
     step.num_resumed = 1;
     step.preempted = reqs + 1;
     step.num_preempted = 1;
@@ -126,7 +128,7 @@ static void lines_are_as_described(void **state)
         "{\"type\": \"update\", \"t\": 0.010250, \"step\": 1, \"seconds\": 0.010000, \"sampled\": "
         "[1, 0]}\n"
         "{\"type\": \"drafts\", \"t\": 0.010250, \"drafts\": [[2, 16]]}\n"
-        "{\"type\": \"schedule\", \"t\": 0.010250, \"step\": 2, \"resumed\": [[1, 0]], "
+        "{\"type\": \"schedule\", \"t\": 0.010250, \"step\": 2, \"resumed\": [[1, 0], [2, 16]], "
         "\"preempted\": [2], \"drafts\": [[2, 16]], \"running\": 0, \"waiting\": 7, \"free\": 0}\n"
         "{\"type\": \"update\", \"t\": 0.020250, \"step\": 2, \"seconds\": 0.010000}\n"
         "{\"type\": \"end\", \"t\": 0.020250, \"req\": 1, \"reason\": \"stop\", \"output\": 2, "
