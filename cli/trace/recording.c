@@ -12,6 +12,7 @@
  * folder, the others are not read again.
  */
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@
 #include "recording_line.h"
 
 enum { MAX_WAITING = 1 << 24, NUM_FLIGHTS = 64 };
+#define MAX_SECONDS 1e12
 
 /* A request whose end is not read yet, or whose turn has not come. */
 typedef struct waiting {
@@ -137,6 +139,10 @@ static trace_outcome take_request(trace_reader *reader, state *st)
         (st->block_size == 0 || line->hashes.count != line->prompt / st->block_size))
         return trace_problem(reader, "hashes", "%u hashes of %u tokens do not fit a prompt of %llu",
                              line->hashes.count, st->block_size, (unsigned long long)line->prompt);
+    if (!(fabs(line->arrival) < MAX_SECONDS) || !(fabs(st->start_s) < MAX_SECONDS))
+        return trace_problem(reader, "arrival", "is too large");
+    if (!(fabs(line->priority) <= INT32_MAX))
+        return trace_problem(reader, "priority", "is not a whole number of 32 bits");
     if (st->count > st->first && line->req <= st->queue[st->count - 1].req)
         return trace_problem(reader, "req", "%llu is not larger than that of the request before",
                              (unsigned long long)line->req);

@@ -40,8 +40,8 @@ int recorded_ends_read(recorded_ends *ends, const char *path)
     if (rec == NULL)
         return -1;
     while ((more = recording_next(rec, &line)) == 1) {
-        if (line->type == RECORDING_LOST)
-            ends->num_lost += line->lines;
+        ends->num_requests += line->type == RECORDING_REQUEST;
+        ends->num_ended += line->type == RECORDING_END;
         if (line->type == RECORDING_END && !note(ends, line)) {
             more = -1;
             break;

@@ -22,7 +22,8 @@ typedef struct recorded_ends {
     uint64_t num_hashes;
     uint64_t ends_room;
     uint64_t hashes_room;
-    uint64_t num_lost; /* lines */
+    uint64_t num_requests;
+    uint64_t num_ended;
 } recorded_ends;
 
 /* Reads the whole recording. -1 and a sentence. */

@@ -61,9 +61,17 @@ static int differ(verifier *v, const char *format, ...)
     va_start(values, format);
     vsnprintf(what, sizeof what, format, values);
     va_end(values);
-    if (!v->result->differs)
-        snprintf(v->result->sentence, sizeof v->result->sentence, "%.480s: %s",
-                 recording_place(v->rec), what);
+    uint64_t num_open = v->ends.num_requests - v->ends.num_ended;
+    if (!v->result->differs) {
+        int len = snprintf(v->result->sentence, sizeof v->result->sentence, "%.300s: %s",
+                           recording_place(v->rec), what);
+        if (v->ends.num_ended < v->ends.num_requests && len > 0 &&
+            (size_t)len < sizeof v->result->sentence)
+            snprintf(v->result->sentence + len, sizeof v->result->sentence - (size_t)len,
+                     "\n%llu requests do not end in the recording: if later prompts contain what "
+                     "these generated, the difference may come from that",
+                     (unsigned long long)num_open);
+    }
     v->result->differs = true;
     return 0;
 }
