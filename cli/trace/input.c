@@ -36,7 +36,7 @@ struct input {
     bool is_at_end;       /* of the file */
     bool is_inside_frame; /* packed: the end of the file would be too early here */
     bool is_truncated;
-    char *buffer;         /* at <= end < capacity, buffer[end] = 0 */
+    char *buffer; /* at <= end < capacity, buffer[end] = 0 */
     size_t at;
     size_t end;
     size_t capacity;

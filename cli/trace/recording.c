@@ -4,7 +4,7 @@
  *         └──── waiting until its end is read ────┘          handed out in the order of arrival
  *
  * A request is handed out when its end is known: what it generated, and how much. Lines between are
- * read, and the requests in them wait, with their hashes. A salted hash is the content of one block.
+ *         └──── waits until its end is read ──┘          handed out in the order of arrival
  * The blocks that a request generated have hashes too: if a later prompt has the hash of the last
  * of them, it continues with what the request was and generated.
  *
@@ -233,8 +233,8 @@ static void take_update(state *st)
 
 /* ---- requests -------------------------------------------------------------------- */
 
-/* What an earlier request was and generated, as far as the prompt's blocks from `*at` on say that it
- * is the same: the segments are pushed, and *at is behind them. */
+/* What an earlier request was and generated, as far as the prompt's blocks say that it is the same:
+ * the segments are pushed, and *at is behind their blocks. */
 static void push_known(trace_reader *reader, const waiting *w, uint32_t block_size, uint32_t *at)
 {
     for (uint32_t i = w->num_hashes; i-- > 0;) {

@@ -1,5 +1,5 @@
-/* cli/verify/recorded_ends.h - how each request of a recording ends, known before it begins: what it
- * generates, and which token is its last.
+/* cli/verify/recorded_ends.h - how each request of a recording ends, known before it begins: what
+ * it generates, and which token is its last.
  */
 #ifndef QUIRE_CLI_VERIFY_RECORDED_ENDS_H
 #define QUIRE_CLI_VERIFY_RECORDED_ENDS_H

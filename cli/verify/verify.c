@@ -243,7 +243,7 @@ static int end(verifier *v, const recording_line *line)
             v->lives[line->req] = (live){0};
             return 1;
         }
-    return differ(v, "request %llu ends in the recording; repeated, it goes on",
+    return differ(v, "request %llu ends in the recording; repeated, it continues",
                   (unsigned long long)line->req);
 }
 
@@ -504,7 +504,7 @@ static int header(verifier *v, const recording_line *line)
 static int take_line(verifier *v, const recording_line *line)
 {
     if (line->type != RECORDING_END && line->type != RECORDING_LOST && v->ended.count != 0)
-        return differ(v, "request %llu ends in the repetition; in the recording it goes on",
+        return differ(v, "request %llu ends in the repetition; in the recording it continues",
                       (unsigned long long)v->ended.items[0]);
     switch (line->type) {
     case RECORDING_HEADER:

@@ -8,9 +8,9 @@
  *                   requests, tokens, hits,     which requests end
  *                   preemptions, queues, free blocks
  *
- * Tokens are made up: a full block has tokens that follow from its salted hash, so two blocks of the
- * repetition are equal exactly if they were equal in the engine. Outputs have the recorded number of
- * tokens, and end as recorded.
+ * Tokens are made up: a full block has tokens that follow from its salted hash, so two blocks of
+ * the repetition are equal exactly if they were equal in the engine. Outputs have the recorded
+ * number of tokens, and end as recorded.
  */
 #ifndef QUIRE_CLI_VERIFY_H
 #define QUIRE_CLI_VERIFY_H

@@ -1,4 +1,4 @@
-/* steps.c - lines of what vLLM's scheduler returns and reads. It runs in every step of an engine. */
+/* steps.c - lines of what vLLM's scheduler returns and reads; it runs in every step. */
 #include "record.h"
 
 #include <stdlib.h>

@@ -435,7 +435,7 @@ static void a_changed_number_is_a_difference(void **state)
     expect_difference(text, "\"reqs\": [1]", "\"reqs\": [2]", 1, "in place 1 in the recording");
     expect_difference(text, "\"hashes\": \"", "\"hashes\": \"0000000000000000", 3, "");
     expect_difference(text, "\"type\": \"end\"", "\"type\": \"lend\"", 2,
-                      "ends in the repetition; in the recording it goes on");
+                      "ends in the repetition; in the recording it continues");
     expect_difference(text, "\"preempted\": [", "\"preempted\": [99, ", 1, "preempted requests");
     expect_difference(text, "\"sampled\": [1", "\"sampled\": [0", 2, "");
     free(text);
