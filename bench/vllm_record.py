@@ -6,18 +6,18 @@
 Without --engine: decoding requests in a scheduler alone, as in bench/vllm_dropin.py. With --engine: a whole
 engine of vLLM's CPU build with 16 running requests; FOLDER is the model `tiny` of tests/vllm/engine.
 One scheduler, in alternating rounds with its recorded class and with its own. Rows: median (fastest ..
-slowest) in microseconds by step; the difference of the medians, as a share of the step: of 10 ms
-without --engine. `lines`: the time inside of the recorder's calls, of the recorded rounds. `thread`: processor
-time of the recorder's thread, by step.
+slowest) in microseconds of processor time by step, the difference of the medians, and its share: of 10 ms
+without --engine, else of the step. `inside`: the time of the recorder's calls alone, with those for
+requests that are added and end.
 """
 import argparse
 import importlib
-import os
 import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 GPU_STEP_US = 10_000
 ENGINE_REQUESTS, ENGINE_TOKENS = 16, 64
@@ -36,9 +36,9 @@ class Toggle:
         inner = record.Recorded._record
 
         def timed(scheduler, line, *given):
-            start = time.perf_counter()
+            start = time.thread_time()
             inner(scheduler, line, *given)
-            self.lines += time.perf_counter() - start
+            self.lines += time.thread_time() - start
 
         self.timed = timed
 
@@ -49,32 +49,25 @@ class Toggle:
         self.recorded._record = self.timed
 
 
-def thread_seconds():
-    """Processor time of the threads `quire-record`."""
-    ticks = 0
-    for task in Path("/proc/self/task").iterdir():
-        fields = (task / "stat").read_text().rsplit(")", 1)
-        if fields[0].endswith("(quire-record"):
-            values = fields[1].split()
-            ticks += int(values[11]) + int(values[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
 def column(values):
     return f"{statistics.median(values):9.1f} ({min(values):.1f} .. {max(values):.1f})"
 
 
-def show(name, without, recorded, lines, thread, whole=None):
+def show(name, without, recorded, whole=None, lines=None):
+    whole = whole or statistics.median(without)
     more = statistics.median(recorded) - statistics.median(without)
-    share = 100 * more / (whole or statistics.median(without))
-    print(f"{name:26} {column(without):34} {column(recorded):34} {more:+8.1f} {share:+6.2f} %  "
-          f"lines {statistics.median(lines):6.1f} ({100 * statistics.median(lines) / (whole or statistics.median(without)):.2f} %)"
-          f"  thread {thread:5.1f}", flush=True)
+    text = f"{name:26} {column(without):32} {column(recorded):32} {more:+8.1f} {100 * more / whole:+6.2f} %"
+    if lines:
+        inside = statistics.median(lines)
+        text += f"   inside {inside:.1f} ({100 * inside / whole:.2f} %)"
+    print(text, flush=True)
 
 
 def decode(side, num_requests, is_async, rounds, folder):
     import vllm_dropin
     from quire import vllm as quire_vllm
+
+    vllm_dropin.time = SimpleNamespace(perf_counter=time.thread_time)
     from vllm.utils.hashing import sha256
     from vllm.v1.core import kv_cache_utils
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -85,25 +78,15 @@ def decode(side, num_requests, is_async, rounds, folder):
              "quire": (quire_vllm.Scheduler, quire_vllm.AsyncScheduler)}[side]
     hasher = kv_cache_utils.get_request_block_hasher(vllm_dropin.BLOCK_SIZE, sha256)
     made = vllm_dropin.Side(kinds[is_async], hasher, num_requests, is_async)
+    made.scheduler.vllm_config.model_config.model = "none"  # the config of a benchmark has no name
     toggle = Toggle(made.scheduler, f"{folder}/{side}-{num_requests}-{is_async}")
-    spent, lines, steps = {False: [], True: []}, [], 0
-    before = thread_seconds()
+    spent = {False: [], True: []}
     for seed in range(2 * rounds + 2):
         toggle.set(seed % 2 == 1)
         by_request, _ = made.round(seed // 2)
-        steps += (seed % 2) * vllm_dropin.STEPS
         if seed > 1:  # the first two warm up
             spent[seed % 2 == 1].append(by_request * num_requests)
-    time.sleep(1.5)
-    thread = 1e6 * (thread_seconds() - before) / steps
-    toggle.time_lines()
-    for seed in range(rounds):
-        toggle.set(True)
-        toggle.lines = 0.0
-        made.round(seed)
-        lines.append(1e6 * toggle.lines / (vllm_dropin.STEPS + 4))  # with its adds and ends
-    show(f"{side}, {'async ' if is_async else ''}{num_requests}", spent[False], spent[True], lines,
-         thread, GPU_STEP_US)
+    show(f"{side}, {'async ' if is_async else ''}{num_requests}", spent[False], spent[True], GPU_STEP_US)
 
 
 class Engine:
@@ -129,31 +112,28 @@ class Engine:
             prompt = {"prompt_token_ids": [2 + (self.count * 7 + k) % 500 for k in range(40)]}
             self.engine.add_request(f"r{self.count}", prompt, SamplingParams(
                 temperature=0.0, max_tokens=ENGINE_TOKENS, ignore_eos=True, detokenize=False))
-        start, steps = time.perf_counter(), 0
+        start, steps = time.process_time(), 0
         while self.engine.has_unfinished_requests():
             self.engine.step()
             steps += 1
-        return 1e6 * (time.perf_counter() - start) / steps, steps
+        return 1e6 * (time.process_time() - start) / steps, steps
 
 
 def serve(given, folder):
     engine = Engine(given, folder)
-    spent, lines, steps = {False: [], True: []}, [], 0
-    before = thread_seconds()
+    spent, lines = {False: [], True: []}, []
     for i in range(2 * given.rounds + 2):
         engine.toggle.set(i % 2 == 1)
-        by_step, count = engine.round()
-        steps += (i % 2) * count
+        by_step, _ = engine.round()
         if i > 1:
             spent[i % 2 == 1].append(by_step)
-    thread = 1e6 * (thread_seconds() - before) / steps
     engine.toggle.time_lines()
     engine.toggle.set(True)
     for _ in range(given.rounds):
         engine.toggle.lines = 0.0
         _, count = engine.round()
         lines.append(1e6 * engine.toggle.lines / count)
-    show(f"engine, {given.scheduler}, {ENGINE_REQUESTS}", spent[False], spent[True], lines, thread)
+    show(f"engine, {given.scheduler}, {ENGINE_REQUESTS}", spent[False], spent[True], lines=lines)
 
 
 def main():
@@ -167,7 +147,7 @@ def main():
     given = parser.parse_args()
     if given.platform:
         importlib.import_module(given.platform)
-    print(f"{'':26} {'without, µs a step':34} {'recorded':34}     more  share", flush=True)
+    print(f"{'':26} {'without, µs a step':32} {'recorded':32}     more  share", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         if given.engine:
             serve(given, folder)

@@ -31,7 +31,9 @@ static int read_list(PyObject *given, record_list *list, int is_pairs)
     for (Py_ssize_t i = 0; !failed && i < PySequence_Fast_GET_SIZE(items); i++) {
         PyObject *item = PySequence_Fast_GET_ITEM(items, i);
         uint32_t numbers[2];
-        if (is_pairs)
+        if (is_pairs && !PyTuple_Check(item))
+            failed = PY_REFUSE(PyExc_TypeError, "pairs of numbers are needed") < 0;
+        else if (is_pairs)
             failed = !PyArg_ParseTuple(item, "II;pairs of numbers are needed", &numbers[0],
                                        &numbers[1]) ||
                      record_push_pair(list, numbers[0], numbers[1]) < 0;
@@ -78,6 +80,8 @@ static int read_inputs(PyObject *given, quire_recorded_input **inputs, uint32_t 
     for (uint32_t i = 0; i < *count; i++) {
         quire_recorded_input *input = &(*inputs)[i];
         PyObject *identifier;
+        if (!PyTuple_Check(PyList_GET_ITEM(given, i)))
+            return PY_REFUSE(PyExc_TypeError, "inputs must be a list of tuples");
         if (!PyArg_ParseTuple(PyList_GET_ITEM(given, i), "IIIO", &input->offset, &input->length,
                               &input->num_embeds, &identifier) ||
             read_name(identifier, &input->identifier) < 0)
