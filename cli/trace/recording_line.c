@@ -24,7 +24,7 @@ static const char *const reasons[] = {"",      "stop",       "length", "abort",
 static bool wrong(recording_line *line, const char *field, const char *what)
 {
     if (line->problem[0] == 0)
-        snprintf(line->problem, sizeof line->problem, "field \"%.40s\": %s", field, what);
+        (void)snprintf(line->problem, sizeof line->problem, "field \"%.40s\": %s", field, what);
     return false;
 }
 
@@ -61,20 +61,22 @@ static bool take_real(recording_line *line, scanner *scan, const char *name, dou
 /* Numbers, or lists of numbers; strings in them are skipped. */
 static bool take_list(recording_line *line, scanner *scan, const char *name, recording_list *list)
 {
-    uint64_t number;
-    int more;
+    int depth = 1;
+    int more = 0;
     if (scan_peek(scan) != JSON_ARRAY)
         return (void)scan_skip(scan), wrong(line, name, "is not a list");
     scan_open(scan, '[');
     list->is_given = true;
-    while ((more = scan_element(scan)) == 1) {
-        scan_kind kind = scan_peek(scan);
-        if (kind == JSON_STRING)
+    while (depth > 0 && (more = scan_element(scan)) >= 0) {
+        uint64_t number = 0;
+        scan_kind kind = more == 1 ? scan_peek(scan) : JSON_NOTHING;
+        if (more == 0)
+            depth--;
+        else if (kind == JSON_STRING)
             (void)scan_skip(scan);
-        else if (kind == JSON_ARRAY) {
-            if (!take_list(line, scan, name, list))
-                return false;
-        } else if (!take_number(line, scan, name, &number) || !push(line, list, number))
+        else if (kind == JSON_ARRAY)
+            depth += scan_open(scan, '[');
+        else if (!take_number(line, scan, name, &number) || !push(line, list, number))
             return false;
     }
     return more == 0 || wrong(line, name, "is not a list");
@@ -142,7 +144,7 @@ static bool take_word(recording_line *line, scanner *scan, const char *name)
     } else if (strcmp(name, "what") == 0) {
         line->is_encoder = scan_is(&word, "encoder");
     } else {
-        snprintf(line->inexact, sizeof line->inexact, "%s", word.head);
+        (void)snprintf(line->inexact, sizeof line->inexact, "%s", word.head);
     }
     return true;
 }
@@ -160,50 +162,71 @@ static bool take_config(recording_line *line, scanner *scan)
     return true;
 }
 
-static bool take_switch(recording_line *line, scanner *scan, const scan_text *name)
-{
-#define X(field, text)                                                                             \
-    if (scan_is(name, text))                                                                       \
-        return scan_bool(scan, &line->field);
-    RECORDING_SWITCHES(X)
+typedef enum field_kind { NUMBER, REAL, SWITCH, LIST, HASHES, HASH, WORD } field_kind;
+
+typedef struct field {
+    const char *name;
+    field_kind kind;
+    size_t offset;
+} field;
+
+static const field fields[] = {
+#define X(field, text) {text, NUMBER, offsetof(recording_line, field)},
+    RECORDING_NUMBERS(X)
 #undef X
-    return scan_skip(scan);
+#define X(field, text) {text, REAL, offsetof(recording_line, field)},
+        RECORDING_REALS(X)
+#undef X
+#define X(field, text) {text, SWITCH, offsetof(recording_line, field)},
+            RECORDING_SWITCHES(X)
+#undef X
+#define X(field, text) {text, LIST, offsetof(recording_line, field)},
+                RECORDING_LISTS(X)
+#undef X
+                    {"hashes", HASHES, offsetof(recording_line, hashes)},
+    {"adapter", HASH, offsetof(recording_line, adapter)},
+    {"session", HASH, offsetof(recording_line, session)},
+    {"recording", HASH, offsetof(recording_line, recording)},
+    {"type", WORD, 0},
+    {"reason", WORD, 0},
+    {"format", WORD, 0},
+    {"what", WORD, 0},
+    {"inexact", WORD, 0}};
+
+/* "running" is a number in one type of line, and a switch in another. */
+static const field *find_field(const scan_text *name, bool is_switch)
+{
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if ((fields[i].kind == SWITCH) == is_switch && scan_is(name, fields[i].name))
+            return &fields[i];
+    return NULL;
 }
 
 static bool take_field(recording_line *line, scanner *scan, const scan_text *name)
 {
-    static const char *const words[] = {"type", "reason", "format", "what", "inexact"};
-    if (scan_peek(scan) == JSON_BOOL)
-        return take_switch(line, scan, name);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (scan_is(name, words[i]))
-            return take_word(line, scan, words[i]);
-#define X(field, text)                                                                             \
-    if (scan_is(name, text))                                                                       \
-        return take_number(line, scan, text, &line->field);
-    RECORDING_NUMBERS(X)
-#undef X
-#define X(field, text)                                                                             \
-    if (scan_is(name, text))                                                                       \
-        return take_real(line, scan, text, &line->field);
-    RECORDING_REALS(X)
-#undef X
-#define X(field, text)                                                                             \
-    if (scan_is(name, text))                                                                       \
-        return take_list(line, scan, text, &line->field);
-    RECORDING_LISTS(X)
-#undef X
-    if (scan_is(name, "hashes"))
-        return take_hashes(line, scan, "hashes", &line->hashes);
-    if (scan_is(name, "adapter"))
-        return take_hash(line, scan, "adapter", &line->adapter);
-    if (scan_is(name, "session"))
-        return take_hash(line, scan, "session", &line->session);
-    if (scan_is(name, "recording"))
-        return take_hash(line, scan, "recording", &line->recording);
+    const field *f = find_field(name, scan_peek(scan) == JSON_BOOL);
+    void *at = (char *)line + (f != NULL ? f->offset : 0);
     if (scan_is(name, "config"))
         return take_config(line, scan);
-    return scan_skip(scan);
+    if (f == NULL)
+        return scan_skip(scan);
+    switch (f->kind) {
+    case NUMBER:
+        return take_number(line, scan, f->name, at);
+    case REAL:
+        return take_real(line, scan, f->name, at);
+    case SWITCH:
+        return scan_bool(scan, at);
+    case LIST:
+        return take_list(line, scan, f->name, at);
+    case HASHES:
+        return take_hashes(line, scan, f->name, at);
+    case HASH:
+        return take_hash(line, scan, f->name, at);
+    case WORD:
+        return take_word(line, scan, f->name);
+    }
+    return false;
 }
 
 static void clear(recording_line *line)
@@ -236,8 +259,8 @@ bool recording_read(recording_line *line, const char *text, size_t length)
             break;
     }
     if (line->problem[0] == 0 && (more != 0 || !scan_at_end(&scan)))
-        snprintf(line->problem, sizeof line->problem, "%s",
-                 scan.error != NULL ? scan.error : "is not a JSON object");
+        (void)snprintf(line->problem, sizeof line->problem, "%s",
+                       scan.error != NULL ? scan.error : "is not a JSON object");
     return line->problem[0] == 0;
 }
 

@@ -26,7 +26,7 @@ recording *recording_open(const char *path)
         fail_with("%s: not enough memory", path);
         return NULL;
     }
-    snprintf(rec->path, sizeof rec->path, "%s", path);
+    (void)snprintf(rec->path, sizeof rec->path, "%s", path);
     rec->in = input_open(path);
     if (rec->in == NULL) {
         free(rec);
@@ -46,8 +46,8 @@ void recording_close(recording *rec)
 
 const char *recording_place(recording *rec)
 {
-    snprintf(rec->place, sizeof rec->place, "%s:%llu", rec->path,
-             (unsigned long long)input_line_number(rec->in));
+    (void)snprintf(rec->place, sizeof rec->place, "%s:%llu", rec->path,
+                   (unsigned long long)input_line_number(rec->in));
     return rec->place;
 }
 

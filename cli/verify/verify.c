@@ -59,7 +59,7 @@ static int differ(verifier *v, const char *format, ...)
     char what[VERIFY_SENTENCE_BYTES / 2];
     va_list values;
     va_start(values, format);
-    vsnprintf(what, sizeof what, format, values);
+    (void)vsnprintf(what, sizeof what, format, values);
     va_end(values);
     uint64_t num_open = v->ends.num_requests - v->ends.num_ended;
     if (!v->result->differs) {
@@ -67,10 +67,11 @@ static int differ(verifier *v, const char *format, ...)
                            recording_place(v->rec), what);
         if (v->ends.num_ended < v->ends.num_requests && len > 0 &&
             (size_t)len < sizeof v->result->sentence)
-            snprintf(v->result->sentence + len, sizeof v->result->sentence - (size_t)len,
-                     "\n%llu requests do not end in the recording: if later prompts contain what "
-                     "these generated, the difference may come from that",
-                     (unsigned long long)num_open);
+            (void)snprintf(
+                v->result->sentence + len, sizeof v->result->sentence - (size_t)len,
+                "\n%llu requests do not end in the recording: if later prompts contain what "
+                "these generated, the difference may come from that",
+                (unsigned long long)num_open);
     }
     v->result->differs = true;
     return 0;
@@ -173,7 +174,8 @@ static int add(verifier *v, const recording_line *line)
         return out_of_memory(v);
     for (uint32_t i = 0; i < line->prompt; i++)
         v->tokens[i] = token_at(v, line->req, i);
-    snprintf(id, sizeof id, "%012llu", (unsigned long long)line->req); /* breaks ties in order */
+    (void)snprintf(id, sizeof id, "%012llu",
+                   (unsigned long long)line->req); /* breaks ties in order */
     p.id = (quire_bytes){id, strlen(id)};
     p.prompt = v->tokens;
     p.num_prompt_tokens = (uint32_t)line->prompt;
@@ -186,7 +188,7 @@ static int add(verifier *v, const recording_line *line)
     p.client_index = (uint32_t)line->client;
     p.skip_reading_prefix = line->skip_prefix;
     if (line->adapter != 0) {
-        snprintf(lora, sizeof lora, "%08x", (uint32_t)(line->adapter >> 32));
+        (void)snprintf(lora, sizeof lora, "%08x", (uint32_t)(line->adapter >> 32));
         p.lora_name = (quire_bytes){lora, strlen(lora)};
         p.lora_id = (uint32_t)line->adapter | 1;
     }

@@ -33,17 +33,17 @@ static int begin(qr_salt *salt, const quire_hooks *hooks)
     return status;
 }
 
-int qr_salt_create(const quire_hooks *hooks, qr_salt **out)
+int qr_salt_create(const quire_hooks *hooks, qr_salt **salt)
 {
-    qr_salt *salt = qr_alloc(1, sizeof *salt);
-    if (salt == NULL)
+    qr_salt *made = qr_alloc(1, sizeof *made);
+    if (made == NULL)
         return QUIRE_E_NOMEM;
-    int status = begin(salt, hooks);
+    int status = begin(made, hooks);
     if (status != QUIRE_OK) {
-        qr_salt_destroy(salt);
+        qr_salt_destroy(made);
         return status;
     }
-    *out = salt;
+    *salt = made;
     return QUIRE_OK;
 }
 
