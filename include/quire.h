@@ -124,6 +124,7 @@
  *      quire/wire.h      KV events as bytes, and the index of a router          libquire_events
  *      quire/events.h    KV events over ZeroMQ                                  libquire_events
  *      quire/http.h      metrics, steps and the live page over HTTP             libquire_http
+ *      quire/record.h    records requests and decisions in files                libquire_record
  */
 #ifndef QUIRE_H
 #define QUIRE_H

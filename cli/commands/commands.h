@@ -21,5 +21,6 @@ extern command cmd_time;
 extern command cmd_view;
 extern command cmd_bench;
 extern command cmd_tier;
+extern command cmd_verify;
 
 #endif

@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static command *const commands[] = {&cmd_replay, &cmd_fleet,    &cmd_size,  &cmd_serve,
-                                    &cmd_events, &cmd_sweep,    &cmd_curve, &cmd_compare,
-                                    &cmd_rerun,  &cmd_generate, &cmd_plan,  &cmd_time,
-                                    &cmd_view,   &cmd_bench,    &cmd_tier,  NULL};
+static command *const commands[] = {
+    &cmd_replay, &cmd_fleet,   &cmd_size,  &cmd_serve,    &cmd_events, &cmd_sweep,
+    &cmd_curve,  &cmd_compare, &cmd_rerun, &cmd_generate, &cmd_plan,   &cmd_time,
+    &cmd_view,   &cmd_bench,   &cmd_tier,  &cmd_verify,   NULL};
 
 static command *find_command(const char *name)
 {

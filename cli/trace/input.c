@@ -35,7 +35,8 @@ struct input {
     bool can_wait;        /* a pipe or a terminal, which may have nothing for now */
     bool is_at_end;       /* of the file */
     bool is_inside_frame; /* packed: the end of the file would be too early here */
-    char *buffer;         /* at <= end < capacity, buffer[end] = 0 */
+    bool is_truncated;
+    char *buffer; /* at <= end < capacity, buffer[end] = 0 */
     size_t at;
     size_t end;
     size_t capacity;
@@ -206,8 +207,10 @@ static bool fill(input *in)
     if (n > 0)
         return true;
     in->is_at_end = true;
-    if (in->is_inside_frame)
+    if (in->is_inside_frame) {
+        in->is_truncated = in->message[0] == 0;
         fail(in, "is truncated: its compressed data ends too early", "");
+    }
     return false;
 }
 
@@ -448,6 +451,11 @@ const char *input_name(const input *in)
 const char *input_error(const input *in)
 {
     return in->message[0] != 0 ? in->message : NULL;
+}
+
+bool input_is_truncated(const input *in)
+{
+    return in->is_truncated;
 }
 
 /* What waits in the buffer is not taken yet; of packed bytes, as large a part. */

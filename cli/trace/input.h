@@ -11,6 +11,7 @@
 #ifndef QUIRE_CLI_TRACE_INPUT_H
 #define QUIRE_CLI_TRACE_INPUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,8 @@ uint64_t input_line_number(const input *in); /* of the line last read, from 1 on
 
 const char *input_name(const input *in);
 const char *input_error(const input *in); /* NULL: none */
+/* The error is that the compressed data ends too early; all before it was seen. */
+bool input_is_truncated(const input *in);
 /* Bytes of the file itself that the caller has gone on by, and its size (0: not known). */
 uint64_t input_position(const input *in);
 uint64_t input_size(const input *in);

@@ -59,6 +59,7 @@ extern const trace_kind trace_sharegpt;
 extern const trace_kind trace_agent;
 extern const trace_kind trace_quire;
 extern const trace_kind trace_dynamo;
+extern const trace_kind trace_recording;
 extern const trace_kind trace_merged;
 
 /* What readers have in common whose requests become one trace. */

@@ -15,7 +15,7 @@ enum { HEAD_BYTES = 1 << 16 };
 
 static const trace_kind *const kinds[] = {
     &trace_mooncake,       &trace_bailian, &trace_azure, &trace_burstgpt, &trace_sharegpt,
-    &trace_mooncake_delta, &trace_agent,   &trace_quire, &trace_dynamo,
+    &trace_mooncake_delta, &trace_agent,   &trace_quire, &trace_dynamo,   &trace_recording,
 };
 
 enum { NUM_KINDS = sizeof kinds / sizeof kinds[0] };
@@ -58,6 +58,8 @@ static trace_format format_of_object(scanner *scan)
     while (scan_field(scan, &name) == 1) {
         if (scan_is(&name, "quire_workload"))
             return TRACE_QUIRE;
+        if (scan_is(&name, "recording"))
+            return TRACE_RECORDING;
         if (scan_is(&name, "event_type") || scan_is(&name, "event"))
             return TRACE_DYNAMO;
         if (scan_is(&name, "chat_id") || scan_is(&name, "parent_chat_id"))

@@ -67,6 +67,7 @@ typedef enum trace_format {
     TRACE_QUIRE,          /* what `quire generate` writes */
     TRACE_MOONCAKE_DELTA, /* a turn has what is new in its prompt; cannot be told from the above */
     TRACE_DYNAMO,         /* request traces of NVIDIA Dynamo */
+    TRACE_RECORDING,      /* recordings of an engine */
     TRACE_MIXED           /* several traces of more than one format */
 } trace_format;
 

@@ -7,6 +7,7 @@
     Scheduler         who computes what in the next step: Step, Outputs
     cost_...          bytes, blocks and seconds, with a pencil
     replay            a trace through the real scheduler and cache
+    Recorder          the requests and decisions of an engine, in files
 
 Each status of the library is an exception of the same name (NO_SPACE, E_DOUBLE_FREE, ...), all of
 them kinds of Error. A call that raises one has changed nothing.
@@ -21,5 +22,12 @@ from ._core import __version__
 from .model import model_layers, plan
 from .replay import Replay, find_program, replay
 
+try:
+    from .record import Recorder
+except ImportError:  # built without libzstd
+    pass
+
 __all__ = [name for name in vars(_core) if not name.startswith("_")]
 __all__ += ["Replay", "__version__", "find_program", "model_layers", "plan", "replay"]
+if "Recorder" in globals():
+    __all__ += ["Recorder"]

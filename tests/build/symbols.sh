@@ -70,6 +70,7 @@ beside() {
 }
 beside events quire/wire.h quire/events.h
 beside http quire/http.h
+beside record quire/record.h
 beside tier quire/tier.h quire/tier_file.h quire/tier_redis.h quire/tier_object.h \
     quire/tier_peer.h quire/device.h quire/device_cuda.h quire/offload.h quire/slots.h quire/transfer.h \
     quire/worker.h quire/planner.h

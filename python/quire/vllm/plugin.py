@@ -4,6 +4,8 @@
     QUIRE_VLLM=try   the same, but what is refused is left to vLLM, with a warning
     otherwise        nothing at all
 
+    QUIRE_RECORD=FILE   the requests and decisions of the scheduler, whose ever it is, are recorded
+
 vLLM calls register() in every process; nothing heavy is imported until an engine asks which
 scheduler to use. A scheduler that is named by --scheduler-cls is used as it is.
 """
@@ -16,6 +18,13 @@ OFF, ON, TRY = ("", "0"), "1", "try"
 
 
 def register() -> None:
+    choose()
+    if os.environ.get("QUIRE_RECORD"):
+        record()
+
+
+def choose() -> None:
+    """Which scheduler is the default."""
     wish = os.environ.get("QUIRE_VLLM", "")
     if wish in OFF:
         return
@@ -77,3 +86,28 @@ def trial_of(ours: type, theirs: type):
             return theirs(vllm_config, *args, **kwargs)
 
     return make
+
+
+def record() -> None:
+    """From here on the scheduler that vLLM makes is recorded."""
+    from .version import check
+
+    try:
+        check()
+    except ImportError as refusal:
+        logger.warning("%s; nothing is recorded", refusal)
+        return
+    from vllm.config import SchedulerConfig
+
+    inner = SchedulerConfig.get_scheduler_cls
+    if hasattr(inner, "_is_recording"):
+        return
+
+    @functools.wraps(inner)
+    def get_scheduler_cls(self):
+        from .record import recording_of
+
+        return recording_of(inner(self))
+
+    get_scheduler_cls._is_recording = True
+    SchedulerConfig.get_scheduler_cls = get_scheduler_cls

@@ -58,6 +58,17 @@ static const struct {
      "\"replay\":{\"trace_block_size\":2,\"input_length\":2,\"input_sequence_hashes\":[11]}}}}\n"
      "{\"schema\":\"dynamo.request.trace.v1\",\"event_type\":\"tool_end\",\"tool\":{\"claude\":{"
      "\"child_session_id\":\"c\",\"source_request_id\":\"a\"}}}\n"},
+    {TRACE_RECORDING,
+     "{\"type\":\"header\",\"format\":\"quire.recording.v1\",\"part\":0,\"recording\":"
+     "\"00112233445566778899aabbccddeeff\",\"time\":100.5,\"config\":{\"hash_block_size\":2}}\n"
+     "{\"type\":\"request\",\"t\":0.1,\"req\":1,\"arrival\":0.1,\"prompt\":3,\"max_tokens\":4,"
+     "\"hashes\":\"0123456789abcdef\"}\n"
+     "{\"type\":\"schedule\",\"t\":0.2,\"step\":1,\"reqs\":[1],\"tokens\":[3],\"new\":[[1,0]]}\n"
+     "{\"type\":\"update\",\"t\":0.3,\"step\":1,\"sampled\":[1]}\n"
+     "{\"type\":\"end\",\"t\":0.3,\"req\":1,\"reason\":\"stop\",\"output\":2,\"hashes\":"
+     "\"fedcba9876543210\"}\n"
+     "{\"type\":\"request\",\"t\":0.4,\"req\":2,\"arrival\":0.4,\"prompt\":5,\"max_tokens\":4,"
+     "\"session\":\"00000000000000ff\",\"hashes\":\"0123456789abcdeffedcba9876543210\"}\n"},
     {TRACE_AGENT,
      "{\"id\":\"p\",\"block_size\":4,\"hash_id_scope\":\"local\",\"requests\":[{\"t\":0,\"in\":4,"
      "\"out\":2,\"hash_ids\":[1],\"api_time\":1},{\"t\":1,\"type\":\"subagent\",\"requests\":[{"
