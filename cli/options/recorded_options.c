@@ -99,35 +99,47 @@ static int apply_names(const command *cmd, replay_options *o, const recorded_hea
 static int check_others(const command *cmd, const replay_options *o)
 {
     const replay_settings *s = &o->settings;
-    const char *name = s->clock != REPLAY_CLOCK_TRACE  ? "clock"
-                       : s->speed < 1 || s->speed > 1  ? "speed"
-                       : s->sched.lookahead > 0        ? "lookahead"
-                       : s->sched.prefix_window > 0    ? "prefix-window"
-                       : s->pin_ttl_s > 0              ? "pin-ttl"
-                       : s->pressure.preempt_above > 0 ? "preempt-above"
-                       : s->sched.victim > 0           ? "victim"
-                       : o->swap.blocks > 0            ? "swap-blocks"
-                       : o->swap.memory > 0            ? "swap-memory"
-                       : o->tiers.cpu_memory > 0       ? "cpu-memory"
-                       : o->tiers.cpu_blocks > 0       ? "cpu-blocks"
-                       : s->trace.max_requests > 0     ? "max-requests"
-                       : s->trace.skip_bad             ? "skip-bad"
-                                                       : NULL;
-    return name != NULL ? refuse(cmd, name) : 0;
+    const struct {
+        const char *name;
+        bool is_given;
+    } others[] = {{"clock", s->clock != REPLAY_CLOCK_TRACE},
+                  {"speed", s->speed < 1 || s->speed > 1},
+                  {"lookahead", s->sched.lookahead > 0},
+                  {"prefix-window", s->sched.prefix_window > 0},
+                  {"pin-ttl", s->pin_ttl_s > 0},
+                  {"preempt-above", s->pressure.preempt_above > 0},
+                  {"victim", s->sched.victim > 0},
+                  {"swap-blocks", o->swap.blocks > 0},
+                  {"swap-memory", o->swap.memory > 0},
+                  {"cpu-memory", o->tiers.cpu_memory > 0},
+                  {"cpu-blocks", o->tiers.cpu_blocks > 0},
+                  {"max-requests", s->trace.max_requests > 0},
+                  {"skip-bad", s->trace.skip_bad}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].is_given)
+            return refuse(cmd, others[i].name);
+    return 0;
+}
+
+static int check_engine(const command *cmd, const recorded_header *h)
+{
+    if (h->num_spec_tokens > 0)
+        return command_error(cmd, "--compare-with: the recorded engine has a draft model, which a "
+                                  "replay does not have");
+    if (h->is_pooling_model)
+        return command_error(cmd, "--compare-with: the recorded engine has a pooling model, whose "
+                                  "requests generate no tokens");
+    if (h->num_blocks == 0 || h->block_size == 0 || h->max_num_seqs == 0)
+        return command_error(cmd, "--compare-with: the recording's header has no num_blocks, "
+                                  "block_size or max_num_seqs");
+    return 0;
 }
 
 int recorded_options_apply(const command *cmd, replay_options *o, const recorded_header *h)
 {
     int status = check_others(cmd, o);
-    if (status == 0 && h->num_spec_tokens > 0)
-        status = command_error(cmd, "--compare-with: the recorded engine has a draft model, which "
-                                    "a replay does not have");
-    if (status == 0 && h->is_pooling_model)
-        status = command_error(cmd, "--compare-with: the recorded engine has a pooling model, "
-                                    "whose requests generate no tokens");
-    if (status == 0 && (h->num_blocks == 0 || h->block_size == 0 || h->max_num_seqs == 0))
-        status = command_error(cmd, "--compare-with: the recording's header has no num_blocks, "
-                                    "block_size or max_num_seqs");
+    if (status == 0)
+        status = check_engine(cmd, h);
     if (status == 0)
         status = apply_numbers(cmd, o, h);
     if (status == 0)
