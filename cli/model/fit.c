@@ -123,19 +123,19 @@ static void set_base(const problem *p, const double *c, double *base, bool is_fi
     }
 }
 
-/* The sum of the predictions becomes that of the rows, without those that are far away. */
-static void keep_sum(const problem *p, double *c)
+/* The sum of the predictions becomes that of the rows, without rows that are far away. */
+static void keep_sum(const fit_row *rows, uint32_t num_rows, uint32_t n, double *c)
 {
     double measured = 0;
     double predicted = 0;
-    for (uint32_t k = 0; k < p->num_rows; k++) {
-        double value = fit_predict(&p->rows[k], p->n, c);
-        if (p->rows[k].y > FIT_FAR * value || value > FIT_FAR * p->rows[k].y)
+    for (uint32_t k = 0; k < num_rows; k++) {
+        double value = fit_predict(&rows[k], n, c);
+        if (rows[k].y > FIT_FAR * value || value > FIT_FAR * rows[k].y)
             continue;
-        measured += p->rows[k].y;
+        measured += rows[k].y;
         predicted += value;
     }
-    for (uint32_t i = 0; i < p->n && predicted > 0; i++)
+    for (uint32_t i = 0; i < n && predicted > 0; i++)
         c[i] *= measured / predicted;
 }
 
@@ -169,10 +169,48 @@ bool fit_nonnegative(const fit_row *rows, uint32_t num_rows, uint32_t num_terms,
     p.sizes = memory + 2 * (size_t)num_rows;
     find_scales(&p);
     run_rounds(&p, memory + 3 * (size_t)num_rows, c);
-    keep_sum(&p, c);
+    keep_sum(rows, num_rows, num_terms, c);
     free(memory);
     return true;
 }
+
+/* ---- a machine whose speed changes --------------------------------------------- */
+
+enum { LEVEL_ROUNDS = 10 };
+
+/* Rows without what those of a run have in common. */
+static void level_rows(const fit_row *rows, uint32_t num_rows, uint32_t n, const double *c,
+                       fit_row *level)
+{
+    double ratios[2 * FIT_RUN];
+    uint32_t end;
+    for (uint32_t first = 0; first < num_rows; first = end) {
+        end = num_rows - first < 2 * FIT_RUN ? num_rows : first + FIT_RUN;
+        for (uint32_t k = first; k < end; k++)
+            ratios[k - first] = rows[k].y / fmax(fit_predict(&rows[k], n, c), 1e-300);
+        double middle = share_of(ratios, end - first, 0.5);
+        for (uint32_t k = first; k < end && middle > 0; k++)
+            level[k].y = rows[k].y / middle;
+    }
+}
+
+bool fit_level(const fit_row *rows, uint32_t num_rows, uint32_t num_terms, double *c)
+{
+    bool ok = fit_nonnegative(rows, num_rows, num_terms, c);
+    fit_row *level = ok ? malloc(num_rows * sizeof *level) : NULL;
+    if (level == NULL)
+        return false;
+    memcpy(level, rows, num_rows * sizeof *level);
+    for (uint32_t round = 0; ok && round < LEVEL_ROUNDS; round++) {
+        level_rows(rows, num_rows, num_terms, c, level);
+        ok = fit_nonnegative(level, num_rows, num_terms, c);
+    }
+    keep_sum(rows, num_rows, num_terms, c);
+    free(level);
+    return ok;
+}
+
+/* ---- errors ----------------------------------------------------------------------- */
 
 fit_errors fit_compare(const fit_row *rows, uint32_t num_rows, uint32_t num_terms, const double *c)
 {

@@ -26,6 +26,13 @@ typedef struct fit_row {
 bool fit_nonnegative(const fit_row *rows, uint32_t num_rows, uint32_t num_terms, double *c);
 double fit_predict(const fit_row *row, uint32_t num_terms, const double *c);
 
+/* The same for rows in the order of time, on a machine whose speed changes (other work, clock
+ * rates): slow steps let requests pile up, and a plain fit would take the slowness for the cost of
+ * requests. So what FIT_RUN rows after each other have in common, the median of y / prediction, is
+ * divided out before the coefficients are fitted; the sum is that of the rows again. */
+enum { FIT_RUN = 64 };
+bool fit_level(const fit_row *rows, uint32_t num_rows, uint32_t num_terms, double *c);
+
 /* How far predictions are from rows. */
 typedef struct fit_errors {
     uint32_t num_rows;

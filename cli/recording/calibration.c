@@ -90,8 +90,8 @@ static int fit_steps(const recorded *m, const time_model *model, gpu_constants *
             split_add(&s, &row, m->steps[i].start_s, out->window_s);
     }
     bool is_enough = s.num_fitted >= CALIBRATION_MIN_STEPS;
-    bool ok = is_enough && fit_nonnegative(s.fitted, s.num_fitted, STEP_TERMS + 1, with) &&
-              fit_nonnegative(s.fitted, s.num_fitted, STEP_TERMS, without);
+    bool ok = is_enough && fit_level(s.fitted, s.num_fitted, STEP_TERMS + 1, with) &&
+              fit_level(s.fitted, s.num_fitted, STEP_TERMS, without);
     if (ok) {
         fit_errors a = fit_compare(s.fitted, s.num_fitted, STEP_TERMS + 1, with);
         fit_errors b = fit_compare(s.fitted, s.num_fitted, STEP_TERMS, without);
@@ -125,7 +125,7 @@ static int fit_gaps(const recorded *m, gpu_constants *c, calibration *out)
             split_add(&s, &row, step->start_s, out->window_s);
     }
     if (ok && s.num_fitted > 0) {
-        ok = fit_nonnegative(s.fitted, s.num_fitted, GAP_TERMS, found);
+        ok = fit_level(s.fitted, s.num_fitted, GAP_TERMS, found);
         out->gaps = fit_compare(s.fitted, s.num_fitted, GAP_TERMS, found);
         out->gaps_held_out = fit_compare(s.held_out, s.num_held_out, GAP_TERMS, found);
     }

@@ -82,6 +82,46 @@ static void outliers_do_not_count(void **state)
     check_near(found, truth, 0.05);
 }
 
+/* The machine is slower in every second stretch of rows, and then more requests run: a plain fit
+ * takes the slowness for the cost of requests. */
+static void slow_stretches_do_not_count(void **state)
+{
+    fit_row rows[ROWS];
+    double plain[FIT_MAX_TERMS];
+    double level[FIT_MAX_TERMS];
+    uint64_t random = 7;
+    double sum = 0;
+    double predicted = 0;
+    (void)state;
+    for (uint32_t i = 0; i < ROWS; i++) {
+        bool is_slow = i / 400 % 2 == 1;
+        double requests = (is_slow ? 10 : 1) + unit_random_below(&random, 12);
+        rows[i] = (fit_row){.x = {1, requests}, .y = 4 + 0.05 * requests};
+        rows[i].y *= (is_slow ? 1.8 : 1) * (0.97 + 0.06 * random_share(&random));
+        sum += rows[i].y;
+    }
+    assert_true(fit_nonnegative(rows, ROWS, 2, plain));
+    assert_true(fit_level(rows, ROWS, 2, level));
+    assert_true(plain[1] / plain[0] > 3 * 0.05 / 4);
+    assert_true(fabs(level[1] / level[0] / (0.05 / 4) - 1) < 0.2);
+    for (uint32_t i = 0; i < ROWS; i++)
+        predicted += fit_predict(&rows[i], 2, level);
+    assert_true(fabs(predicted / sum - 1) < 1e-9);
+}
+
+/* Rows of one speed: the same coefficients. */
+static void an_even_machine_is_fitted_alike(void **state)
+{
+    fit_row rows[ROWS];
+    double found[FIT_MAX_TERMS];
+    (void)state;
+    make_rows(rows, truth, 9);
+    assert_true(fit_level(rows, ROWS, TERMS, found));
+    check_near(found, truth, 0.002);
+    assert_true(fit_level(rows, 3, 1, found)); /* fewer than a run */
+    assert_false(fit_level(rows, 0, 1, found));
+}
+
 /* A least-squares fit would make the third one negative. */
 static void no_coefficient_is_negative(void **state)
 {
@@ -124,6 +164,8 @@ int main(void)
         cmocka_unit_test(exact_rows_give_the_coefficients),
         cmocka_unit_test(noise_moves_them_little),
         cmocka_unit_test(outliers_do_not_count),
+        cmocka_unit_test(slow_stretches_do_not_count),
+        cmocka_unit_test(an_even_machine_is_fitted_alike),
         cmocka_unit_test(no_coefficient_is_negative),
         cmocka_unit_test(a_term_without_values_is_0),
         cmocka_unit_test(no_rows_are_no_fit),
