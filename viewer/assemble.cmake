@@ -26,7 +26,7 @@ else()
   set(html page.html)
   set(styles page.css)
   set(scripts data.js format.js pyramid.js view.js theme.js draw.js charts.js tiers.js overview.js
-    timeline.js cells.js blockmap.js latency.js tables.js plots.js main.js)
+    timeline.js cells.js blockmap.js latency.js comparison.js tables.js plots.js main.js)
 endif()
 
 function(join_files variable)

@@ -14,6 +14,8 @@ class Page extends Plots {
     this.map = new BlockMap(view, theme, view.run.frames, "map");
     this.hostMap = new BlockMap(view, theme, view.run.hostFrames, "host-map");
     this.latencies = new Latencies(view, theme);
+    const comparison = run.report && run.report.comparison;
+    this.comparison = comparison ? new Comparison(theme, comparison) : null;
     this.listen();
   }
 
@@ -22,6 +24,7 @@ class Page extends Plots {
     this.map.layout();
     this.hostMap.layout();
     this.latencies.layout();
+    if (this.comparison) this.comparison.layout();
     this.layoutSide();
   }
 

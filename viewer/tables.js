@@ -14,7 +14,7 @@ const FIGURES = [
     ["hit_blocks", "Hit blocks", exact], ["query_blocks", "Looked-up blocks", exact],
     ["preemptions", "Preemptions", exact], ["recomputed_tokens", "Recomputed tokens", exact]]],
 ];
-const TABLED = new Set(["verdict", "losses", "made_by", "has_contents", "ttft_ms", "tpot_ms", "e2e_ms", "queue_ms", "blocks", "tiers",
+const TABLED = new Set(["verdict", "comparison", "losses", "made_by", "has_contents", "ttft_ms", "tpot_ms", "e2e_ms", "queue_ms", "blocks", "tiers",
   "hits_by_tier", "tier_hit_rate", "tier_time"]);
 
 function table(caption, rows, head) {

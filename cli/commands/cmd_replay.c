@@ -1,16 +1,20 @@
 /* cmd_replay.c - `quire replay`: a trace through the scheduler, and what came of it. */
 #include "commands.h"
+#include "options/recorded_options.h"
 #include "options/replay_options.h"
 #include "output/failure.h"
 #include "output/interrupt.h"
 #include "output/output.h"
 #include "output/progress.h"
+#include "recording/comparison.h"
 #include "replay/report.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static struct {
     replay_options replay;
+    const char *compare_with;
     output_file json;
     output_file html;
     output_file csv;
@@ -39,6 +43,10 @@ static const option table[] = {
      .role = OPTION_OUTPUT},
     {"deterministic", OPTION_SWITCH, &o.deterministic, NULL,
      "omit values that differ from run to run (the wall-clock time of the replay)", .def = "off"},
+    {"compare-with", OPTION_TEXT, &o.compare_with, "FILE",
+     "a recording of a running engine: replays its requests with its configuration, and prints "
+     "what was predicted beside what was measured",
+     .def = NULL, .section = "Comparison"},
     REPLAY_OPTIONS(o.replay),
     {0}};
 
@@ -88,16 +96,31 @@ static void describe(const replay_setup *setup, description *d)
                           .num_tiers = num_tiers};
 }
 
-static int write_results(const replay_setup *setup, const description *d, replay_result *result)
+/* NULL: no memory. */
+static char *results_json(const report_subject *subject, replay_result *result, comparison *c)
+{
+    json_t *tree = report_tree(subject, result);
+    if (c != NULL)
+        json_object_set_new(tree, "comparison", comparison_json(c));
+    char *text = json_dumps(tree, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
+    json_decref(tree);
+    return text;
+}
+
+static int write_results(const replay_setup *setup, const description *d, replay_result *result,
+                         comparison *c)
 {
     report_subject subject = replay_subject(setup, d->made_by);
+    FILE *out = o.json.file == stdout ? stderr : stdout;
     subject.is_deterministic = o.deterministic;
     subject.has_why = o.why.path != NULL;
     subject.could_have_why = true;
-    char *text = report_json(&subject, result);
+    char *text = results_json(&subject, result, c);
     bool is_whole = text != NULL;
     if (!o.quiet)
-        report_print(o.json.file == stdout ? stderr : stdout, &subject, result);
+        report_print(out, &subject, result);
+    if (!o.quiet && c != NULL)
+        comparison_print(out, c);
     if (is_whole && o.json.file != NULL)
         fprintf(o.json.file, "%s\n", text);
     if (is_whole && o.html.file != NULL)
@@ -117,7 +140,7 @@ static int write_results(const replay_setup *setup, const description *d, replay
     return status;
 }
 
-static int run(replay_setup *setup)
+static int run(replay_setup *setup, comparison *c)
 {
     replay_settings *settings = &setup->settings;
     description d;
@@ -140,10 +163,12 @@ static int run(replay_setup *setup)
     if (status == 0) {
         status = replay_run(settings, &result) != 0;
         progress_end(&p);
+        if (c != NULL)
+            comparison_finish(c);
         if (status != 0)
             command_failed(&cmd_replay, "%s", failure());
         else
-            status = write_results(setup, &d, &result);
+            status = write_results(setup, &d, &result, c);
         replay_result_free(&result);
     }
     page_close(settings->page);
@@ -153,12 +178,69 @@ static int run(replay_setup *setup)
     return interrupt_status(status);
 }
 
+/* ---- a replay of a recording --------------------------------------------------- */
+
+/* The recording is the trace: it may be named a second time (quire rerun does), nothing else. */
+static int take_trace(void)
+{
+    for (int i = 0; i < cmd_replay.num_arguments; i++)
+        if (strcmp(cmd_replay.arguments[i], o.compare_with) != 0)
+            return command_error(&cmd_replay,
+                                 "--compare-with cannot be used with the trace %s: the recording "
+                                 "is the trace",
+                                 cmd_replay.arguments[i]);
+    cmd_replay.arguments[0] = o.compare_with;
+    cmd_replay.num_arguments = 1;
+    return 0;
+}
+
+/* The recording once, for its header: the scheduler is its. */
+static int take_header(void)
+{
+    recorded_header header;
+    if (recorded_header_read(o.compare_with, &header) != 0)
+        return command_failed(&cmd_replay, "--compare-with: %s", failure());
+    return recorded_options_apply(&cmd_replay, &o.replay, &header);
+}
+
+static int run_compared(replay_setup *setup)
+{
+    recorded measured;
+    comparison c = {0};
+    int status = 0;
+    if (recorded_read(o.compare_with, &setup->engine.time, &measured) != 0)
+        status = command_failed(&cmd_replay, "--compare-with: %s", failure());
+    else if (measured.num_lost > 0)
+        status = command_failed(&cmd_replay,
+                                "--compare-with: %s has lost %llu lines, and with them requests",
+                                o.compare_with, (unsigned long long)measured.num_lost);
+    else
+        status = recorded_options_check(&cmd_replay, setup, &measured.header);
+    if (status == 0 && comparison_open(&c, &measured) != 0)
+        status = command_failed(&cmd_replay, "--compare-with %s: %s", o.compare_with, failure());
+    setup->settings.probe = &c.probe;
+    if (status == 0)
+        status = run(setup, &c);
+    comparison_close(&c);
+    recorded_free(&measured);
+    return status;
+}
+
 static int run_replay(void)
 {
-    replay_setup setup;
-    int status = replay_prepare(&cmd_replay, &o.replay, &setup);
+    replay_setup setup = {0};
+    int status = 0;
+    if (o.compare_with == NULL && cmd_replay.num_arguments == 0)
+        return command_error(&cmd_replay,
+                             "expected a TRACE: a file, a folder, or - for standard input");
+    if (o.compare_with != NULL)
+        status = take_trace();
+    if (status == 0 && o.compare_with != NULL)
+        status = take_header();
     if (status == 0)
-        status = run(&setup);
+        status = replay_prepare(&cmd_replay, &o.replay, &setup);
+    if (status == 0)
+        status = o.compare_with != NULL ? run_compared(&setup) : run(&setup, NULL);
     replay_unprepare(&setup);
     return status;
 }
@@ -178,12 +260,12 @@ command cmd_replay = {
         "      host memory and a file behind the GPU's; what they bring\n"
         "  quire generate agent | quire replay -\n"
         "      a made-up workload\n"
+        "  quire replay --compare-with rec.0000.jsonl.zst --time-constants mine.txt\n"
+        "      what an engine did, and what is predicted of it\n"
         "  quire replay day/ chats.jsonl\n"
         "      all traces of a folder as one, and another trace at the same time\n",
     .options = table,
     .max_arguments = COMMAND_MAX_WORDS,
-    .min_arguments = 1,
     .reads_arguments = true,
-    .missing = "expected a TRACE: a file, a folder, or - for standard input",
     .run = run_replay,
 };

@@ -3,6 +3,7 @@
  *      quire time --prefill 2048 --decode 64       one step, and where its time goes
  *      quire time --csv steps.csv                  predicted beside measured
  *      quire time --calibrate steps.csv            constants that fit the measured steps
+ *      quire time --calibrate rec.0000.jsonl.zst   constants of a recorded engine
  */
 #include "commands.h"
 #include "model/calibrate.h"
@@ -10,9 +11,12 @@
 #include "output/failure.h"
 #include "output/json_print.h"
 #include "output/made_by.h"
+#include "recording/calibration.h"
+#include "trace/files.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct {
     engine_options engine;
@@ -42,7 +46,7 @@ static const option table[] = {
      "steps with columns model, kind, tokens, batch, context and, where measured, ms",
      .section = "Steps from a file"},
     {"calibrate", OPTION_TEXT, &o.calibrate, "FILE",
-     "the same columns: fit the GPU's constants to the measured times", .def = NULL},
+     "the same columns, or a recording: fit constants to the measured times", .def = NULL},
     {"write-constants", OPTION_TEXT, &o.write_constants, "FILE",
      "write the fitted constants, for --time-constants", .role = OPTION_OUTPUT},
     {"json", OPTION_SWITCH, &o.json, NULL, "print JSON", .def = "off", .role = OPTION_OUTPUT},
@@ -56,11 +60,9 @@ static void print_parts(const step_parts *parts, double ms)
     const struct {
         const char *name;
         double ms;
-    } rows[] = {{"matrices", parts->matrices},
-                {"attention", parts->attention},
-                {"KV cache", parts->kv},
-                {"activations", parts->activations},
-                {"fixed", parts->fixed}};
+    } rows[] = {{"matrices", parts->matrices}, {"attention", parts->attention},
+                {"KV cache", parts->kv},       {"activations", parts->activations},
+                {"fixed", parts->fixed},       {"engine", parts->engine}};
     printf("%s on %u x %s%s\n", o.engine.model, o.engine.plan.tp, o.engine.gpu,
            o.engine.plan.tp > 1 ? " (exchanges between GPUs are an estimate)" : "");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -99,9 +101,9 @@ static int time_one_step(const engine_setup *setup)
         printf("{\"ms\": %.6f, \"fits\": %s, \"compute_ms\": %.6f, \"weights_ms\": %.6f, "
                "\"matrices_ms\": %.6f, "
                "\"attention_ms\": %.6f, \"kv_ms\": %.6f, \"activations_ms\": %.6f, "
-               "\"fixed_ms\": %.6f, \"made_by\": ",
+               "\"fixed_ms\": %.6f, \"engine_ms\": %.6f, \"made_by\": ",
                ms, fits ? "true" : "false", parts.compute, parts.weights, parts.matrices,
-               parts.attention, parts.kv, parts.activations, parts.fixed);
+               parts.attention, parts.kv, parts.activations, parts.fixed, parts.engine);
         made_by_print(stdout, &cmd_time);
         printf("}\n");
     } else {
@@ -180,6 +182,96 @@ static int fit_constants(engine_setup *setup, const steps_file *file, double *ms
     return 0;
 }
 
+/* ---- a recording ----------------------------------------------------------- */
+
+static void print_fit(const char *name, const fit_errors *fitted, const fit_errors *held_out)
+{
+    printf("%-24s %9u %9.2f %% %9.2f %% %+9.2f %% %11u %9.2f %% %9.2f %% %+9.2f %%\n", name,
+           fitted->num_rows, 100 * fitted->median, 100 * fitted->p90, 100 * fitted->sum,
+           held_out->num_rows, 100 * held_out->median, 100 * held_out->p90, 100 * held_out->sum);
+}
+
+static void print_calibration(const recorded *m, const gpu_constants *fitted, const calibration *it)
+{
+    gpu_constants c = *fitted;
+    printf("%s %s, %s: %u requests, %u steps in %.1f s; every fifth part of %.1f s is held out\n",
+           m->header.engine, m->header.engine_version, m->header.model, m->num_requests,
+           m->num_steps, m->end_s, it->window_s);
+    printf("%-24s %9s %11s %11s %11s %11s %11s %11s %11s\n", "", "fitted", "median", "p90", "sum",
+           "held out", "median", "p90", "sum");
+    print_fit("time of a step", &it->steps, &it->steps_held_out);
+    if (it->gaps.num_rows > 0)
+        print_fit("between two steps", &it->gaps, &it->gaps_held_out);
+    printf("before the first step: %s\n",
+           it->num_arrivals > 0 ? "of requests that came to an idle engine"
+                                : "too few requests came to an idle engine; of the fastest tenth");
+    for (uint32_t i = 0; gpu_constant_name(i); i++)
+        if (strcmp(gpu_constant_name(i), "step_ms") == 0 || i >= CALIBRATION_FIRST_CONSTANT)
+            printf("%-18s %12.5g\n", gpu_constant_name(i), *gpu_constant(&c, i));
+    if (m->num_lost > 0)
+        printf("%llu lines were lost: nothing behind them was read\n",
+               (unsigned long long)m->num_lost);
+    if (m->is_cut)
+        printf("The recording has no close line: its end may be missing.\n");
+}
+
+static void print_json_fit(const char *name, const fit_errors *e)
+{
+    printf("\"%s\": {\"rows\": %u, \"median_error\": %.6f, \"p90_error\": %.6f, "
+           "\"sum_error\": %.6f}, ",
+           name, e->num_rows, e->median, e->p90, e->sum);
+}
+
+static void print_json_calibration(const recorded *m, const gpu_constants *fitted,
+                                   const calibration *it)
+{
+    gpu_constants c = *fitted;
+    printf("{\"model\": ");
+    json_print_text(stdout, m->header.model);
+    printf(", \"steps\": %u, \"requests\": %u, ", m->num_steps, m->num_requests);
+    print_json_fit("step_fit", &it->steps);
+    print_json_fit("step_held_out", &it->steps_held_out);
+    print_json_fit("gap_fit", &it->gaps);
+    print_json_fit("gap_held_out", &it->gaps_held_out);
+    printf("\"lost_lines\": %llu, \"constants\": {", (unsigned long long)m->num_lost);
+    for (uint32_t i = 0; gpu_constant_name(i); i++)
+        printf("%s\"%s\": %.9g", i > 0 ? ", " : "", gpu_constant_name(i), *gpu_constant(&c, i));
+    printf("}, \"made_by\": ");
+    made_by_print(stdout, &cmd_time);
+    printf("}\n");
+}
+
+static int write_calibration(const recorded *m, gpu_constants *c)
+{
+    snprintf(c->model, sizeof c->model, "%s", m->header.model);
+    if (o.write_constants &&
+        !gpu_constants_write(o.write_constants, c,
+                             "constants of the time model, fitted to a recording of this model"))
+        return command_failed(&cmd_time, "--write-constants: %s", failure());
+    return 0;
+}
+
+static int fit_recording(const engine_setup *setup)
+{
+    recorded m;
+    calibration found;
+    gpu_constants c = setup->gpu.constants;
+    int status = recorded_read(o.calibrate, &setup->time, &m) != 0 ||
+                 calibration_fit(&m, &setup->time, &c, &found) != 0;
+    if (status != 0)
+        status = command_failed(&cmd_time, "--calibrate %s: %s", o.calibrate, failure());
+    else
+        status = write_calibration(&m, &c);
+    if (status == 0 && o.json)
+        print_json_calibration(&m, &c, &found);
+    else if (status == 0)
+        print_calibration(&m, &c, &found);
+    recorded_free(&m);
+    return status;
+}
+
+/* ---- the command ----------------------------------------------------------- */
+
 static int time_file(engine_setup *setup)
 {
     steps_file file;
@@ -215,6 +307,8 @@ static int run_time(void)
         return status;
     if (o.csv && o.calibrate)
         return command_error(&cmd_time, "--csv and --calibrate cannot be used together");
+    if (o.calibrate && (trace_is_folder(o.calibrate) || recorded_is_one(o.calibrate)))
+        return fit_recording(&setup);
     return o.csv || o.calibrate ? time_file(&setup) : time_one_step(&setup);
 }
 
@@ -229,7 +323,9 @@ command cmd_time = {
                 "  quire time --csv steps.csv\n"
                 "      predicted beside measured, the error, median and worst\n"
                 "  quire time --calibrate steps.csv --write-constants mine.txt\n"
-                "      constants of your own GPU; then: --time-constants mine.txt\n",
+                "      constants of your own GPU; then: --time-constants mine.txt\n"
+                "  quire time --calibrate rec.0000.jsonl.zst --write-constants mine.txt\n"
+                "      constants of the engine that was recorded\n",
     .options = table,
     .run = run_time,
 };

@@ -58,6 +58,7 @@ static const gpu_constants h200 = {
     .step_ms = 0,
     .all_reduce_us = 8,
     .link_gbps = 0.8 * 900 / 2,
+    .roofline = 1,
 };
 
 /* ---- presets ------------------------------------------------------------- */
@@ -143,6 +144,16 @@ static const constant_row constant_rows[] = {
     {"step_ms", offsetof(gpu_constants, step_ms), 0},
     {"all_reduce_us", offsetof(gpu_constants, all_reduce_us), 0},
     {"link_gbps", offsetof(gpu_constants, link_gbps), 1e-6},
+    {"roofline", offsetof(gpu_constants, roofline), 0},
+    {"request_us", offsetof(gpu_constants, request_us), 0},
+    {"token_us", offsetof(gpu_constants, token_us), 0},
+    {"context_ns", offsetof(gpu_constants, context_ns), 0},
+    {"pair_ns", offsetof(gpu_constants, pair_ns), 0},
+    {"gap_ms", offsetof(gpu_constants, gap_ms), 0},
+    {"gap_request_us", offsetof(gpu_constants, gap_request_us), 0},
+    {"gap_add_us", offsetof(gpu_constants, gap_add_us), 0},
+    {"arrival_ms", offsetof(gpu_constants, arrival_ms), 0},
+    {"arrival_token_us", offsetof(gpu_constants, arrival_token_us), 0},
 };
 
 enum { NUM_CONSTANTS = sizeof constant_rows / sizeof *constant_rows };
@@ -157,6 +168,19 @@ double *gpu_constant(gpu_constants *c, uint32_t i)
     return (double *)((char *)c + constant_rows[i].offset);
 }
 
+/* The rest of the line, without blanks at its end. */
+static bool read_model(const char *value, gpu_constants *c)
+{
+    size_t length = strlen(value);
+    while (length > 0 && (value[length - 1] == ' ' || value[length - 1] == '\t'))
+        length--;
+    if (length == 0 || length >= sizeof c->model)
+        return false;
+    memcpy(c->model, value, length);
+    c->model[length] = '\0';
+    return true;
+}
+
 /* One line of a file of constants. */
 static bool read_constant(char *line, gpu_constants *c)
 {
@@ -169,6 +193,8 @@ static bool read_constant(char *line, gpu_constants *c)
         return false;
     *value++ = '\0';
     value += strspn(value, " \t=");
+    if (strcmp(name, "model") == 0)
+        return read_model(value, c);
     char *end;
     double number = strtod(value, &end);
     if (end == value || end[strspn(end, " \t")] != '\0' || !isfinite(number))
@@ -184,7 +210,7 @@ static bool read_constant(char *line, gpu_constants *c)
 
 bool gpu_constants_read(const char *path, gpu_constants *c)
 {
-    char line[256];
+    char line[2 * GPU_MODEL_BYTES];
     FILE *file = fopen(path, "r");
     if (!file)
         return fail_with("%s: %s", path, strerror(errno)) == 0;
@@ -206,6 +232,8 @@ bool gpu_constants_write(const char *path, const gpu_constants *c, const char *c
     if (file == NULL)
         return false;
     fprintf(file, "# %s\n", comment);
+    if (copy.model[0] != '\0')
+        fprintf(file, "model %s\n", copy.model);
     for (uint32_t i = 0; i < NUM_CONSTANTS; i++)
         fprintf(file, "%s %.6g\n", constant_rows[i].name, *gpu_constant(&copy, i));
     return outputs_commit() == 0;

@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { GPU_MODEL_BYTES = 256 };
+
 /* docs/time-model.md says what each is. */
 typedef struct gpu_constants {
     double matmul_tflops;    /* matrices, bfloat16 */
@@ -22,6 +24,18 @@ typedef struct gpu_constants {
     double step_ms;          /* fixed cost of a step: the engine's own work */
     double all_reduce_us;    /* fixed cost of one exchange between GPUs */
     double link_gbps;        /* GB/s in one direction, of one GPU */
+    double roofline;         /* times that all of the above but step_ms is counted; 0: not at all */
+    double request_us;       /* each request of a step */
+    double token_us;         /* each new token */
+    double context_ns;       /* each token whose keys and values are read */
+    double pair_ns;          /* each pair of a prompt's token and one that it attends to */
+    double gap_ms;           /* from the end of a step to the next one, where they do not overlap */
+    double gap_request_us;   /* the same, for each request of the step that ended */
+    double gap_add_us;       /* the same, for each request that was added */
+    double arrival_ms;       /* from a request's arrival until the scheduler can have it */
+    double arrival_token_us; /* the same, for each token of its prompt */
+    /* The last ten were fitted to recorded steps of this model; "": of any. */
+    char model[GPU_MODEL_BYTES];
 } gpu_constants;
 
 typedef struct gpu {
@@ -49,8 +63,8 @@ void gpu_set_bandwidth(gpu *g, double tbps);
 const char *gpu_constant_name(uint32_t i);
 double *gpu_constant(gpu_constants *c, uint32_t i);
 
-/* Lines "name value", # begins a comment; names that are missing keep what they have. False, and a
- * sentence with file and line. */
+/* Lines "name value", # begins a comment; names that are missing keep what they have. "model NAME"
+ * says which model they hold for. False, and a sentence with file and line. */
 bool gpu_constants_read(const char *path, gpu_constants *c);
 bool gpu_constants_write(const char *path, const gpu_constants *c, const char *comment);
 

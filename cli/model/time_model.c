@@ -8,6 +8,9 @@
  *      KV            bytes of a token x tokens read / bandwidth
  *      activations   elements of a token and layer x 2 bytes x times moved / bandwidth
  *      fixed         layers x cost, exchanges between GPUs, the engine's own
+ *
+ * and to it, from a recording of the engine (cli/recording/calibration.c): its own work for each
+ * request, token, token of context and pair.
  */
 #include "time_model.h"
 
@@ -82,7 +85,7 @@ static void add_exchanges(time_model *model, const shape *s, const gpu *g, uint3
         return;
     double exchanges = 2.0 * s->num_layers;
     double bytes = 2.0 * s->hidden * 2.0 * (tp - 1) / tp;
-    model->fixed_ms += exchanges * g->constants.all_reduce_us / 1e3;
+    model->fixed_ms += g->constants.roofline * exchanges * g->constants.all_reduce_us / 1e3;
     model->token_move_ms += exchanges * bytes / (g->constants.link_gbps * 1e6);
 }
 
@@ -100,7 +103,8 @@ void time_model_init(time_model *model, const shape *s, const gpu *g, uint32_t t
     double kv_ms = 1 / (c->kv_tbps * 1e9);
 
     *model = (time_model){0};
-    model->fixed_ms = s->num_layers * c->layer_us / 1e3 + c->step_ms;
+    model->roofline = c->roofline;
+    model->fixed_ms = c->roofline * s->num_layers * c->layer_us / 1e3 + c->step_ms;
     model->token_matmul_ms = 2 * active * flop_ms;
     model->row_matmul_ms = 2 * (double)size.head_params * flop_ms;
     model->dense_weights_ms = (size.dense_bytes + size.head_bytes) * weight_ms;
@@ -115,6 +119,15 @@ void time_model_init(time_model *model, const shape *s, const gpu *g, uint32_t t
     model->token_move_ms = s->num_layers * activation_elements(s, tp) * 2 * c->activations * kv_ms;
     model->window = kv.num_window == 0 ? 0 : s->chunk > 0 ? s->chunk : s->window;
     add_exchanges(model, s, g, tp);
+    model->request_ms = c->request_us / 1e3;
+    model->token_ms = c->token_us / 1e3;
+    model->context_ms = c->context_ns / 1e6;
+    model->pair_ms = c->pair_ns / 1e6;
+    model->gap_ms = c->gap_ms;
+    model->gap_request_ms = c->gap_request_us / 1e3;
+    model->gap_add_ms = c->gap_add_us / 1e3;
+    model->arrival_ms = c->arrival_ms;
+    model->arrival_token_ms = c->arrival_token_us / 1e3;
 }
 
 /* The ratio of the two is all that counts, and a sum of powers of large numbers would not hold. */
@@ -138,21 +151,26 @@ step_parts time_model_parts(const time_model *model, const step_work *work)
     parts.weights = model->dense_weights_ms;
     if (model->expert_weights_ms > 0)
         parts.weights += model->expert_weights_ms * -expm1(tokens * model->expert_miss_log);
-    parts.matrices = soft_max(parts.compute, parts.weights, model->softness);
-    parts.attention = (double)work->prefill_pairs * model->prefill_pair_ms +
-                      (double)work->decode_pairs * model->decode_pair_ms +
-                      (double)work->window_pairs * model->window_pair_ms;
-    parts.kv = (double)work->kv_tokens * model->kv_token_ms +
-               (double)work->window_kv_tokens * model->window_kv_token_ms;
-    parts.activations = tokens * model->token_move_ms;
+    double r = model->roofline;
+    parts.matrices = r * soft_max(parts.compute, parts.weights, model->softness);
+    parts.attention = r * ((double)work->prefill_pairs * model->prefill_pair_ms +
+                           (double)work->decode_pairs * model->decode_pair_ms +
+                           (double)work->window_pairs * model->window_pair_ms);
+    parts.kv = r * ((double)work->kv_tokens * model->kv_token_ms +
+                    (double)work->window_kv_tokens * model->window_kv_token_ms);
+    parts.activations = r * tokens * model->token_move_ms;
     parts.fixed = model->fixed_ms;
+    parts.engine = (double)work->num_requests * model->request_ms + tokens * model->token_ms +
+                   (double)work->kv_tokens * model->context_ms +
+                   (double)work->prefill_pairs * model->pair_ms;
     return parts;
 }
 
 double time_model_step_ms(const time_model *model, const step_work *work)
 {
     step_parts parts = time_model_parts(model, work);
-    return parts.matrices + parts.attention + parts.kv + parts.activations + parts.fixed;
+    return parts.matrices + parts.attention + parts.kv + parts.activations + parts.fixed +
+           parts.engine;
 }
 
 double time_model_prompt_token_us(const time_model *model)

@@ -6,7 +6,8 @@
  *      attention ─────────────┤
  *      KV cache read ─────────┼─ + ─► ms
  *      activations ───────────┤
- *      layers x fixed cost ───┘
+ *      layers x fixed cost ───┤
+ *      the engine's own work ─┘      each request, token, token of context, pair; 0 unless fitted
  *
  * The constants belong to the GPU (gpu.h), the model enters by its shape (shape.h): so models that
  * nobody measured come out right too. docs/time-model.md has the formula, its limits, and predicted
@@ -51,6 +52,20 @@ typedef struct time_model {
     double window_kv_token_ms;
     double token_move_ms; /* activations, exchanges: for one token */
     uint32_t window;
+    double roofline; /* times all of the above but fixed_ms, of which it is the layers' part */
+    /* What the engine adds to it. */
+    double request_ms; /* for each request */
+    double token_ms;   /* for each new token */
+    double context_ms; /* for each token that is read */
+    double pair_ms;    /* for each pair of prefill */
+    /* Between two steps, where they do not overlap: always, for each request of the first of them,
+     * and for each that was added. */
+    double gap_ms;
+    double gap_request_ms;
+    double gap_add_ms;
+    /* Before a request can be scheduled: always, and for each token of its prompt. */
+    double arrival_ms;
+    double arrival_token_ms;
 } time_model;
 
 void time_model_init(time_model *model, const shape *s, const gpu *g, uint32_t tp,
@@ -66,6 +81,7 @@ typedef struct step_parts {
     double kv;
     double activations; /* with several GPUs: exchanges too */
     double fixed;
+    double engine; /* its own work for requests and tokens */
 } step_parts;
 
 /* All 0 for a step without tokens. */

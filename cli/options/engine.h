@@ -34,7 +34,9 @@ typedef struct engine_options {
 #define ENGINE_OPTIONS_INIT                                                                        \
     {                                                                                              \
         .model = "llama-3.1-8b", .gpu = "H200",                                                    \
-        .constants = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1}, .plan = {                           \
+        .constants = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,                                  \
+                      -1, -1, -1, -1, -1, -1, -1, -1, -1, ""},                                     \
+        .plan = {                                                                                  \
             .tp = 1,                                                                               \
             .gpu_memory_utilization = 0.9,                                                         \
             .block_size = 16,                                                                      \
@@ -69,7 +71,11 @@ enum { ENGINE_MAX_TOKENS = 1 << 30 }; /* the library's limit of a request and of
 /* Rows of a table of options. */
 /* clang-format off */
 #define ENGINE_CONSTANT(e, name, member, argument, help, least)                                    \
-    {name, OPTION_REAL, &(e).constants.member, argument, help, .def = "the GPU's", .min = least}
+    ENGINE_CONSTANT_OF(e, name, member, argument, help, least, "the GPU's")
+#define ENGINE_OWN_CONSTANT(e, name, member, argument, help, default_text)                         \
+    ENGINE_CONSTANT_OF(e, name, member, argument, help, 0, default_text)
+#define ENGINE_CONSTANT_OF(e, name, member, argument, help, least, default_text)                   \
+    {name, OPTION_REAL, &(e).constants.member, argument, help, .def = default_text, .min = least}
 
 #define ENGINE_MODEL_OPTIONS(e)                                                                    \
     {"model", OPTION_TEXT, &(e).model, "NAME|FILE", "preset, or a config.json of Hugging Face",    \
@@ -111,7 +117,31 @@ enum { ENGINE_MAX_TOKENS = 1 << 30 }; /* the library's limit of a request and of
     ENGINE_CONSTANT(e, "all-reduce-us", all_reduce_us, "US",                                       \
                     "fixed cost of an exchange between GPUs", 0),                                  \
     ENGINE_CONSTANT(e, "link-gbps", link_gbps, "GB/S",                                             \
-                    "rate of the links between GPUs, one direction", 0.001)
+                    "rate of the links between GPUs, one direction", 0.001),                       \
+    ENGINE_OWN_CONSTANT(e, "roofline", roofline, "TIMES",                                          \
+                        "how often all of the above but --step-ms is counted",                     \
+                        "1, or the file's"),                                                       \
+    ENGINE_OWN_CONSTANT(e, "request-us", request_us, "US",                                         \
+                        "cost of each request of a step", "0, or the file's"),                     \
+    ENGINE_OWN_CONSTANT(e, "token-us", token_us, "US",                                             \
+                        "cost of each new token of a step", "0, or the file's"),                   \
+    ENGINE_OWN_CONSTANT(e, "context-ns", context_ns, "NS",                                         \
+                        "cost of each token that a step reads", "0, or the file's"),               \
+    ENGINE_OWN_CONSTANT(e, "pair-ns", pair_ns, "NS",                                               \
+                        "cost of each pair of a prompt's token and one that it attends to",        \
+                        "0, or the file's"),                                                       \
+    ENGINE_OWN_CONSTANT(e, "gap-ms", gap_ms, "MS",                                                 \
+                        "from the end of a step to the next one (not with --async-scheduling)",    \
+                        "0, or the file's"),                                                       \
+    ENGINE_OWN_CONSTANT(e, "gap-request-us", gap_request_us, "US",                                 \
+                        "the same, for each request of the step that ended", "0, or the file's"),  \
+    ENGINE_OWN_CONSTANT(e, "gap-add-us", gap_add_us, "US",                                         \
+                        "the same, for each request that was added", "0, or the file's"),          \
+    ENGINE_OWN_CONSTANT(e, "arrival-ms", arrival_ms, "MS",                                         \
+                        "from a request's arrival until the scheduler can have it",                \
+                        "0, or the file's"),                                                       \
+    ENGINE_OWN_CONSTANT(e, "arrival-token-us", arrival_token_us, "US",                             \
+                        "the same, for each token of its prompt", "0, or the file's")
 
 #define ENGINE_PLAN_OPTIONS(e)                                                                     \
     {"gpu-memory-utilization", OPTION_REAL, &(e).plan.gpu_memory_utilization, "SHARE",             \

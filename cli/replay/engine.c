@@ -362,6 +362,8 @@ int engine_add(engine *e, arrival *it, const engine_names *names)
     if (quire_req_index(req) >= e->num_lives)
         e->num_lives = quire_req_index(req) + 1;
     e->prefill_left += q->num_prompt_tokens;
+    if (!e->settings->async_scheduling)
+        e->gap_s += e->settings->time->gap_add_ms * 1e-3 * e->slowness;
     engine_tell(e, ENGINE_ADDED, it, 0);
     if (e->tiers != NULL)
         tiers_run_added(e->tiers, req);
@@ -410,6 +412,7 @@ int engine_crash(engine *e, double time_s)
         return fail_with("crash: %s", quire_strerror(err));
     e->now_s = e->free_s = time_s;
     e->num_to_end = 0;
+    e->gap_s = 0;
     e->is_idle = true;
     e->phase = ENGINE_IDLE;
     e->context_tokens = 0;
@@ -453,10 +456,17 @@ static double run_step(engine *e, const quire_step *step, quire_token *sampled, 
     return time_model_step_ms(time, &work) * 1e-3 * e->slowness;
 }
 
+void engine_pass_gap(engine *e)
+{
+    e->now_s += e->gap_s;
+    e->gap_s = 0;
+}
+
 /* The GPU does it when it has done those before. */
 int engine_begin(engine *e)
 {
     const quire_step *step;
+    engine_pass_gap(e);
     e->query_tokens = 0;
     int err = quire_sched_schedule(e->sched, &step);
     if (err != QUIRE_OK)
@@ -470,6 +480,7 @@ int engine_begin(engine *e)
     f->end_s = start_s + f->copy_s + compute_s;
     f->num_tokens = e->snapshot.num_tokens;
     f->num_prefill = e->snapshot.num_prefill_tokens;
+    f->num_reqs = step->num_reqs;
     e->free_s = f->end_s;
     bool has_tokens = step->total_tokens > 0;
     tally_step(e, start_s, f->end_s);
@@ -481,6 +492,13 @@ int engine_begin(engine *e)
     if (!e->is_idle)
         e->num_idle = 0;
     return e->no_memory ? fail_with("not enough memory") : 0;
+}
+
+/* Of an engine that schedules a step when the one before has ended. */
+static double gap_after(const engine *e, const flight *f)
+{
+    const time_model *time = e->settings->time;
+    return (time->gap_ms + f->num_reqs * time->gap_request_ms) * 1e-3 * e->slowness;
 }
 
 int engine_end(engine *e)
@@ -519,6 +537,8 @@ int engine_end(engine *e)
     }
     if (e->num_to_end > 0 && --e->num_to_end == 0)
         e->phase = e->is_idle ? ENGINE_IDLE : ENGINE_BEGIN;
+    if (!e->settings->async_scheduling && f->num_tokens > 0)
+        e->gap_s = gap_after(e, f);
     return e->no_memory ? fail_with("not enough memory") : 0;
 }
 
@@ -526,7 +546,7 @@ double engine_next_s(const engine *e)
 {
     if (e->phase == ENGINE_END)
         return e->flights[e->first_flight].end_s;
-    return e->phase == ENGINE_BEGIN ? e->now_s : HUGE_VAL;
+    return e->phase == ENGINE_BEGIN ? e->now_s + e->gap_s : HUGE_VAL;
 }
 
 void engine_wake(engine *e, double time_s)
@@ -537,5 +557,6 @@ void engine_wake(engine *e, double time_s)
     if (e->tiers != NULL)
         tiers_run_pass(e->tiers, time_s - e->now_s);
     e->now_s = time_s > e->now_s ? time_s : e->now_s;
+    e->gap_s = 0;
     e->phase = ENGINE_BEGIN;
 }

@@ -83,6 +83,7 @@ typedef struct flight {
     double end_s;
     uint32_t num_tokens;
     uint32_t num_prefill;
+    uint32_t num_reqs;
     double copy_s; /* before its tokens: swap */
     quire_token *sampled;
 } flight;
@@ -129,6 +130,7 @@ typedef struct engine {
     double now_s;
     double free_s;   /* when the GPU has done what it was given */
     double slowness; /* steps take so many times as long; 1 at first */
+    double gap_s;    /* before the next step begins: the engine's own work between two steps */
     uint64_t num_added;
     quire_snapshot snapshot;
     uint64_t query_tokens; /* of requests admitted in this step */
@@ -190,6 +192,8 @@ int engine_crash(engine *e, double time_s);
 int engine_begin(engine *e);
 /* The oldest step has ended: now is its end. 0 or -1. */
 int engine_end(engine *e);
+/* Before the driver adds requests for the next step: the time between two steps passes. */
+void engine_pass_gap(engine *e);
 /* When engine_begin or engine_end is to be called. HUGE_VAL: it is idle. */
 double engine_next_s(const engine *e);
 /* Of an idle engine, to be asked once: when a job of the tiers ends; HUGE_VAL: there is none. */

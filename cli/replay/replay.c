@@ -16,6 +16,7 @@ typedef struct replay {
     ideal_cache ideal;
     engine engine;
     engine_prompt prompt;
+    double held_until_s; /* the next request is with the front end until then; negative: none is */
 } replay;
 
 /* ---- making it -------------------------------------------------------------- */
@@ -113,14 +114,28 @@ static void take_events(replay *r)
     e->num_events = 0;
 }
 
+/* When the engine can have it: the front end takes requests one after the other. */
+static double ready_s(const replay *r, const arrival *it)
+{
+    const time_model *time = r->settings->time;
+    uint32_t num_tokens = it->request.num_prompt_tokens;
+    return it->time_s + (time->arrival_ms + time->arrival_token_ms * num_tokens) * 1e-3;
+}
+
 /* All that have come by now, as long as the scheduler takes them. */
 static int take_arrivals(replay *r)
 {
     engine *e = &r->engine;
+    r->held_until_s = -1;
     for (;;) {
         arrival *it = arrivals_take(r->arrivals, e->now_s);
         if (it == NULL)
             break;
+        if (ready_s(r, it) > e->now_s) {
+            r->held_until_s = ready_s(r, it);
+            arrivals_put_back(r->arrivals, it);
+            return 0;
+        }
         int status = engine_add(e, it, NULL);
         if (status <= 0)
             arrivals_put_back(r->arrivals, it);
@@ -228,6 +243,7 @@ static int go_on(replay *r)
     uint32_t unfinished = quire_sched_get_num_unfinished(e->sched);
     if (next < 0)
         return fail_with("%s", trace_error(r->reader));
+    next = r->held_until_s >= 0 ? r->held_until_s : next;
     double next_job = engine_next_job_s(e);
     if (unfinished > 0 && next_job == HUGE_VAL)
         return fail_with("the scheduler cannot continue with %u requests", unfinished);
@@ -243,6 +259,7 @@ static int go_on(replay *r)
 static int begin_step(replay *r)
 {
     engine *e = &r->engine;
+    engine_pass_gap(e);
     if (take_arrivals(r) != 0)
         return -1;
     e->num_outside = (uint32_t)arrivals_num_due(r->arrivals);

@@ -60,6 +60,32 @@ typedef struct replay_progress {
     double share;            /* of the work, 0 to 1; negative: not known */
 } replay_progress;
 
+/* A request that ended, and a step: what a comparison with a recording takes. Times are simulated
+ * seconds. */
+typedef struct replay_request_seen {
+    uint64_t number; /* in the trace, from 0 on */
+    double arrival_s;
+    double first_s;
+    double end_s;
+    uint32_t num_generated;
+    uint32_t hit_tokens;
+    uint32_t num_preempted;
+} replay_request_seen;
+
+typedef struct replay_step_seen {
+    double start_s;
+    double end_s;
+    uint32_t num_tokens;
+    uint32_t running;
+    uint64_t waiting;
+} replay_step_seen;
+
+typedef struct replay_probe {
+    void (*request)(void *user, const replay_request_seen *seen);
+    void (*step)(void *user, const replay_step_seen *seen);
+    void *user;
+} replay_probe;
+
 typedef struct replay_settings {
     const char *path;         /* of the trace; the names of several */
     const char *const *paths; /* of several traces, as one (trace_open_all); NULL: path is one */
@@ -108,6 +134,7 @@ typedef struct replay_settings {
     const char *(*stop)(void);
 
     const replay_watch *watch; /* NULL: nobody */
+    const replay_probe *probe; /* the same */
 } replay_settings;
 
 /* A decision, and what it cost. */

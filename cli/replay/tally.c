@@ -136,6 +136,20 @@ bool tally_is_good(const engine *e, const live *l, double end_s)
                       tally_tpot_ms(l, end_s), (end_s - l->from->time_s) * 1e3);
 }
 
+static void show_request(const engine *e, const live *l)
+{
+    const replay_probe *probe = e->settings->probe;
+    const replay_request_seen seen = {.number = l->from->number,
+                                      .arrival_s = l->from->time_s,
+                                      .first_s = l->first_token_s,
+                                      .end_s = e->now_s,
+                                      .num_generated = l->num_generated,
+                                      .hit_tokens = l->hit_tokens,
+                                      .num_preempted = l->num_preempted};
+    if (probe != NULL)
+        probe->request(probe->user, &seen);
+}
+
 void tally_end(engine *e, live *l)
 {
     replay_result *result = e->result;
@@ -148,6 +162,7 @@ void tally_end(engine *e, live *l)
     distribution_add(&result->e2e_ms, (e->now_s - l->from->time_s) * 1e3);
     if (l->num_generated > 1)
         distribution_add(&result->tpot_ms, tally_tpot_ms(l, e->now_s));
+    show_request(e, l);
     engine_write_request(e, l, e->now_s, is_cut ? PAGE_END_LENGTH : PAGE_END_STOP);
 }
 
@@ -208,6 +223,17 @@ static void tally_arrived(engine *e, double now_s)
     result->ended_at_last = result->requests;
 }
 
+static void show_step(const engine *e, double start_s, double end_s)
+{
+    const replay_probe *probe = e->settings->probe;
+    const replay_step_seen seen = {.start_s = start_s,
+                                   .end_s = end_s,
+                                   .num_tokens = e->snapshot.num_tokens,
+                                   .running = e->snapshot.num_running,
+                                   .waiting = e->snapshot.num_waiting};
+    probe->step(probe->user, &seen);
+}
+
 void tally_step(engine *e, double start_s, double end_s)
 {
     replay_result *result = e->result;
@@ -226,6 +252,8 @@ void tally_step(engine *e, double start_s, double end_s)
     result->max_running = (uint32_t)larger_of(result->max_running, s->num_running);
     if (s->num_tokens == 0)
         return;
+    if (e->settings->probe != NULL)
+        show_step(e, start_s, end_s);
     if (e->tiers != NULL || e->settings->swap.num_blocks > 0)
         engine_look_at_tiers(e, start_s);
     result->steps++;

@@ -69,7 +69,8 @@ typedef struct recording_list {
     X(arrival, "arrival")                                                                          \
     X(priority, "priority")                                                                        \
     X(first, "first")                                                                              \
-    X(last, "last")
+    X(last, "last")                                                                                \
+    X(seconds, "seconds")
 
 #define RECORDING_SWITCHES(X)                                                                      \
     X(eos, "eos")                                                                                  \

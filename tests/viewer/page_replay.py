@@ -1,9 +1,36 @@
 """The pages of `quire replay`, `quire sweep` and `quire view`: their numbers are those of the program."""
 
+import json
 import subprocess
 
 from page_kit import PageCase
 from pages import Replayed, number, quantity
+
+
+def compared_recording(path):
+    """Eight requests of four tokens, one after the other, in steps of 20 ms and more."""
+    lines = [{"type": "header", "format": "quire.recording.v1", "part": 0, "time": 0, "t": 0,
+              "recording": 32 * "0", "engine": "vllm", "engine_version": "0.32.0", "model": "tiny",
+              "config": {"profile": "vllm-0.32", "num_blocks": 100, "block_size": 16,
+                         "hash_block_size": 16, "max_model_len": 512, "max_num_seqs": 8,
+                         "max_num_batched_tokens": 64, "enable_chunked_prefill": True,
+                         "reserve_full_sequence": True}}]
+    step = 0
+    for req in range(1, 9):
+        begin, seconds = float(req), 0.02 + 0.001 * req
+        lines.append({"type": "request", "t": begin, "req": req, "arrival": begin, "prompt": 9,
+                      "max_tokens": 4})
+        for k in range(4):
+            step += 1
+            fresh = {"new": [[req, 0]], "tokens": [9]} if k == 0 else {"tokens": [1]}
+            lines.append({"type": "schedule", "step": step, "t": begin + k * seconds, "reqs": [req],
+                          "running": 1, "waiting": 0, **fresh})
+            lines.append({"type": "update", "step": step, "t": begin + (k + 1) * seconds,
+                          "seconds": seconds})
+        lines.append({"type": "end", "t": begin + 4 * seconds, "req": req, "reason": "length",
+                      "output": 4, "first": begin + seconds, "last": begin + 4 * seconds})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
 
 
 class ReplayPageTest(PageCase):
@@ -72,6 +99,42 @@ class ReplayPageTest(PageCase):
         self.assertFalse("%" in self.page.text_content("[data-tile='hit_rate']"))
         self.assertEqual(self.page.locator("[data-chart='hits']").count(), 0)
         self.assertFalse(self.page.is_visible("#losses"))
+
+    def test_a_replay_beside_its_recording(self):
+        """Figures, curves and errors of the comparison are those of the report."""
+        self.need_quire()
+        path, report = self.folder / "compared.html", self.folder / "compared.json"
+        recording = compared_recording(self.folder / "rec.jsonl")
+        subprocess.run([self.quire, "replay", "--compare-with", recording, "--roofline", "0",
+                        "--step-ms", "15", "--quiet", "--html", path, "--json", report], check=True)
+        comparison = json.loads(report.read_text())["comparison"]
+        for scheme, width in (("light", 1440), ("dark", 390)):
+            self.open(path, width=width, scheme=scheme)
+            wide = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            self.assertLessEqual(wide, 0)
+            self.assertIn("8 requests", self.page.text_content("#comparison-note"))
+            for metric in ("ttft_ms", "tpot_ms", "e2e_ms", "step_ms"):
+                for side in ("measured", "predicted"):
+                    shown = self.page.text_content(f"[data-{side}='{metric}.mean']")
+                    self.assert_rounded(shown, comparison[metric][side]["mean"] / 1000, metric)
+            for metric, errors in comparison["errors"].items():
+                shown = quantity(self.page.text_content(f"[data-error='{metric}.median']"))
+                self.assertAlmostEqual(shown, errors["median"], delta=0.0006)
+            drawn = self.page.evaluate("""() => ["ttft_ms", "step_ms"].map((key) => {
+              const canvas = document.querySelector(`[data-curve='${key}']`), found = new Set();
+              const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+              for (let i = 0; i < data.length; i += 4) found.add(data.slice(i, i + 3).join());
+              const style = getComputedStyle(document.documentElement);
+              return ["--running", "--prefill"].every((name) => {
+                const text = style.getPropertyValue(name).trim();
+                return found.has([1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16)).join());
+              }); })""")
+            self.assertEqual(drawn, [True, True])
+
+    def test_a_replay_has_no_comparison_by_itself(self):
+        self.need_quire()
+        self.open(Replayed(self.quire, self.folder, requests=20).path)
+        self.assertFalse(self.page.is_visible("#comparison"))
 
     def test_a_sweep_hides_no_series(self):
         self.need_quire()

@@ -233,7 +233,8 @@ class Plan(unittest.TestCase):
 class Time(unittest.TestCase):
     def test_one_step(self):
         step = json.loads(run("time", "--prefill", "512", "--decode", "64", "--json"))
-        parts = ("matrices_ms", "attention_ms", "kv_ms", "activations_ms", "fixed_ms")
+        parts = ("matrices_ms", "attention_ms", "kv_ms", "activations_ms", "fixed_ms",
+                 "engine_ms")
         self.assertAlmostEqual(step["ms"], sum(step[p] for p in parts), places=4)
         self.assertIn("expected --prefill", run("time", status=2))
 
