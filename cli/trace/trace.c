@@ -166,7 +166,8 @@ trace_reader *trace_open(const char *path, const trace_options *options)
 trace_reader *trace_open_all(const char *const *paths, uint32_t num_paths,
                              const trace_options *options)
 {
-    if (num_paths != 1 || trace_is_folder(paths[0]))
+    bool has_speeds = options != NULL && options->speeds != NULL;
+    if (num_paths != 1 || has_speeds || trace_is_folder(paths[0]))
         return trace_merge(paths, num_paths, options);
     input *in = input_open(paths[0]);
     return in != NULL ? trace_open_input(in, options) : NULL;
@@ -212,7 +213,10 @@ int trace_next(trace_reader *reader, trace_request *request)
     trace_outcome outcome;
     do {
         outcome = reader->kind->next(reader, request);
-        reader->num_bad += outcome == TRACE_BAD && reader->options.skip_bad;
+        bool is_skipped = outcome == TRACE_BAD && reader->options.skip_bad;
+        reader->num_bad += is_skipped;
+        if (is_skipped && reader->options.on_bad != NULL)
+            reader->options.on_bad(reader->options.on_bad_user, reader->message);
     } while (outcome == TRACE_BAD && reader->options.skip_bad);
     if (outcome == TRACE_OK) {
         reader->num_requests++;
