@@ -43,7 +43,8 @@ typedef struct engine_options {
         }                                                                                          \
     }
 
-#define TRACE_FORMATS_HELP "mooncake, bailian, azure, burstgpt, sharegpt, agent, dynamo or quire"
+#define TRACE_FORMATS_HELP \
+    "mooncake, bailian, azure, burstgpt, sharegpt, agent, lmcache, dynamo, otel, vllm-log or quire"
 
 /* Rows for the trace that a command reads, into its trace_options; skip_help: what is skipped. */
 /* clang-format off */

@@ -118,6 +118,20 @@ static int compare_first(const void *a_, const void *b_)
     return a->order < b->order ? -1 : a->order > b->order;
 }
 
+/* An empty file has no requests. */
+static void drop_empty_files(trace_files *files)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < files->count; i++) {
+        struct stat status;
+        if (stat(files->paths[i], &status) == 0 && S_ISREG(status.st_mode) && status.st_size == 0)
+            free(files->paths[i]);
+        else
+            files->paths[n++] = files->paths[i];
+    }
+    files->count = n;
+}
+
 static bool find_sources(state *st, uint32_t p, const char *path, const trace_options *options)
 {
     part *it = &st->parts[p];
@@ -126,6 +140,7 @@ static bool find_sources(state *st, uint32_t p, const char *path, const trace_op
         return add_source(st, p, path, 0);
     if (!trace_files_find(&it->files, path))
         return false;
+    drop_empty_files(&it->files);
     bool is_all = false;
     for (uint32_t i = 0; i < it->files.count; i++)
         if (!look_at(st, p, i, options, &is_all))

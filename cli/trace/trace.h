@@ -68,6 +68,9 @@ typedef enum trace_format {
     TRACE_QUIRE,          /* what `quire generate` writes */
     TRACE_MOONCAKE_DELTA, /* a turn has what is new in its prompt; cannot be told from the above */
     TRACE_DYNAMO,         /* request traces of NVIDIA Dynamo */
+    TRACE_LMCACHE,        /* agents' calls with their texts, as LMCache publishes them */
+    TRACE_OTEL,           /* spans of OpenTelemetry, OTLP as JSON */
+    TRACE_VLLM_LOG,       /* the log of a vLLM server that logs requests */
     TRACE_MIXED           /* several traces of more than one format */
 } trace_format;
 

@@ -21,11 +21,11 @@ static double share_of(uint64_t part, double whole)
 
 static void print_lengths(FILE *out, const char *name, distribution *d)
 {
-    fprintf(out, "  %-8s %10.1f %10s %10s %10s %10s %16s\n", name, distribution_mean(d),
-            report_number((uint64_t)distribution_percentile(d, 0.5)),
-            report_number((uint64_t)distribution_percentile(d, 0.9)),
-            report_number((uint64_t)distribution_percentile(d, 0.99)),
-            report_number((uint64_t)d->max), report_number((uint64_t)d->sum));
+    static const double shares[] = {0.5, 0.9, 0.99, 1};
+    fprintf(out, "  %-8s %10.1f", name, distribution_mean(d));
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
+        fprintf(out, " %10s", report_number((uint64_t)distribution_percentile(d, shares[i])));
+    fprintf(out, " %16s\n", report_number((uint64_t)d->sum));
 }
 
 static void print_sessions(FILE *out, trace_info *info)

@@ -92,6 +92,10 @@ class Info(Kit):
             rank = max(1, math.ceil(share * len(prompts)))
             self.assertEqual(info["prompt_length"][name], prompts[rank - 1], name)
         self.assertEqual(info["prompt_length"]["max"], prompts[-1])
+        line = re.search(r"^  prompt +(.*)$", trace("info", path).stdout, re.M)[1].split()
+        self.assertEqual([word.replace(",", "") for word in line[1:]],
+                         [str(prompts[max(1, math.ceil(share * len(prompts))) - 1])
+                          for share in (0.5, 0.9, 0.99, 1)] + [str(sum(prompts))])
         times = [row["timestamp"] / 1000 for row in rows]
         self.assertAlmostEqual(info["span_s"], times[-1] - times[0], places=9)
         self.assertAlmostEqual(info["arrivals_per_s"], (len(rows) - 1) / (times[-1] - times[0]))
