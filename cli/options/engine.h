@@ -43,8 +43,10 @@ typedef struct engine_options {
         }                                                                                          \
     }
 
-#define TRACE_FORMATS_HELP \
+/* clang-format off */
+#define TRACE_FORMATS_HELP                                                                         \
     "mooncake, bailian, azure, burstgpt, sharegpt, agent, lmcache, dynamo, otel, vllm-log or quire"
+/* clang-format on */
 
 /* Rows for the trace that a command reads, into its trace_options; skip_help: what is skipped. */
 /* clang-format off */

@@ -16,17 +16,21 @@
 #define TOKENS(in, out)                                                                            \
     NUMBER("gen_ai.usage.input_tokens", in) "," NUMBER("gen_ai.usage.output_tokens", out)
 
+/* clang-format off */
+#define ID(id)            "\"spanId\":\"" id "\""
+#define INSIDE(id, other) ID(id) ",\"parentSpanId\":\"" other "\""
+#define OPERATION(name)   TEXT("gen_ai.operation.name", name)
+#define OLD_TOKENS(in, out)                                                                        \
+    NUMBER("gen_ai.usage.prompt_tokens", in) "," NUMBER("gen_ai.usage.completion_tokens", out)
+
 static void spans_become_requests_in_the_order_of_their_starts(void **state)
 {
     (void)state;
     trace_reader *reader = kit_open_text(
-        SPANS(SPAN("\"spanId\":\"a\"", "1777312802500000000", "1777312803000000000",
-                   TOKENS("\"20\"", "2")) "," /* strings and numbers */
-              SPAN("\"spanId\":\"b\"", "1777312800000000001", "1777312801000000000",
-                   TEXT("gen_ai.operation.name", "chat") "," TOKENS("10", "0")))
-            SPANS(SPAN("\"spanId\":\"c\"", "1777312801000000001", "1777312802000000000",
-                       NUMBER("gen_ai.usage.prompt_tokens",
-                              "30") "," NUMBER("gen_ai.usage.completion_tokens", "3"))),
+        SPANS(SPAN(ID("a"), "1777312802500000000", "1777312803000000000", TOKENS("\"20\"", "2")) ","
+              SPAN(ID("b"), "1777312800000000001", "1777312801000000000",
+                   OPERATION("chat") "," TOKENS("10", "0")))
+        SPANS(SPAN(ID("c"), "1777312801000000001", "1777312802000000000", OLD_TOKENS("30", "3"))),
         TRACE_DETECT);
     assert_int_equal(trace_reader_format(reader), TRACE_OTEL);
     trace_request r = kit_next(reader);
@@ -52,46 +56,11 @@ static void other_spans_are_no_requests(void **state)
 {
     (void)state;
     trace_reader *reader = kit_open_text(
-        SPANS(SPAN("\"spanId\":\"inner\",\"parentSpanId\":\"outer\"", "2000000000", "3000000000", TOKENS("11", "1")) "," SPAN(
-            "\"spanId\":\"agent\"",
-            "1", "9000000000",
-            TOKENS("99", "9") "," TEXT(
-                "gen_ai.operation.name",
-                "invoke_agent")) "," SPAN("\"spanId\":\"tool\"", "1", "2",
-                                          TEXT(
-                                              "gen_ai.operation.name",
-                                              "execute_tool")) "," SPAN("\"spanId\":\"error\"", "1",
-                                                                        "2",
-                                                                        TEXT("gen_ai.operation."
-                                                                             "name",
-                                                                             "chat")) "," SPAN("\"s"
-                                                                                               "pan"
-                                                                                               "Id"
-                                                                                               "\":"
-                                                                                               "\"o"
-                                                                                               "ute"
-                                                                                               "r\""
-                                                                                               ",\""
-                                                                                               "par"
-                                                                                               "ent"
-                                                                                               "Spa"
-                                                                                               "nId"
-                                                                                               "\":"
-                                                                                               "\"a"
-                                                                                               "gen"
-                                                                                               "t"
-                                                                                               "\"",
-                                                                                               "100"
-                                                                                               "000"
-                                                                                               "000"
-                                                                                               "0",
-                                                                                               "400"
-                                                                                               "000"
-                                                                                               "000"
-                                                                                               "0",
-                                                                                               TOKENS(
-                                                                                                   "10",
-                                                                                                   "1"))),
+        SPANS(SPAN(INSIDE("inner", "outer"), "2000000000", "3000000000", TOKENS("11", "1")) ","
+              SPAN(ID("agent"), "1", "9000000000", TOKENS("99", "9") "," OPERATION("invoke_agent")) ","
+              SPAN(ID("tool"), "1", "2", OPERATION("execute_tool")) ","
+              SPAN(ID("error"), "1", "2", OPERATION("chat")) ","
+              SPAN(INSIDE("outer", "agent"), "1000000000", "4000000000", TOKENS("10", "1"))),
         TRACE_OTEL);
     trace_request r = kit_next(reader);
     assert_int_equal(r.num_prompt_tokens, 10);
@@ -102,15 +71,12 @@ static void conversations_are_closed_loops(void **state)
 {
     (void)state;
     trace_reader *reader = kit_open_text(
-        "[" SPANS(SPAN("\"spanId\":\"a\"", "1000000000", "2000000000",
-                       TOKENS("10", "1") "," TEXT(
-                           "gen_ai.conversation.id",
-                           "x")) "," SPAN("\"spanId\":\"b\"", "4500000000", "5000000000",
-                                          TEXT("gen_ai.conversation.id", "x") "," TOKENS(
-                                              "20", "1")) "," SPAN("\"spanId\":\"c\"", "3000000000",
-                                                                   "9000000000",
-                                                                   TOKENS("5", "1") "," TEXT(
-                                                                       "session.id", "y"))) "]",
+        "[" SPANS(SPAN(ID("a"), "1000000000", "2000000000",
+                       TOKENS("10", "1") "," TEXT("gen_ai.conversation.id", "x")) ","
+                  SPAN(ID("b"), "4500000000", "5000000000",
+                       TEXT("gen_ai.conversation.id", "x") "," TOKENS("20", "1")) ","
+                  SPAN(ID("c"), "3000000000", "9000000000",
+                       TOKENS("5", "1") "," TEXT("session.id", "y"))) "]",
         TRACE_DETECT);
     assert_int_equal(trace_reader_format(reader), TRACE_OTEL);
     trace_request a = kit_next(reader);
@@ -125,6 +91,9 @@ static void conversations_are_closed_loops(void **state)
     kit_expect_end(reader);
 }
 
+#define ONE(attributes) SPANS(SPAN(ID("a"), "5", "6", attributes))
+#define INPUT           "1: field \"gen_ai.usage.input_tokens\": "
+
 static const struct {
     const char *text;
     const char *message;
@@ -133,39 +102,33 @@ static const struct {
      "1: field \"spanId\": is missing"},
     {SPANS("{\"spanId\":\"a\",\"attributes\":[" TOKENS("1", "1") "]}"),
      "1: field \"startTimeUnixNano\": is missing"},
-    {SPANS(SPAN("\"spanId\":\"a\"", "x1", "2", TOKENS("1", "1"))),
+    {SPANS(SPAN(ID("a"), "x1", "2", TOKENS("1", "1"))),
      "1: field \"startTimeUnixNano\": \"x1\" is not a whole number of at most 19 digits"},
-    {SPANS(SPAN("\"spanId\":\"a\"", "12345678901234567890", "2", TOKENS("1", "1"))),
+    {SPANS(SPAN(ID("a"), "12345678901234567890", "2", TOKENS("1", "1"))),
      "1: field \"startTimeUnixNano\": \"12345678901234567890\" is not a whole number of at most 19 "
      "digits"},
-    {SPANS(SPAN("\"spanId\":\"a\"", "5", "4", TOKENS("1", "1"))),
+    {SPANS(SPAN(ID("a"), "5", "4", TOKENS("1", "1"))),
      "1: field \"endTimeUnixNano\": is earlier than startTimeUnixNano"},
-    {SPANS(SPAN("\"spanId\":\"a\"", "5", "6", NUMBER("gen_ai.usage.input_tokens", "1"))),
+    {ONE(NUMBER("gen_ai.usage.input_tokens", "1")),
      "1: field \"gen_ai.usage.output_tokens\": is missing"},
-    {SPANS(SPAN("\"spanId\":\"a\"", "5", "6", NUMBER("gen_ai.usage.output_tokens", "1"))),
-     "1: field \"gen_ai.usage.input_tokens\": is missing"},
-    {SPANS(SPAN("\"spanId\":\"a\"", "5", "6", TOKENS("0", "1"))),
-     "1: field \"gen_ai.usage.input_tokens\": 0: a prompt has at least one token"},
-    {SPANS(SPAN("\"spanId\":\"a\"", "5", "6", TOKENS("-1", "1"))),
-     "1: field \"gen_ai.usage.input_tokens\": is not a whole number from 0 to 2147483647"},
-    {SPANS(SPAN("\"spanId\":\"a\"", "5", "6", TOKENS("\"1.5\"", "1"))),
-     "1: field \"gen_ai.usage.input_tokens\": is not a whole number from 0 to 2147483647"},
-    {SPANS(SPAN("\"spanId\":\"a\"", "5", "6", TOKENS("2147483648", "1"))),
-     "1: field \"gen_ai.usage.input_tokens\": is not a whole number from 0 to 2147483647"},
-    {SPANS(SPAN("\"spanId\":\"a\"", "5", "6", TOKENS("2147483647", "1"))),
-     "1: prompt and output have more than 2147483647 tokens"},
+    {ONE(NUMBER("gen_ai.usage.output_tokens", "1")), INPUT "is missing"},
+    {ONE(TOKENS("0", "1")), INPUT "0: a prompt has at least one token"},
+    {ONE(TOKENS("-1", "1")), INPUT "is not a whole number from 0 to 2147483647"},
+    {ONE(TOKENS("\"1.5\"", "1")), INPUT "is not a whole number from 0 to 2147483647"},
+    {ONE(TOKENS("2147483648", "1")), INPUT "is not a whole number from 0 to 2147483647"},
+    {ONE(TOKENS("2147483647", "1")), "1: prompt and output have more than 2147483647 tokens"},
     {SPANS(SPAN("\"spanId\":7", "5", "6", TOKENS("1", "1"))),
      "1: field \"spanId\": is not a string"},
     {SPANS("{\"attributes\":7}"), "1: field \"attributes\": is not a list"},
-    {SPANS("{\"attributes\":[7]}"),
-     "1: field \"attributes\": has an element that is not an object"},
+    {SPANS("{\"attributes\":[7]}"), "1: field \"attributes\": has an element that is not an object"},
     {SPANS("\n7"), "2: field \"spans\": has an element that is not an object"},
     {"{\"resourceSpans\":[3]}", "1: field \"resourceSpans\": has an element that is not an object"},
-    {SPANS(SPAN("\"spanId\":\"a\"", "5", "6", TOKENS("1", "1")) "\n," SPAN("\"spanId\":\"a\"", "5",
-                                                                           "6", TOKENS("1", "1"))),
+    {SPANS(SPAN(ID("a"), "5", "6", TOKENS("1", "1")) "\n,"
+           SPAN(ID("a"), "5", "6", TOKENS("1", "1"))),
      "2: field \"spanId\": an earlier span of the trace has the same one"},
     {"{\"resourceSpans\":[{\"scopeSpans\":[", "1: invalid JSON: unexpected end of the text"},
 };
+/* clang-format on */
 
 static void broken_spans_say_where(void **state)
 {
@@ -178,10 +141,11 @@ static void broken_spans_say_where(void **state)
 static void broken_spans_can_be_passed_over(void **state)
 {
     (void)state;
-    static const char text[] =
-        SPANS(SPAN("\"spanId\":\"a\"", "5", "6", TOKENS("7", "1")) ",{\"spanId\":7},8," SPAN(
-            "\"spanId\":\"b\"", "6", "7", TOKENS("8", "1")));
-    trace_reader *reader = kit_open(text, sizeof text - 1, &(trace_options){.skip_bad = true});
+    static const char first[] = SPAN(ID("a"), "5", "6", TOKENS("7", "1"));
+    static const char last[] = SPAN(ID("b"), "6", "7", TOKENS("8", "1"));
+    char text[1024];
+    int n = snprintf(text, sizeof text, SPANS("%s,{\"spanId\":7},8,%s"), first, last);
+    trace_reader *reader = kit_open(text, (size_t)n, &(trace_options){.skip_bad = true});
     assert_int_equal(kit_next(reader).num_prompt_tokens, 7);
     assert_int_equal(kit_next(reader).num_prompt_tokens, 8);
     assert_int_equal(trace_num_bad(reader), 2);
@@ -199,55 +163,27 @@ static void broken_spans_can_be_passed_over(void **state)
     "INFO" AT("20:14:15") "Generated response " id ": output: 'b', output_token_ids: " ids         \
                           ", finish_reason: stop\n"
 
+/* clang-format off */
 static void requests_of_a_log(void **state)
 {
     (void)state;
     trace_reader *reader = kit_open_text(
         "INFO 11-19 20:14:10 [api_server.py:1] prompt_token_ids: [1]\n"
-        "\033[0;36m(APIServer pid=1)\033[0;0m DEBUG" AT(
-            "20:14:11") "Request chatcmpl-1 details: prompt: 'x, prompt_token_ids: [9]', "
-                        "prompt_token_ids: "
-                        "[" SIXTEEN ", 17], prompt_embeds shape: None.\n"
-                        "INFO" AT(
-                            "20:14:11") "Received request chatcmpl-1: params: S(n=1), "
-                                        "lora_request: None.\n"
-                                        "INFO" AT(
-                                            "20:14:12") "Received request chatcmpl-2: prompt: 'x', "
-                                                        "params: S(), "
-                                                        "prompt_token_ids: [" SIXTEEN
-                                                        ", 18], lora_request: None.\n"
-                                                        "INFO" AT(
-                                                            "20:14:13") "Generated response "
-                                                                        "chatcmpl-2 (streaming "
-                                                                        "delta): output: 'H', "
-                                                                        "output_token_ids: [9, 2], "
-                                                                        "finish_reason: "
-                                                                        "streaming_delta\n"
-                                                                        "INFO" AT(
-                                                                            "20:14:13") "Generated "
-                                                                                        "response "
-                                                                                        "chatcmpl-"
-                                                                                        "2 "
-                                                                                        "(streaming"
-                                                                                        " delta): "
-                                                                                        "output: "
-                                                                                        "'e', "
-                                                                                        "output_"
-                                                                                        "token_ids:"
-                                                                                        " (99,), "
-                                                                                        "finish_"
-                                                                                        "reason: "
-                                                                                        "streaming_"
-                                                                                        "delta\n"
-                                                                                        "INFO" AT(
-                                                                                            "20:14:"
-                                                                                            "13") "Generated response chatcmpl-2 (streaming complete): output: 'He', "
-                                                                                                  "output_token_ids: None, finish_reason: streaming_complete\n" GENERATED(
-                                                                                                      "chatcmpl-1",
-                                                                                                      "[9906]")
-                                                                                                      GENERATED(
-                                                                                                          "chatcmpl-of-yesterday",
-                                                                                                          "[1, 2]") "INFO:     127.0.0.1:41234 - \"POST /v1/chat/completions HTTP/1.1\" 200 OK\n",
+        "\033[0;36m(APIServer pid=1)\033[0;0m DEBUG" AT("20:14:11")
+        "Request chatcmpl-1 details: prompt: 'x, prompt_token_ids: [9]', prompt_token_ids: "
+        "[" SIXTEEN ", 17], prompt_embeds shape: None.\n"
+        "INFO" AT("20:14:11") "Received request chatcmpl-1: params: S(n=1), lora_request: None.\n"
+        "INFO" AT("20:14:12") "Received request chatcmpl-2: prompt: 'x', params: S(), "
+        "prompt_token_ids: [" SIXTEEN ", 18], lora_request: None.\n"
+        "INFO" AT("20:14:13") "Generated response chatcmpl-2 (streaming delta): output: 'H', "
+        "output_token_ids: [9, 2], finish_reason: streaming_delta\n"
+        "INFO" AT("20:14:13") "Generated response chatcmpl-2 (streaming delta): output: 'e', "
+        "output_token_ids: (99,), finish_reason: streaming_delta\n"
+        "INFO" AT("20:14:13") "Generated response chatcmpl-2 (streaming complete): output: 'He', "
+        "output_token_ids: None, finish_reason: streaming_complete\n"
+        GENERATED("chatcmpl-1", "[9906]")
+        GENERATED("chatcmpl-of-yesterday", "[1, 2]")
+        "INFO:     127.0.0.1:41234 - \"POST /v1/chat/completions HTTP/1.1\" 200 OK\n",
         TRACE_DETECT);
     assert_int_equal(trace_reader_format(reader), TRACE_VLLM_LOG);
     trace_request a = kit_next(reader);
@@ -265,6 +201,7 @@ static void requests_of_a_log(void **state)
     assert_true(b.prompt[1].content != second);
     kit_expect_end(reader);
 }
+/* clang-format on */
 
 static void a_log_goes_on_in_the_next_year(void **state)
 {
