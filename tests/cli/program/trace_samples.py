@@ -137,6 +137,53 @@ def dynamo(rng):
     return lines(rows)
 
 
+def lmcache(rng):
+    rows = []
+    for i in range(30):
+        text = "You are an assistant. " * 20 + f"question {i} " * rng.randrange(1, 40)
+        rows.append({"timestamp": 1_760_995_776_000_000 + rng.randrange(10**7), "input": text,
+                     "output": "word " * rng.randrange(60), "session_id": f"s{i % 5}"})
+    return lines(rows)
+
+
+def lmcache_gaps(rng):
+    rows, talks = [], {}
+    for i in range(30):
+        talk = talks.setdefault(i % 4, [{"role": "system", "content": "You are. " * 50}])
+        talk.append({"role": "user", "content": f"question {i} " * rng.randrange(1, 40)})
+        rows.append({"session_id": f"s{i % 4}", "input": list(talk), "pre_gap": rng.random(),
+                     "output_length": rng.randrange(1, 90)})
+    return lines(rows)
+
+
+def otel(rng):
+    spans = []
+    for i in range(40):
+        start = 1_777_312_800_000_000_000 + i * 300_000_000 + rng.randrange(10**6)
+        values = {"gen_ai.usage.input_tokens": {"intValue": str(rng.randrange(1, 2000))},
+                  "gen_ai.usage.output_tokens": {"intValue": str(rng.randrange(1, 90))}}
+        if i % 3:
+            values["gen_ai.conversation.id"] = {"stringValue": f"c{i % 5}"}
+        spans.append({"traceId": "t", "spanId": f"{i:016x}", "startTimeUnixNano": str(start),
+                      "endTimeUnixNano": str(start + rng.randrange(10**9)),
+                      "attributes": [{"key": k, "value": v} for k, v in values.items()]})
+    rng.shuffle(spans)
+    return lines([{"resourceSpans": [{"scopeSpans": [{"spans": spans[i:i + 8]}]}]}
+                  for i in range(0, 40, 8)])
+
+
+def vllm_log(rng):
+    shared, text, ends = [rng.randrange(10**5) for _ in range(80)], "", []
+    for i in range(30):
+        ids = shared[: rng.randrange(81)] + [rng.randrange(10**5) for _ in range(1 + i)]
+        at = f"11-19 20:{14 + i // 20}:{i % 20 + 10} [request_logger.py:52]"
+        text += f"DEBUG {at} Request chatcmpl-{i} details: prompt: 'x', prompt_token_ids: {ids}, "
+        text += f"prompt_embeds shape: None.\nINFO {at} Received request chatcmpl-{i}: params: S.\n"
+        ends.append(f"INFO {at} Generated response chatcmpl-{i}: output: 'x', output_token_ids: "
+                    f"{ids[: 1 + i % 7]}, finish_reason: stop\n")
+    return text + "".join(reversed(ends))
+
+
 def quire(rng):
     rows = [{"quire_workload": 1, "kind": "test"},
             {"time": 5, "prompt": [[1, 300], [2, 18]], "output": [3, 90], "id": "a", "pin": 2.5},
@@ -164,4 +211,8 @@ def all_samples(seed=1):
             "sharegpt": (".json", None, sharegpt(rng)),
             "agent": (".jsonl", None, agent(rng)),
             "dynamo": (".jsonl", None, dynamo(rng)),
+            "lmcache": (".jsonl", None, lmcache(rng)),
+            "lmcache-gaps": (".jsonl", None, lmcache_gaps(rng)),
+            "otel": (".json", None, otel(rng)),
+            "vllm-log": (".log", None, vllm_log(rng)),
             "quire": (".jsonl", None, quire(rng))}

@@ -57,7 +57,8 @@ static void other_spans_are_no_requests(void **state)
     (void)state;
     trace_reader *reader = kit_open_text(
         SPANS(SPAN(INSIDE("inner", "outer"), "2000000000", "3000000000", TOKENS("11", "1")) ","
-              SPAN(ID("agent"), "1", "9000000000", TOKENS("99", "9") "," OPERATION("invoke_agent")) ","
+              SPAN(ID("agent"), "1", "9000000000",
+                   TOKENS("99", "9") "," OPERATION("invoke_agent")) ","
               SPAN(ID("tool"), "1", "2", OPERATION("execute_tool")) ","
               SPAN(ID("error"), "1", "2", OPERATION("chat")) ","
               SPAN(INSIDE("outer", "agent"), "1000000000", "4000000000", TOKENS("10", "1"))),
@@ -120,7 +121,8 @@ static const struct {
     {SPANS(SPAN("\"spanId\":7", "5", "6", TOKENS("1", "1"))),
      "1: field \"spanId\": is not a string"},
     {SPANS("{\"attributes\":7}"), "1: field \"attributes\": is not a list"},
-    {SPANS("{\"attributes\":[7]}"), "1: field \"attributes\": has an element that is not an object"},
+    {SPANS("{\"attributes\":[7]}"),
+     "1: field \"attributes\": has an element that is not an object"},
     {SPANS("\n7"), "2: field \"spans\": has an element that is not an object"},
     {"{\"resourceSpans\":[3]}", "1: field \"resourceSpans\": has an element that is not an object"},
     {SPANS(SPAN(ID("a"), "5", "6", TOKENS("1", "1")) "\n,"
