@@ -320,6 +320,17 @@ class Cut(Kit):
         trace("cut", "--first", 7, "--out", out, path)
         self.assertEqual(self.rows(out), whole[:7])
 
+    def test_requests_do_not_wait_for_what_is_cut_off(self):
+        rows = [{"quire_workload": 1}, {"time": 0, "prompt": [[1, 5]], "output": 1, "id": "a"},
+                {"time": 10, "prompt": [[2, 5]], "output": 1, "id": "b"},
+                {"after": ["a", "b"], "prompt": [[3, 5]], "output": 1, "id": "c"},
+                {"after": ["b"], "prompt": [[4, 5]], "output": 1, "id": "d"},
+                {"after": ["c"], "prompt": [[5, 5]], "output": 1, "id": "e"}]
+        path, out = self.write("waits.jsonl", trace_samples.lines(rows)), self.path("out.jsonl")
+        trace("cut", "--to", 5, "--out", out, path)
+        self.assertEqual([row.get("after") for row in self.rows(out)], [None, [0], [2]])
+        self.assertEqual(self.replay(out)["requests"], 3)
+
     def test_a_share_of_the_sessions(self):
         made, out, other = self.path("made.jsonl"), self.path("out.jsonl"), self.path("other.jsonl")
         run("generate", "multi-turn", "--requests", "4000", "--out", made)
