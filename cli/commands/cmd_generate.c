@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "output/failure.h"
 #include "output/made_by.h"
+#include "output/packed.h"
 #include "trace/generate.h"
 
 static struct {
@@ -43,7 +44,7 @@ static const option table[] = {
     {"rate", OPTION_REAL, &o.rate, "R", "arrivals a second, of sessions where there are sessions",
      .def = "2; agent 0.1, mixed 1", .min = 1e-6, .max = 1e6},
     {"out", OPTION_TEXT, &o.out, "FILE",
-     "output file; packed if it ends with .zst; -: standard output", .def = "-",
+     "output file; packed if it ends with .zst or .gz; -: standard output", .def = "-",
      .role = OPTION_OUTPUT},
     {"max-tokens", OPTION_U32, &o.max_tokens, "N",
      "maximum tokens of a prompt and its output together", .def = "128000", .min = 2,
@@ -142,9 +143,11 @@ static int run_generate(void)
     json_t *record = made_by(&cmd_generate);
     options.made_by = json_dumps(record, JSON_REAL_PRECISION(12));
     json_decref(record);
-    generate_writer *writer = generate_writer_open(o.out);
-    bool is_made = writer != NULL && generate(&options, writer);
-    bool is_written = writer != NULL && generate_writer_close(writer) && is_made;
+    packed_file *file = packed_open(o.out);
+    bool is_made = file != NULL && generate(&options, packed_text(file));
+    bool is_written = is_made && packed_close(file);
+    if (!is_made)
+        packed_discard(file);
     if (!is_written)
         command_error(&cmd_generate, "%s", failure());
     free(options.made_by);

@@ -22,5 +22,13 @@ extern command cmd_view;
 extern command cmd_bench;
 extern command cmd_tier;
 extern command cmd_verify;
+extern command cmd_trace;
+extern command cmd_trace_info;
+extern command cmd_trace_check;
+extern command cmd_trace_convert;
+extern command cmd_trace_cut;
+extern command cmd_trace_scale;
+extern command cmd_trace_mix;
+extern command cmd_trace_anonymise;
 
 #endif

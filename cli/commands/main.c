@@ -11,8 +11,8 @@
 
 static command *const commands[] = {
     &cmd_replay, &cmd_fleet,   &cmd_size,  &cmd_serve,    &cmd_events, &cmd_sweep,
-    &cmd_curve,  &cmd_compare, &cmd_rerun, &cmd_generate, &cmd_plan,   &cmd_time,
-    &cmd_view,   &cmd_bench,   &cmd_tier,  &cmd_verify,   NULL};
+    &cmd_curve,  &cmd_compare, &cmd_rerun, &cmd_generate, &cmd_trace,  &cmd_plan,
+    &cmd_time,   &cmd_view,    &cmd_bench, &cmd_tier,     &cmd_verify, NULL};
 
 static command *find_command(const char *name)
 {
@@ -60,7 +60,8 @@ static int print_help(int argc, char **argv)
     const command *found = find_command(argv[1]);
     if (!found)
         return unknown_command(argv[1]);
-    command_help(found);
+    const command *part = argc > 2 ? command_find_part(found, argv[2]) : NULL;
+    command_help(part ? part : found);
     return 0;
 }
 

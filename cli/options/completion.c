@@ -70,9 +70,30 @@ static void bash_option(const option *opt)
     printf(" return ;;\n");
 }
 
+static void bash_command(const command *cmd);
+
+/* What follows is one level deeper: the word behind the command says which. */
+static void bash_parts(const command *cmd)
+{
+    printf("    %s)\n        if [ \"$COMP_CWORD\" -eq 2 ]; then\n            COMPREPLY=($(compgen "
+           "-W '",
+           cmd->name);
+    for (int i = 0; cmd->parts[i]; i++)
+        printf("%s ", command_word(cmd->parts[i]));
+    printf("--help' -- \"$cur\"))\n            return\n        fi\n"
+           "        case ${COMP_WORDS[2]} in\n");
+    for (int i = 0; cmd->parts[i]; i++)
+        bash_command(cmd->parts[i]);
+    printf("        esac\n        ;;\n");
+}
+
 static void bash_command(const command *cmd)
 {
-    printf("    %s)\n        case $prev in\n", cmd->name);
+    if (cmd->parts) {
+        bash_parts(cmd);
+        return;
+    }
+    printf("    %s)\n        case $prev in\n", command_word(cmd));
     for (const option *opt = cmd->options; opt && opt->name; opt++)
         if (opt->kind != OPTION_SWITCH)
             bash_option(opt);
@@ -167,17 +188,44 @@ static void zsh_arguments(const command *cmd)
     printf("            '--help[what it does]'%s ;;\n", cmd->words[0] ? "" : " '*:file:_files'");
 }
 
+static void zsh_command(const command *cmd)
+{
+    printf("        _arguments \\\n");
+    for (const option *opt = cmd->options; opt && opt->name; opt++)
+        zsh_option(opt);
+    zsh_arguments(cmd);
+}
+
+static void zsh_names(const command *const *commands)
+{
+    for (size_t i = 0; commands[i]; i++) {
+        printf("'%s:", command_word(commands[i]));
+        print_quoted(commands[i]->summary, ":", SH_QUOTE);
+        printf("' ");
+    }
+}
+
+static void zsh_parts(const command *cmd)
+{
+    printf("        if (( CURRENT == 2 )); then\n            local -a parts=(");
+    zsh_names((const command *const *)cmd->parts);
+    printf(")\n            _describe command parts\n            return\n        fi\n"
+           "        local part=$words[2]\n        shift words\n        (( CURRENT-- ))\n"
+           "        case $part in\n");
+    for (int i = 0; cmd->parts[i]; i++) {
+        printf("    %s)\n", command_word(cmd->parts[i]));
+        zsh_command(cmd->parts[i]);
+    }
+    printf("        esac ;;\n");
+}
+
 static void zsh_print(const command *const *commands)
 {
     printf("#compdef quire\n"
            "_quire() {\n"
            "    if (( CURRENT == 2 )); then\n"
            "        local -a names=(");
-    for (size_t i = 0; commands[i]; i++) {
-        printf("'%s:", commands[i]->name);
-        print_quoted(commands[i]->summary, ":", SH_QUOTE);
-        printf("' ");
-    }
+    zsh_names(commands);
     printf("%s)\n"
            "        _describe command names\n"
            "        return\n"
@@ -189,20 +237,31 @@ static void zsh_print(const command *const *commands)
            "    completion) _values shell bash zsh fish ;;\n",
            own_words);
     for (size_t i = 0; commands[i]; i++) {
-        printf("    %s)\n        _arguments \\\n", commands[i]->name);
-        for (const option *opt = commands[i]->options; opt && opt->name; opt++)
-            zsh_option(opt);
-        zsh_arguments(commands[i]);
+        printf("    %s)\n", commands[i]->name);
+        if (commands[i]->parts)
+            zsh_parts(commands[i]);
+        else
+            zsh_command(commands[i]);
     }
     printf("    esac\n}\n_quire \"$@\"\n");
 }
 
 /* ---- fish --------------------------------------------------------------- */
 
-static void fish_option(const char *name, const option *opt, const char *prefix)
+/* "__fish_seen_subcommand_from trace; and __fish_seen_subcommand_from info". */
+static void fish_condition(const command *cmd)
 {
-    printf("complete -c quire -n '__fish_seen_subcommand_from %s' -l '%s%s'", name, prefix,
-           opt->name);
+    const char *word = command_word(cmd);
+    if (word > cmd->name)
+        printf("__fish_seen_subcommand_from %.*s; and ", (int)(word - cmd->name - 1), cmd->name);
+    printf("__fish_seen_subcommand_from %s", word);
+}
+
+static void fish_option(const command *cmd, const option *opt, const char *prefix)
+{
+    printf("complete -c quire -n '");
+    fish_condition(cmd);
+    printf("' -l '%s%s'", prefix, opt->name);
     if (has_words(opt)) {
         printf("%s -a '", takes_files(opt) ? " -r -F" : " -x");
         print_values(opt);
@@ -232,6 +291,32 @@ static void fish_arguments(const command *cmd)
     }
 }
 
+static void fish_command(const command *cmd)
+{
+    for (const option *opt = cmd->options; opt && opt->name; opt++) {
+        fish_option(cmd, opt, "");
+        if (opt->kind == OPTION_SWITCH)
+            fish_option(cmd, opt, "no-");
+    }
+    fish_arguments(cmd);
+}
+
+/* The names of the parts, until one of them has come; then its options. */
+static void fish_parts(const command *cmd)
+{
+    for (int i = 0; cmd->parts[i]; i++) {
+        printf("complete -c quire -f -n '__fish_seen_subcommand_from %s; and not "
+               "__fish_seen_subcommand_from",
+               cmd->name);
+        for (int other = 0; cmd->parts[other]; other++)
+            printf(" %s", command_word(cmd->parts[other]));
+        printf("' -a '%s' -d '", command_word(cmd->parts[i]));
+        print_quoted(cmd->parts[i]->summary, "", FISH_QUOTE);
+        printf("'\n");
+        fish_command(cmd->parts[i]);
+    }
+}
+
 static void fish_print(const command *const *commands)
 {
     printf("# fish completion of quire\n");
@@ -244,12 +329,10 @@ static void fish_print(const command *const *commands)
     printf("complete -c quire -f -n '__fish_seen_subcommand_from completion' "
            "-a 'bash zsh fish'\n");
     for (size_t i = 0; commands[i]; i++) {
-        for (const option *opt = commands[i]->options; opt && opt->name; opt++) {
-            fish_option(commands[i]->name, opt, "");
-            if (opt->kind == OPTION_SWITCH)
-                fish_option(commands[i]->name, opt, "no-");
-        }
-        fish_arguments(commands[i]);
+        if (commands[i]->parts)
+            fish_parts(commands[i]);
+        else
+            fish_command(commands[i]);
     }
 }
 
@@ -314,6 +397,8 @@ static void man_command(const command *cmd)
     printf("\n");
     print_roff(cmd->summary);
     printf("\n");
+    for (int i = 0; cmd->parts && cmd->parts[i]; i++)
+        man_command(cmd->parts[i]);
     for (const option *opt = cmd->options; opt && opt->name; opt++) {
         if (opt->section) {
             printf(".PP\n\\fI");

@@ -287,8 +287,51 @@ int command_parse(command *cmd, int argc, char **argv)
     return status == 0 ? 0 : status + 1;
 }
 
+/* ---- commands with parts -------------------------------------------------- */
+
+const char *command_word(const command *cmd)
+{
+    const char *space = strrchr(cmd->name, ' ');
+    return space ? space + 1 : cmd->name;
+}
+
+command *command_find_part(const command *cmd, const char *name)
+{
+    for (int i = 0; cmd->parts && cmd->parts[i]; i++)
+        if (strcmp(command_word(cmd->parts[i]), name) == 0)
+            return cmd->parts[i];
+    return NULL;
+}
+
+static int unknown_part(const command *cmd, const char *name)
+{
+    nearest near = nearest_to(name);
+    for (int i = 0; cmd->parts[i]; i++)
+        nearest_offer(&near, command_word(cmd->parts[i]));
+    if (nearest_name(&near))
+        return command_error(cmd, "unknown command \"%s\"; did you mean %s?", name,
+                             nearest_name(&near));
+    return command_error(cmd, "unknown command \"%s\"; see quire %s --help", name, cmd->name);
+}
+
+static int run_part(const command *cmd, int argc, char **argv)
+{
+    if (argc < 2)
+        return command_error(cmd, "%s", cmd->missing);
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        command_help(cmd);
+        return 0;
+    }
+    if (argv[1][0] == '-')
+        return command_error(cmd, "unknown option %s; see quire %s --help", argv[1], cmd->name);
+    command *part = command_find_part(cmd, argv[1]);
+    return part ? command_run(part, argc - 1, argv + 1) : unknown_part(cmd, argv[1]);
+}
+
 int command_run(command *cmd, int argc, char **argv)
 {
+    if (cmd->parts)
+        return run_part(cmd, argc, argv);
     if (cmd->run_line)
         return cmd->run_line(argc, argv);
     int leave = command_parse(cmd, argc, argv);
@@ -347,6 +390,11 @@ void command_help(const command *cmd)
     printf("usage: quire %s\n\n", cmd->usage);
     print_words(cmd->summary, 0, 0);
     printf("\n");
+    for (int i = 0; cmd->parts && cmd->parts[i]; i++)
+        printf("%s  %-12s %s\n", i == 0 ? "\nCommands:\n" : "", command_word(cmd->parts[i]),
+               cmd->parts[i]->summary);
+    if (cmd->parts)
+        printf("\nquire %s COMMAND --help shows the options of one.\n", cmd->name);
     for (const option *opt = cmd->options; opt && opt->name; opt++) {
         if (opt->section || !has_section)
             printf("\n%s:\n", opt->section ? opt->section : "Options");

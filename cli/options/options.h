@@ -86,13 +86,20 @@ typedef struct command {
     int (*take_list)(const option *opt, const char *text); /* 0, or an exit status */
     /* For completion: the words that argument 1, 2 may be, NULL at the end. NULL: a file. */
     const char *const *words[COMMAND_MAX_WORDS];
+    /* The commands that its first argument names, NULL at the end; it has no options itself. The
+     * name of each begins with its own: "trace info" of "trace". NULL: it has none. */
+    struct command *const *parts;
 } command;
 
 /* argv[0] is the command's name. 0: parsed. Else an exit status + 1 to leave with: help was
  * printed, or a sentence on stderr. */
 int command_parse(command *cmd, int argc, char **argv);
-/* Parses and runs: an exit status. */
+/* Parses and runs, a part of the command where it has parts: an exit status. */
 int command_run(command *cmd, int argc, char **argv);
+/* The part of that name, without the command's own; NULL: none. */
+command *command_find_part(const command *cmd, const char *name);
+/* The last word of the name: "info" of "trace info". */
+const char *command_word(const command *cmd);
 /* Sets one option as on a command line; a switch takes on and off. 0, or an exit status. */
 int option_set(const command *cmd, const option *opt, const char *text);
 /* The option of that name; NULL: none. */
@@ -100,6 +107,7 @@ const option *option_find(const command *cmd, const char *name);
 bool option_is_number(const option *opt);
 /* The number of a text that such an option takes, with its suffix. */
 double option_number(const char *text);
+/* Usage, options and examples, or the parts of the command. */
 void command_help(const command *cmd);
 /* A sentence on stderr, "quire replay: ...", and the exit status. */
 enum { COMMAND_FAILED = 1, COMMAND_WRONG_CALL = 2 };

@@ -1,17 +1,12 @@
 /* cli/trace/generate.c - makes up workloads: see generate.h. */
-#define _GNU_SOURCE /* fopencookie */
 #include "generate.h"
 #include "content.h"
 #include "output/failure.h"
-#include "output/output.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <zstd.h>
 
 const char *const generate_kind_names[GENERATE_KINDS + 2] = {"chat",  "multi-turn", "rag",   "code",
                                                              "agent", "unique",     "mixed", NULL};
@@ -232,17 +227,9 @@ static void make_arrival(maker *m)
     write_output(m, output, is_session);
 }
 
-struct generate_writer {
-    const char *path;
-    FILE *file;      /* the output */
-    FILE *text;      /* what is written to: the output itself, or what packs it */
-    ZSTD_CCtx *zstd; /* NULL: plain */
-    char packed[1 << 16];
-};
-
-bool generate(const generate_options *options, generate_writer *writer)
+bool generate(const generate_options *options, FILE *out)
 {
-    maker m = {.options = options, .out = writer->text, .random = options->seed};
+    maker m = {.options = options, .out = out, .random = options->seed};
     m.past = calloc(PAST_REQUESTS, sizeof *m.past);
     if (m.past == NULL)
         return fail_with("not enough memory") == 0;
@@ -261,80 +248,4 @@ bool generate(const generate_options *options, generate_writer *writer)
     }
     free(m.past);
     return true;
-}
-
-/* ---- the file -------------------------------------------------------------- */
-
-static bool is_packed_name(const char *path)
-{
-    size_t length = strlen(path);
-    return length > 4 && strcmp(path + length - 4, ".zst") == 0;
-}
-
-/* Text into the file, packed; at the end, what zstd still holds too. */
-static bool pack(generate_writer *writer, const char *text, size_t num_bytes, ZSTD_EndDirective way)
-{
-    ZSTD_inBuffer from = {text, num_bytes, 0};
-    size_t left;
-    do {
-        ZSTD_outBuffer to = {writer->packed, sizeof writer->packed, 0};
-        left = ZSTD_compressStream2(writer->zstd, &to, &from, way);
-        if (ZSTD_isError(left) || fwrite(writer->packed, 1, to.pos, writer->file) != to.pos)
-            return false;
-    } while (way == ZSTD_e_end ? left > 0 : from.pos < from.size);
-    return true;
-}
-
-static ssize_t write_packed(void *writer, const char *text, size_t num_bytes)
-{
-    return pack(writer, text, num_bytes, ZSTD_e_continue) ? (ssize_t)num_bytes : 0;
-}
-
-static int end_packed(void *writer)
-{
-    return pack(writer, NULL, 0, ZSTD_e_end) ? 0 : -1;
-}
-
-static FILE *open_packed(generate_writer *writer)
-{
-    enum { LEVEL = 3 };
-    writer->zstd = ZSTD_createCCtx();
-    if (writer->zstd == NULL)
-        return NULL;
-    ZSTD_CCtx_setParameter(writer->zstd, ZSTD_c_compressionLevel, LEVEL);
-    ZSTD_CCtx_setParameter(writer->zstd, ZSTD_c_checksumFlag, 1);
-    return fopencookie(writer, "w",
-                       (cookie_io_functions_t){.write = write_packed, .close = end_packed});
-}
-
-generate_writer *generate_writer_open(const char *path)
-{
-    generate_writer *writer = calloc(1, sizeof *writer);
-    fail_with("%s: no memory to write it", path);
-    if (writer == NULL)
-        return NULL;
-    writer->path = path;
-    writer->file = output_open(path);
-    writer->text =
-        writer->file != NULL && is_packed_name(path) ? open_packed(writer) : writer->file;
-    if (writer->text != NULL)
-        return writer;
-    ZSTD_freeCCtx(writer->zstd);
-    free(writer);
-    outputs_discard();
-    return NULL;
-}
-
-bool generate_writer_close(generate_writer *writer)
-{
-    bool is_packed = writer->text == writer->file || fclose(writer->text) == 0;
-    bool has_memory = is_packed || ferror(writer->file);
-    if (!has_memory) {
-        outputs_discard();
-        fail_with("%s: cannot be written: %s", writer->path, strerror(ENOMEM));
-    }
-    bool is_written = has_memory && outputs_commit() == 0;
-    ZSTD_freeCCtx(writer->zstd);
-    free(writer);
-    return is_written;
 }

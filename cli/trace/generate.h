@@ -15,16 +15,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* Text into a file, packed with zstd if its name ends with .zst. */
-typedef struct generate_writer generate_writer;
-
-/* "-": standard output. NULL, and a sentence, when it cannot be written. The path stays
- * valid until the writer is closed. */
-generate_writer *generate_writer_open(const char *path);
-/* The path gets the file when this returns true; else, also after a write that failed, an earlier
- * file is still there. */
-bool generate_writer_close(generate_writer *writer);
+#include <stdio.h>
 
 typedef enum generate_kind {
     GENERATE_CHAT,
@@ -66,7 +57,7 @@ typedef struct generate_options {
 } generate_options;
 
 generate_options generate_defaults(generate_kind kind);
-/* False: not enough memory, or it could not be written; the writer says which. */
-bool generate(const generate_options *options, generate_writer *writer);
+/* False: not enough memory. What could not be written is noted in `out` (packed_close). */
+bool generate(const generate_options *options, FILE *out);
 
 #endif

@@ -258,15 +258,24 @@ bool scan_number(scanner *scan, scan_value *value)
 
 /* ---- strings --------------------------------------------------------------- */
 
-static inline void add_byte(scan_text *text, unsigned char byte)
+/* Where the bytes of a string go. */
+typedef struct sink {
+    scan_text *text;
+    scan_tap *tap; /* NULL: none */
+} sink;
+
+static inline void add_byte(const sink *to, unsigned char byte)
 {
+    scan_text *text = to->text;
     if (text->num_bytes < JSON_NAME_BYTES - 1)
         text->head[text->num_bytes] = (char)byte;
     text->num_bytes++;
     text->hash = (text->hash ^ byte) * FNV_PRIME;
+    if (to->tap != NULL)
+        to->tap->take(to->tap, byte);
 }
 
-static void add_code_point(scan_text *text, uint32_t c)
+static void add_code_point(const sink *text, uint32_t c)
 {
     if (c < 0x80) {
         add_byte(text, (unsigned char)c);
@@ -306,7 +315,7 @@ static uint32_t read_hex(scanner *scan)
 }
 
 /* Behind \u: one code point, from two halves where it takes two; half of one is U+FFFD. */
-static bool read_unicode(scanner *scan, scan_text *text)
+static bool read_unicode(scanner *scan, const sink *text)
 {
     uint32_t c = read_hex(scan);
     if (c == UINT32_MAX)
@@ -329,7 +338,7 @@ static bool read_unicode(scanner *scan, scan_text *text)
     return true;
 }
 
-static bool read_escape(scanner *scan, scan_text *text)
+static bool read_escape(scanner *scan, const sink *text)
 {
     static const char names[] = "\"\\/bfnrt";
     static const char bytes[] = "\"\\/\b\f\n\r\t";
@@ -349,6 +358,12 @@ static bool read_escape(scanner *scan, scan_text *text)
 
 bool scan_string(scanner *scan, scan_text *text)
 {
+    return scan_string_to(scan, text, NULL);
+}
+
+bool scan_string_to(scanner *scan, scan_text *text, scan_tap *tap)
+{
+    const sink to = {text, tap};
     if (scan->error != NULL)
         return false;
     if (skip_blanks(scan) != '"')
@@ -361,7 +376,7 @@ bool scan_string(scanner *scan, scan_text *text)
         if (c == '"')
             break;
         if (c == '\\') {
-            if (!read_escape(scan, text))
+            if (!read_escape(scan, &to))
                 return false;
             continue;
         }
@@ -369,7 +384,7 @@ bool scan_string(scanner *scan, scan_text *text)
             bool is_end = c == 0 && scan->at == scan->end;
             return fail(scan, is_end ? "unterminated string" : "a control character in a string");
         }
-        add_byte(text, (unsigned char)c);
+        add_byte(&to, (unsigned char)c);
         scan->at++;
     }
     scan->at++;

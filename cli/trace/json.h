@@ -57,6 +57,11 @@ typedef struct scan_text {
     uint64_t hash;              /* of all of it */
 } scan_text;
 
+/* Who sees each byte of a string, as UTF-8, when scan_string_to reads it. */
+typedef struct scan_tap {
+    void (*take)(struct scan_tap *tap, unsigned char byte);
+} scan_tap;
+
 /* text[length] must be 0. */
 void scan_of_text(scanner *scan, const char *text, size_t length);
 /* The next num_bytes of an input (UINT64_MAX: all). What was read is skipped in the input when the
@@ -74,6 +79,8 @@ int scan_field(scanner *scan, scan_text *name);
 int scan_element(scanner *scan);
 bool scan_number(scanner *scan, scan_value *value);
 bool scan_string(scanner *scan, scan_text *text);
+/* The same, and all of its bytes go to the tap as well. */
+bool scan_string_to(scanner *scan, scan_text *text, scan_tap *tap);
 bool scan_bool(scanner *scan, bool *value);
 bool scan_skip(scanner *scan);
 /* Nothing but blanks is left. */

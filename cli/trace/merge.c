@@ -16,6 +16,7 @@ typedef struct part {
     trace_files files;
     trace_clock clock;
     const trace_kind *kind;
+    double speed;    /* its times are divided by it */
     double base_s;   /* the first request of all files, on the clock that they were recorded on */
     uint32_t first;  /* of its sources, which are in the order of their first requests */
     uint32_t num;    /* how many */
@@ -90,6 +91,7 @@ static bool look_at(state *st, uint32_t p, uint32_t file, const trace_options *o
     const char *path = it->files.paths[file];
     trace_options first = *options;
     first.skip_bad = true;
+    first.on_bad = NULL; /* it is read once more */
     input *in = input_open(path);
     trace_reader *reader = in != NULL ? trace_open_input(in, &first) : NULL;
     if (reader == NULL)
@@ -116,6 +118,20 @@ static int compare_first(const void *a_, const void *b_)
     return a->order < b->order ? -1 : a->order > b->order;
 }
 
+/* An empty file has no requests. */
+static void drop_empty_files(trace_files *files)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < files->count; i++) {
+        struct stat status;
+        if (stat(files->paths[i], &status) == 0 && S_ISREG(status.st_mode) && status.st_size == 0)
+            free(files->paths[i]);
+        else
+            files->paths[n++] = files->paths[i];
+    }
+    files->count = n;
+}
+
 static bool find_sources(state *st, uint32_t p, const char *path, const trace_options *options)
 {
     part *it = &st->parts[p];
@@ -124,6 +140,7 @@ static bool find_sources(state *st, uint32_t p, const char *path, const trace_op
         return add_source(st, p, path, 0);
     if (!trace_files_find(&it->files, path))
         return false;
+    drop_empty_files(&it->files);
     bool is_all = false;
     for (uint32_t i = 0; i < it->files.count; i++)
         if (!look_at(st, p, i, options, &is_all))
@@ -180,9 +197,12 @@ static bool begin(trace_reader *reader, const char *const *paths, uint32_t num_p
     st->num_parts = num_paths;
     if (is_named_twice(paths, num_paths))
         return fail_with("standard input cannot be given twice as a trace") == 0;
-    for (uint32_t i = 0; i < num_paths; i++)
+    const double *speeds = reader->options.speeds;
+    for (uint32_t i = 0; i < num_paths; i++) {
+        st->parts[i].speed = speeds != NULL ? speeds[i] : 1;
         if (!find_sources(st, i, paths[i], &reader->options))
             return false;
+    }
     st->active = calloc(st->num_sources, sizeof *st->active);
     if (st->active == NULL)
         return fail_with("%s: not enough memory to read it", paths[0]) == 0;
@@ -274,9 +294,9 @@ static double next_begin_s(const state *st, const part *it)
     if (it->opened == it->num)
         return HUGE_VAL;
     double first_s = st->sources[it->first + it->opened].first_s;
-    if (it->open == 0)
-        return first_s == HUGE_VAL ? 0 : first_s - it->base_s;
-    return first_s - it->base_s;
+    if (it->open == 0 && first_s == HUGE_VAL)
+        return 0;
+    return (first_s - it->base_s) / it->speed;
 }
 
 /* Opens files that begin no later than that. True: there was one. */
@@ -309,6 +329,8 @@ static bool read_ahead(trace_reader *reader, source *s)
     s->has_ahead = more > 0;
     if (more > 0 && s->ahead.file == NULL)
         s->ahead.file = s->path;
+    s->ahead.time_s /= st->parts[s->part].speed;
+    s->ahead.think_s /= st->parts[s->part].speed;
     if (more < 0)
         snprintf(reader->message, sizeof reader->message, "%s", trace_error(s->reader));
     if (more != 0)

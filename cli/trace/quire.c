@@ -5,7 +5,8 @@
  *   {"time": 0.31, "session": 1, "prompt": [[1, 2000], [4, 60]], "output": [5, 120]}
  *   {"session": 1, "think": 8.5, "more": [[6, 40]], "output": [7, 200], "last": true}
  *
- * A content is a number, and [content, tokens] so many tokens of it. "more" goes on behind what the
+ * A content is a number, and [content, tokens] so many tokens of it; a number of tokens alone is a
+ * prompt that no other one has anything of. "more" goes on behind what the
  * turn before had and generated, "prompt" begins anew. "think" makes it a closed loop. "id" and
  * "after" name requests, for one that waits for others than the turn before. docs/traces.md has all
  * fields.
@@ -22,6 +23,7 @@ typedef struct row {
     uint64_t id;
     uint64_t id_block_size;
     uint64_t output_content;
+    int64_t num_prompt_tokens; /* of a prompt without contents */
     int64_t num_output_tokens;
     int32_t priority;
     bool is_header;
@@ -104,7 +106,10 @@ static void take_other(trace_reader *reader, scanner *scan, const scan_text *nam
             trace_problem(reader, name->head, "there is already a prompt");
         r->has_prompt = scan_is(name, "prompt");
         r->has_more = !r->has_prompt;
-        take_prompt(reader, scan, name->head);
+        if (r->has_prompt && scan_peek(scan) == JSON_NUMBER)
+            trace_take_length(reader, scan, "prompt", &r->num_prompt_tokens);
+        else
+            take_prompt(reader, scan, name->head);
     } else if (scan_is(name, "output")) {
         take_output(reader, scan, r);
     } else if (scan_is(name, "last")) {
@@ -147,6 +152,8 @@ static void check_row(trace_reader *reader, row *r, const trace_known *session)
 
 static void push_prompt(trace_reader *reader, const row *r, const trace_known *session)
 {
+    if (r->num_prompt_tokens > 0)
+        trace_push_unique(reader, (uint32_t)r->num_prompt_tokens);
     if (r->has_more)
         trace_push_all(reader, session->said, session->num_said);
     for (uint32_t i = 0; i + 1 < reader->num_ids; i += 2)
@@ -205,7 +212,11 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
     row r;
     trace_outcome outcome;
     do {
-        r = (row){.time_s = -1, .think_s = -1, .pin_s = -1, .num_output_tokens = -1};
+        r = (row){.time_s = -1,
+                  .think_s = -1,
+                  .pin_s = -1,
+                  .num_prompt_tokens = -1,
+                  .num_output_tokens = -1};
         outcome = trace_next_object(reader, fields, take_other, &r);
     } while (outcome == TRACE_OK && r.is_header);
     if (outcome != TRACE_OK)

@@ -499,8 +499,8 @@ double trace_find_waits(trace_reader *reader, const char *field, const char *why
 
 bool trace_note_said(trace_reader *reader, trace_known *session, trace_request *request)
 {
-    trace_push(reader, request->output_content, request->num_output_tokens);
-    request->prompt = reader->segments; /* may have moved */
+    push(reader, request->output_content, request->num_output_tokens); /* says nothing yet */
+    request->prompt = reader->segments;                                /* may have moved */
     return !reader->has_problem && trace_memo_say(&reader->shared->sessions, session,
                                                   reader->segments, reader->num_segments);
 }
@@ -521,6 +521,7 @@ bool trace_fill(trace_reader *reader, trace_request *request, uint32_t num_outpu
         .output_content = content_of(TRACE_CONTENT_OUTPUT, reader->shared->num_records, 0),
         .number = reader->shared->number,
         .pin_s = -1,
+        .part = (uint32_t)reader->scope,
     };
     return true;
 }

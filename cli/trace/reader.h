@@ -60,6 +60,9 @@ extern const trace_kind trace_agent;
 extern const trace_kind trace_quire;
 extern const trace_kind trace_dynamo;
 extern const trace_kind trace_recording;
+extern const trace_kind trace_lmcache;
+extern const trace_kind trace_otel;
+extern const trace_kind trace_vllm_log;
 extern const trace_kind trace_merged;
 
 /* What readers have in common whose requests become one trace. */

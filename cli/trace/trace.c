@@ -14,8 +14,9 @@
 enum { HEAD_BYTES = 1 << 16 };
 
 static const trace_kind *const kinds[] = {
-    &trace_mooncake,       &trace_bailian, &trace_azure, &trace_burstgpt, &trace_sharegpt,
-    &trace_mooncake_delta, &trace_agent,   &trace_quire, &trace_dynamo,   &trace_recording,
+    &trace_mooncake,       &trace_bailian, &trace_azure,    &trace_burstgpt, &trace_sharegpt,
+    &trace_mooncake_delta, &trace_agent,   &trace_quire,    &trace_dynamo,   &trace_recording,
+    &trace_lmcache,        &trace_otel,    &trace_vllm_log,
 };
 
 enum { NUM_KINDS = sizeof kinds / sizeof kinds[0] };
@@ -66,6 +67,13 @@ static trace_format format_of_object(scanner *scan)
             return TRACE_BAILIAN;
         if (scan_is(&name, "conversations"))
             return TRACE_SHAREGPT;
+        if (scan_is(&name, "resourceSpans"))
+            return TRACE_OTEL;
+        if (scan_is(&name, "pre_gap") || scan_is(&name, "session_timestamp"))
+            return TRACE_LMCACHE;
+        if (scan_is(&name, "input") &&
+            (scan_peek(scan) == JSON_STRING || scan_peek(scan) == JSON_ARRAY))
+            return TRACE_LMCACHE;
         if (scan_is(&name, "requests") || scan_is(&name, "tool_tokens"))
             return TRACE_AGENT;
         if (scan_is(&name, "hash_ids") || scan_is(&name, "input_length") ||
@@ -88,6 +96,9 @@ static trace_format format_of_head(const char *head, size_t num_bytes)
     scanner scan;
     scan_of_text(&scan, head, num_bytes);
     scan_kind first = scan_peek(&scan);
+    if (first == JSON_ARRAY && scan_open(&scan, '[') && scan_element(&scan) == 1 &&
+        scan_peek(&scan) == JSON_OBJECT)
+        return format_of_object(&scan) == TRACE_OTEL ? TRACE_OTEL : TRACE_SHAREGPT;
     if (first == JSON_ARRAY)
         return TRACE_SHAREGPT;
     if (first == JSON_OBJECT)
@@ -99,6 +110,8 @@ static trace_format format_of_head(const char *head, size_t num_bytes)
         return TRACE_AZURE;
     if (strstr(line, "Request tokens") != NULL)
         return TRACE_BURSTGPT;
+    if (strstr(head, "] Received request ") != NULL || strstr(head, "] Request ") != NULL)
+        return TRACE_VLLM_LOG;
     return TRACE_DETECT;
 }
 
@@ -121,6 +134,9 @@ static bool choose_kind(trace_reader *reader)
     if (format == TRACE_DETECT)
         format = format_of_head(input_bytes(reader->in), num_bytes);
     reader->kind = kind_of(format);
+    if (reader->kind == NULL && strstr(input_bytes(reader->in), " HTTP/1.") != NULL)
+        return refuse(reader, "is an access log: it says nothing of the lengths of prompts and "
+                              "outputs");
     if (reader->kind == NULL)
         return refuse(reader, "unknown trace format; --format names one");
     reader->id_block_size = reader->options.id_block_size > 0 ? reader->options.id_block_size
@@ -168,7 +184,8 @@ trace_reader *trace_open(const char *path, const trace_options *options)
 trace_reader *trace_open_all(const char *const *paths, uint32_t num_paths,
                              const trace_options *options)
 {
-    if (num_paths != 1 || trace_is_folder(paths[0]))
+    bool has_speeds = options != NULL && options->speeds != NULL;
+    if (num_paths != 1 || has_speeds || trace_is_folder(paths[0]))
         return trace_merge(paths, num_paths, options);
     input *in = input_open(paths[0]);
     return in != NULL ? trace_open_input(in, options) : NULL;
@@ -214,7 +231,10 @@ int trace_next(trace_reader *reader, trace_request *request)
     trace_outcome outcome;
     do {
         outcome = reader->kind->next(reader, request);
-        reader->num_bad += outcome == TRACE_BAD && reader->options.skip_bad;
+        bool is_skipped = outcome == TRACE_BAD && reader->options.skip_bad;
+        reader->num_bad += is_skipped;
+        if (is_skipped && reader->options.on_bad != NULL)
+            reader->options.on_bad(reader->options.on_bad_user, reader->message);
     } while (outcome == TRACE_BAD && reader->options.skip_bad);
     if (outcome == TRACE_OK) {
         reader->num_requests++;

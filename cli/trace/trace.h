@@ -54,6 +54,7 @@ typedef struct trace_request {
     const uint64_t *after; /* closed loop: numbers of the requests at whose end it may come, if it
                               is not simply the turn before (agents that wait for their helpers) */
     uint32_t num_after;    /* 0: the turn before */
+    uint32_t part;         /* of several traces: the one that it is of, from 0 on */
 } trace_request;
 
 typedef enum trace_format {
@@ -68,6 +69,9 @@ typedef enum trace_format {
     TRACE_MOONCAKE_DELTA, /* a turn has what is new in its prompt; cannot be told from the above */
     TRACE_DYNAMO,         /* request traces of NVIDIA Dynamo */
     TRACE_RECORDING,      /* recordings of an engine */
+    TRACE_LMCACHE,        /* agents' calls with their texts, as LMCache publishes them */
+    TRACE_OTEL,           /* spans of OpenTelemetry, OTLP as JSON */
+    TRACE_VLLM_LOG,       /* the log of a vLLM server that logs requests */
     TRACE_MIXED           /* several traces of more than one format */
 } trace_format;
 
@@ -81,6 +85,10 @@ typedef struct trace_options {
     uint64_t max_requests;  /* 0: all */
     uint32_t id_block_size; /* tokens of one block id, where the trace does not say; 0: as usual */
     double session_gap_s;   /* sessions of a trace without times start this far apart; 0: 1 s */
+    /* Of several traces, one for each: how many times as fast its requests come. NULL: once. */
+    const double *speeds;
+    void (*on_bad)(void *user, const char *message); /* of each record that is skipped; or NULL */
+    void *on_bad_user;
 } trace_options;
 
 typedef struct trace_reader trace_reader;

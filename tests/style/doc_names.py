@@ -35,10 +35,11 @@ ENDINGS = "c|h|cpp|cu|py|js|sh|md|cmake|map|tsv|toml|svg|png"
 # Options of other programs, and files of other projects.
 FOREIGN_OPTIONS = {"disable-log-stats": "vllm", "kv-cache-metrics": "vllm", "kv-transfer-config": "vllm",
                    "kv-events-config": "vllm", "no-disable-hybrid-kv-cache-manager": "vllm",
+                   "enable-log-requests": "vllm", "max-log-len": "vllm",
                    "branch": "git", "pattern": "redis-cli", "html-details": "gcovr"}
 # The first column of its table has the old names.
 HISTORY = "docs/api-changes.md"
-FOREIGN_FILES = {"kv_events_subscriber.py": "vLLM", "host_platform.py": "the user's",
+FOREIGN_FILES = {"kv_events_subscriber.py": "vLLM", "request_logger.py": "vLLM", "host_platform.py": "the user's",
                  "prompt.c": "the user's", "live_page.h": "written by a build"}
 # Words of others, and words that stand for many or are put together at run time.
 FOREIGN_WORDS = {"kv_caches": "vLLM", "VLLM_PLUGINS": "vLLM", "CURLOPT_AWS_SIGV4": "libcurl", "credential_process": "AWS",

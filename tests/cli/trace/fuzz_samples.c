@@ -69,6 +69,41 @@ static const struct {
      "\"fedcba9876543210\"}\n"
      "{\"type\":\"request\",\"t\":0.4,\"req\":2,\"arrival\":0.4,\"prompt\":5,\"max_tokens\":4,"
      "\"session\":\"00000000000000ff\",\"hashes\":\"0123456789abcdeffedcba9876543210\"}\n"},
+    {TRACE_LMCACHE, "{\"timestamp\": 1760995776640783, \"input\": \"user: Below I will present you "
+                    "a request. Which "
+                    "tour\\u00e9 is it?\", \"output\": \"- Use it\", \"session_id\": \"a\"}\n"
+                    "{\"timestamp\": 1760995773940169, \"input\": \"user: Below I will present you "
+                    "a request. Which "
+                    "tour\\u00e9 is it?\", \"output\": \"\", \"session_id\": \"a\"}\n"},
+    {TRACE_LMCACHE,
+     "{\"session_id\": \"s\", \"input\": [{\"role\": \"user\", \"content\": \"hello\"}], "
+     "\"output_length\": 7, \"pre_gap\": 0.0}\n{\"session_id\": \"s\", \"input\": [{\"role\": "
+     "\"user\", \"content\": [{\"text\": \"hello\"}]}, \"x\"], \"output_length\": 9, \"pre_gap\": "
+     "1.25}\n{\"session_id\": \"s\", \"input\": [\"x\"], \"output_length\": 1, "
+     "\"session_timestamp\": 4.5}\n"},
+    {TRACE_OTEL,
+     "{\"resourceSpans\":[{\"resource\":{},\"scopeSpans\":[{\"scope\":{},\"spans\":[{\"traceId\":"
+     "\"t"
+     "\",\"spanId\":\"a\",\"startTimeUnixNano\":\"1777312800000000000\",\"endTimeUnixNano\":"
+     "\"1777312803000000000\",\"attributes\":[{\"key\":\"gen_ai.usage.input_tokens\",\"value\":{"
+     "\"intValue\":\"374\"}},{\"key\":\"gen_ai.usage.output_tokens\",\"value\":{\"intValue\":44}},{"
+     "\"key\":\"gen_ai.conversation.id\",\"value\":{\"stringValue\":\"c\"}}]},\n{\"traceId\":\"t\","
+     "\"spanId\":\"b\",\"parentSpanId\":\"a\",\"startTimeUnixNano\":1777312801000000000,"
+     "\"attributes\":[{\"key\":\"gen_ai.usage.prompt_tokens\",\"value\":{\"doubleValue\":375}},{"
+     "\"key\":\"gen_ai.usage.completion_tokens\",\"value\":{\"intValue\":44}},{\"key\":"
+     "\"gen_ai.operation.name\",\"value\":{\"stringValue\":\"chat\"}}]},{\"spanId\":\"c\"}]}]}]}"
+     "\n"},
+    {TRACE_VLLM_LOG,
+     "(APIServer pid=1) DEBUG 11-19 20:14:11 [request_logger.py:52] Request chatcmpl-1 details: "
+     "prompt: 'Hi', prompt_token_ids: [13347, 0, 5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, "
+     "14], "
+     "prompt_embeds shape: None.\n"
+     "INFO 12-31 23:59:12 [logger.py:43] Received request chatcmpl-2: prompt: 'x', params: S(), "
+     "prompt_token_ids: [13347, 0, 5], lora_request: None.\n"
+     "INFO 01-01 00:00:13 [request_logger.py:104] Generated response chatcmpl-2 (streaming delta): "
+     "output: 'H', output_token_ids: [9906, 2], finish_reason: streaming_delta\n"
+     "INFO 01-01 00:00:15 [request_logger.py:104] Generated response chatcmpl-1: output: 'Hello', "
+     "output_token_ids: (9906,), finish_reason: stop\n"},
     {TRACE_AGENT,
      "{\"id\":\"p\",\"block_size\":4,\"hash_id_scope\":\"local\",\"requests\":[{\"t\":0,\"in\":4,"
      "\"out\":2,\"hash_ids\":[1],\"api_time\":1},{\"t\":1,\"type\":\"subagent\",\"requests\":[{"
@@ -111,6 +146,14 @@ const char *const fuzz_words[FUZZ_NUM_WORDS] = {"\"timestamp\":",
                                                 "\"after\":[",
                                                 "\"last\":true,",
                                                 "\"session\":",
+                                                "\"input\":",
+                                                "\"pre_gap\":",
+                                                "\"spans\":[",
+                                                "\"attributes\":[",
+                                                "\"spanId\":\"a\",",
+                                                "prompt_token_ids: [",
+                                                "Generated response ",
+                                                "INFO 11-19 20:14:11 [l.py:1] ",
                                                 "null",
                                                 "true",
                                                 "{",

@@ -9,8 +9,8 @@
 #include "trace/trace.h"
 
 enum {
-    FUZZ_NUM_SAMPLES = 16,
-    FUZZ_NUM_WORDS = 40,
+    FUZZ_NUM_SAMPLES = 20,
+    FUZZ_NUM_WORDS = 48,
     FUZZ_NUM_NUMBERS = 16,
     FUZZ_SAMPLE_BYTES = 2048
 };

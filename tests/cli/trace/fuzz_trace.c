@@ -18,7 +18,7 @@
 #include "output/failure.h"
 #include "trace/reader.h"
 
-enum { MAX_REQUESTS = 200, NUM_FORMATS = TRACE_RECORDING + 1 };
+enum { MAX_REQUESTS = 200, NUM_FORMATS = TRACE_MIXED };
 
 static void check_request(const trace_request *request, uint64_t number)
 {

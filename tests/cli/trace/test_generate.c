@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "output/failure.h"
+#include "output/packed.h"
 #include "trace/generate.h"
 #include "trace_kit.h"
 
@@ -19,10 +20,10 @@ static made make_file(const generate_options *options, const char *ending)
     int fd = mkstemps(m.path, (int)strlen(ending));
     assert_true(fd >= 0);
     close(fd);
-    generate_writer *writer = generate_writer_open(m.path);
-    assert_non_null(writer);
-    assert_true(generate(options, writer));
-    assert_true(generate_writer_close(writer));
+    packed_file *file = packed_open(m.path);
+    assert_non_null(file);
+    assert_true(generate(options, packed_text(file)));
+    assert_true(packed_close(file));
     return m;
 }
 
@@ -211,16 +212,16 @@ static void shares_decide_what_is_mixed(void **state)
 static void what_cannot_be_written_says_so(void **state)
 {
     (void)state;
-    assert_null(generate_writer_open("no/such/folder/file"));
+    assert_null(packed_open("no/such/folder/file"));
     assert_string_equal(failure(),
                         "no/such/folder/file: cannot be written: No such file or directory");
     if (access("/dev/full", W_OK) != 0)
         skip();
-    generate_writer *writer = generate_writer_open("/dev/full");
-    assert_non_null(writer);
+    packed_file *file = packed_open("/dev/full");
+    assert_non_null(file);
     generate_options options = generate_defaults(GENERATE_CHAT);
-    assert_true(generate(&options, writer));
-    assert_false(generate_writer_close(writer));
+    assert_true(generate(&options, packed_text(file)));
+    assert_false(packed_close(file));
     assert_string_equal(failure(), "/dev/full: cannot be written: No space left on device");
 }
 

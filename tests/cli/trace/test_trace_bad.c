@@ -130,8 +130,14 @@ static const bad_case cases[] = {
      "[]}]}]}]}]}]}",
      "1: item 1: field \"requests\": subagents are nested too deep"},
     /* workloads */
-    {TRACE_QUIRE, "{\"time\": 0, \"prompt\": 7, \"output\": 1}",
+    {TRACE_QUIRE, "{\"time\": 0, \"prompt\": {}, \"output\": 1}",
      "1: field \"prompt\": is not a list"},
+    {TRACE_QUIRE, "{\"time\": 0, \"prompt\": 0, \"output\": 1}",
+     "1: field \"prompt\": 0: a prompt has at least one token"},
+    {TRACE_QUIRE, "{\"time\": 0, \"prompt\": -7, \"output\": 1}",
+     "1: field \"prompt\": -7 is negative"},
+    {TRACE_QUIRE, "{\"time\": 0, \"prompt\": 1.5, \"output\": 1}",
+     "1: field \"prompt\": 1.5 is not a whole number"},
     {TRACE_QUIRE, "{\"time\": 0, \"prompt\": [1, 2], \"output\": 1}",
      "1: field \"prompt\": is not made of [content, tokens]"},
     {TRACE_QUIRE, "{\"time\": 0, \"prompt\": [[1, 2, 3]], \"output\": 1}",
@@ -265,7 +271,8 @@ static void formats_have_names(void **state)
 {
     (void)state;
     static const char *const names[] = {"mooncake", "bailian", "azure", "burstgpt",
-                                        "sharegpt", "agent",   "quire", "mooncake-delta"};
+                                        "sharegpt", "agent",   "quire", "mooncake-delta",
+                                        "dynamo",   "lmcache", "otel",  "vllm-log"};
     for (size_t i = 0; i < COUNT(names); i++) {
         assert_int_equal(trace_format_of(names[i]), i + 1);
         assert_string_equal(trace_format_name((trace_format)(i + 1)), names[i]);
