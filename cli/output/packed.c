@@ -157,12 +157,12 @@ bool packed_close(packed_file *p)
     return is_written;
 }
 
-void packed_discard(packed_file *p)
+void packed_discard(packed_file *file)
 {
-    if (p == NULL)
+    if (file == NULL)
         return;
-    if (p->text != p->file)
-        fclose(p->text);
+    if (file->text != file->file)
+        fclose(file->text);
     outputs_discard();
-    free_file(p);
+    free_file(file);
 }

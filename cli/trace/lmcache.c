@@ -100,7 +100,6 @@ static void take_byte(scan_tap *tap, unsigned char byte)
 static void take_strings(scanner *scan, pieces *p, int depth)
 {
     scan_text text;
-    int more;
     switch (scan_peek(scan)) {
     case JSON_STRING:
         scan_string_to(scan, &text, &p->tap);
@@ -118,7 +117,7 @@ static void take_strings(scanner *scan, pieces *p, int depth)
         return;
     }
     scan_open(scan, is_object ? '{' : '[');
-    while ((more = is_object ? scan_field(scan, &text) : scan_element(scan)) == 1)
+    while ((is_object ? scan_field(scan, &text) : scan_element(scan)) == 1)
         take_strings(scan, p, depth + 1);
 }
 

@@ -14,7 +14,6 @@
  * finer times. Equal token ids are equal contents, in blocks of 16. All lines are read before the
  * first request is handed out: a request's length is known when it has ended.
  */
-#define _GNU_SOURCE /* memmem, memrchr */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -33,7 +33,7 @@ static uint32_t mix(const cipher *c, uint32_t kind, uint32_t round, uint32_t hal
     memcpy(text, c->key, CIPHER_KEY_BYTES);
     put(text + CIPHER_KEY_BYTES, kind, HALF_BYTES);
     put(text + CIPHER_KEY_BYTES + HALF_BYTES, round, HALF_BYTES);
-    put(text + CIPHER_KEY_BYTES + 2 * HALF_BYTES, half, HALF_BYTES);
+    put(text + CIPHER_KEY_BYTES + HALF_BYTES + HALF_BYTES, half, HALF_BYTES);
     SHA256(text, sizeof text, digest);
     uint32_t word = 0;
     for (int i = 0; i < HALF_BYTES; i++)
