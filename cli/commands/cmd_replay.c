@@ -46,7 +46,7 @@ static const option table[] = {
     {"compare-with", OPTION_TEXT, &o.compare_with, "FILE",
      "a recording of a running engine: replays its requests with its configuration, and prints "
      "what was predicted beside what was measured",
-     .def = NULL, .section = "Comparison"},
+     .def = NULL, .section = "Comparison", .is_rare = true},
     REPLAY_OPTIONS(o.replay),
     {0}};
 

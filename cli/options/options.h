@@ -60,6 +60,7 @@ typedef struct option {
     const char *section;        /* begins a section of the help */
     bool *is_given;             /* set to true when it was given; may be NULL */
     option_role role;
+    bool is_rare;    /* results name it only where it was given */
     bool has_commas; /* a value may have commas: lists of values are separated by semicolons */
     const char *(*preset)(uint32_t i); /* for completion: values known by name; NULL at the end */
 } option;

@@ -82,7 +82,11 @@ static json_t *options_json(const command *cmd)
         bool is_addition = opt->role == OPTION_ADDITION;
         if (opt->role == OPTION_OUTPUT || (is_addition && *(const char **)opt->value == NULL))
             continue;
-        json_object_set_new(options, opt->name, is_addition ? json_true() : option_json(opt));
+        json_t *value = is_addition ? json_true() : option_json(opt);
+        if (opt->is_rare && json_is_null(value))
+            json_decref(value);
+        else
+            json_object_set_new(options, opt->name, value);
     }
     return options;
 }

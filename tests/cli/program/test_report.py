@@ -29,7 +29,8 @@ def options_of(command):
     """The options in the help of a command, and whether they are outputs: what they name is a file
     that is written, or how a result is shown."""
     names = re.findall(r"^  --(?:\[no-\])?([a-z0-9-]+)", run(command, "--help"), re.M)
-    outputs = {"json", "html", "csv", "trace", "why", "perfetto", "quiet", "plot", "jobs"}
+    outputs = {"json", "html", "csv", "trace", "why", "perfetto", "quiet", "plot", "jobs",
+               "compare-with"}  # the last one only where it is given
     return {name for name in names if name not in outputs}
 
 
