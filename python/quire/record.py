@@ -1,5 +1,5 @@
 """A recorder: the requests of an engine and the decisions of its scheduler, in files that
-`quire replay` and `quire steps` read. docs/recording.md describes the lines.
+`quire replay` and `quire verify` read. docs/recording.md describes the lines.
 
     with Recorder("rec.jsonl.zst", engine="mine", config={"num_blocks": 1000, ...}) as recorder:
         req = recorder.add(time.time(), prompt=100, max_tokens=20, hashes=[...])

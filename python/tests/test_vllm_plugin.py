@@ -224,3 +224,21 @@ def test_the_stub_names_what_is_there():
             continue
         public = {each for each in vars(found[name]) if not each.startswith("_")}
         assert public == {each for each in members if not each.startswith("_")}, name
+
+
+def test_nothing_is_recorded_of_an_unknown_release(old_vllm):
+    said = python("from quire.vllm.plugin import register; register(); print('registered')", old_vllm,
+                  QUIRE_RECORD="x", QUIRE_VLLM="")
+    assert said == "registered"
+
+
+def test_the_scheduler_class_is_recorded_once(platform):
+    said = python(platform + """
+from quire.vllm.plugin import register
+register()
+from vllm.config import SchedulerConfig
+first = SchedulerConfig.get_scheduler_cls
+register()
+print(SchedulerConfig.get_scheduler_cls is first, first._is_recording)
+""", QUIRE_RECORD="x", QUIRE_VLLM="")
+    assert said == "True True"
