@@ -47,8 +47,8 @@ typedef struct engine_options {
 /* clang-format off */
 #define TRACE_OPTIONS(t, format_text, skip_help)                                                   \
     {"format", OPTION_TEXT, &(format_text), "NAME",                                                \
-     "mooncake, bailian, azure, burstgpt, sharegpt, agent, dynamo or quire", .def = "detected",    \
-     .section = "Trace"},                                                                          \
+     "mooncake, bailian, azure, burstgpt, sharegpt, agent, dynamo, recording or quire",            \
+     .def = "detected", .section = "Trace"},                                                       \
     {"skip-bad", OPTION_SWITCH, &(t).skip_bad, NULL, skip_help, .def = "off"},                     \
     {"max-requests", OPTION_U64, &(t).max_requests, "N", "stop reading after N requests",          \
      .def = "all"},                                                                                \
