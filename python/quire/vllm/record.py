@@ -19,6 +19,7 @@ from .version import part, profile
 
 logger = logging.getLogger("vllm.quire")
 ON, OFF = 1, 2
+MAX_FLIGHT = 64  # steps that are not updated yet
 PROFILES = {1: "vllm-0.20", 2: "vllm-0.32"}
 POLICIES = {0: "fcfs", 1: "priority"}
 SWITCHES = ("enable_chunked_prefill", "reserve_full_sequence", "disable_chunked_mm_input",
@@ -104,7 +105,7 @@ class Recording:
         self.is_caching = bool(scheduler.cache_config.enable_prefix_caching)
         self.numbers: dict[str, int] = {}
         self.requests: dict[str, Any] = {}
-        self.flights: deque[tuple[Any, int]] = deque()
+        self.flights: deque[tuple[Any, int]] = deque(maxlen=MAX_FLIGHT)
         self.count_blocks = scheduler.kv_cache_manager.block_pool.get_num_free_blocks
         atexit.register(self.close)
         logger.info("the scheduler is recorded in %s", self.recorder.path)
@@ -131,6 +132,13 @@ class Recording:
             skip_prefix=bool(request.skip_reading_prefix_cache))
         self.numbers[request.request_id] = number
         self.requests[request.request_id] = request
+
+    def refused(self, scheduler: Any, request: Any) -> None:
+        """A request that the scheduler did not take."""
+        number = self.numbers.pop(request.request_id, None)
+        if number is not None and self.requests.pop(request.request_id, None) is not None:
+            self.recorder.finish([number], "error")
+            self.recorder.end(number, "error", 0)
 
     def scheduled(self, scheduler: Any, output: Any, throttle: bool) -> None:
         running, waiting = scheduler.get_request_counts()
@@ -191,6 +199,8 @@ class Recorded(ABC):
         if request.request_id not in self.requests:  # else: the next input of a session
             self._record(Recording.added, request)
         super().add_request(request)
+        if request.request_id not in self.requests:
+            self._record(Recording.refused, request)
 
     def schedule(self, *given: Any, **named: Any) -> Any:
         made = super().schedule(*given, **named)

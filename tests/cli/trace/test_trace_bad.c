@@ -270,9 +270,9 @@ static void what_is_no_trace_is_refused(void **state)
 static void formats_have_names(void **state)
 {
     (void)state;
-    static const char *const names[] = {"mooncake", "bailian", "azure", "burstgpt",
-                                        "sharegpt", "agent",   "quire", "mooncake-delta",
-                                        "dynamo",   "lmcache", "otel",  "vllm-log"};
+    static const char *const names[] = {
+        "mooncake",       "bailian", "azure",     "burstgpt", "sharegpt", "agent",   "quire",
+        "mooncake-delta", "dynamo",  "recording", "lmcache",  "otel",     "vllm-log"};
     for (size_t i = 0; i < COUNT(names); i++) {
         assert_int_equal(trace_format_of(names[i]), i + 1);
         assert_string_equal(trace_format_name((trace_format)(i + 1)), names[i]);
