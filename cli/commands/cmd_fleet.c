@@ -241,9 +241,6 @@ static int check_members(const replay_setup *setup)
     if (o.scale != NULL && pools.num_specs > 0)
         return command_error(&cmd_fleet, "--scale cannot be used with --pool: it adds and removes "
                                          "engines of one kind");
-    if (o.mtbf_s > 0 && pools_is_apart(&pools))
-        return command_error(&cmd_fleet, "--mtbf cannot be used with --pool prefill and --pool "
-                                         "decode: their engines cannot crash");
     if (o.fleet.num_workers == 1 && o.scale == NULL)
         return command_error(&cmd_fleet, "--%s needs --workers 2 or more", name);
     if (setup->settings.tiers.cpu_blocks > 0)
@@ -410,13 +407,6 @@ static int read_members(failures *fail, scale_spec *scale, fleet_settings *fleet
                                  fail->events[i].worker, shared_option(),
                                  o.shared_tier != NULL ? ", gap or tier" : " or gap");
     }
-    for (uint32_t i = 0; i < fail->num_events && pools_is_apart(&pools); i++)
-        if (fail->events[i].kind == FAILURE_CRASH)
-            return command_error(&cmd_fleet,
-                                 "--fail crash:worker=%u cannot be used with --pool "
-                                 "prefill and --pool decode (expected slow, partition "
-                                 "or gap)",
-                                 fail->events[i].worker);
     if (o.fail.count > 0 || o.mtbf_s > 0)
         fleet->failures = fail;
     return 0;

@@ -105,8 +105,8 @@ static int go(fleet *f)
                          handoffs_num_open(f->handoffs));
     if (is_over && f->num_waiting > 0 && members_are_off(f))
         return fail_with("the fleet cannot continue: %u requests wait in the router, and all "
-                         "workers are off (restart=S of --fail crash starts a worker again)",
-                         f->num_waiting);
+                         "workers%s are off (restart=S of --fail crash starts a worker again)",
+                         f->num_waiting, f->handoffs != NULL ? " that decode" : "");
     if (is_over)
         return f->num_waiting == 0 ? 0
                                    : fail_with("%u requests wait in the router, and no worker "
