@@ -99,6 +99,8 @@ static int lose_worker(fleet *f, member_crash *crash)
     arrival_queue left = {0};
     arrival_queue back = {0};
     int status = crash_handoffs(f, crash, &back);
+    if (status == 0 && f->shared != NULL && !shared_moves_crash(f->shared, f->now_s, crash->worker))
+        status = fail_with("not enough memory for the transfers of the shared tier");
     if (status == 0)
         status = worker_crash(&f->workers[crash->worker], f->now_s, &left);
     if (status == 0)
@@ -111,6 +113,7 @@ static int lose_worker(fleet *f, member_crash *crash)
         fleet_request_free(it);
     arrival_queue_free(&left);
     arrival_queue_free(&back);
+    fleet_look_at_changed(f);
     return status;
 }
 

@@ -64,7 +64,7 @@ static void note_first_token(fleet *f, worker *w, arrival *it, const engine_even
                                               .ideal = &it->ideal});
     ideal_computed(&f->ideal, &it->request, request->worker);
     router_first_token(f->routers, fleet_router_time(f, event->time_s), it->number,
-                       request->hit_tokens);
+                       event->num_tokens);
 }
 
 static void show_admitted(fleet *f, uint32_t index, double time_s)
@@ -88,15 +88,15 @@ static void note_admitted(fleet *f, arrival *it, const engine_event *event)
     fleet_request *request = it->note;
     f->num_admitted++;
     request->is_admitted = request->is_begun = true;
-    request->hit_tokens = event->num_tokens;
-    request->shared_tokens = request->remote.has_failed ? 0 : request->remote.loaded_tokens;
-    request->peer_tokens = request->remote.has_failed ? 0 : request->remote.peer_tokens;
     show_admitted(f, request->worker, event->time_s);
     members_admitted(f, it, event->num_tokens);
     if (it->first_token_s == 0)
         request->scheduled_s = event->time_s;
     if (it->is_counted) /* its prompt, before a crash */
         return;
+    request->hit_tokens = event->num_tokens;
+    request->shared_tokens = request->remote.has_failed ? 0 : request->remote.loaded_tokens;
+    request->peer_tokens = request->remote.has_failed ? 0 : request->remote.peer_tokens;
     it->ideal.losses = (ideal_losses){0};
     ideal_admitted(
         &f->ideal, &it->request,

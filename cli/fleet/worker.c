@@ -483,6 +483,7 @@ int worker_crash(worker *w, double time_s, arrival_queue *back)
     if (give_back_lives(w, true, back) != 0 || engine_crash(&w->engine, time_s) != 0)
         return -1;
     remote_kv_crashed(&w->remote);
+    shared_kv_crashed(&w->shared);
     if (w->known != NULL)
         hits_note_removed(w->known);
     w->alert_step = NO_STEP;

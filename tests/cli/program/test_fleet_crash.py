@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""`quire fleet` when engines of pools for prefill and decode crash: small cases to the microsecond,
-and random fleets in which all adds up.
+"""`quire fleet` when engines crash that share a request or storage: pools for prefill and decode, a
+shared tier, host memory of peers. Small cases to the microsecond, and random fleets in which all
+adds up.
 
     tests/cli/program/test_fleet_crash.py QUIRE [SEEDS]
 """
@@ -227,6 +228,49 @@ class Crash(unittest.TestCase):
         self.assertEqual(self.crash(r), (1, 0, 1600))
         self.assertGreater(float(rows[1]["computed_s"]), 1)
 
+    # ---- a shared tier, host memory of peers ------------------------------------------------
+
+    def test_an_engine_crashes_in_a_load(self):
+        """The tier has the second prompt, and loads it for worker 1 in 0.2 s. Worker 0 loads it
+        then, with all of the bandwidth at once."""
+        trace = self.write((0, 1600, 2, 1), (5, 1600, 2, 1))
+        tier = ("--workers", "2", "--shared-tier", "blocks=1000,bandwidth=1")
+        r, rows = self.fleet(*tier, "--num-gpu-blocks", "120", "--fail",
+                             "crash:worker=0,at=3,restart=1;crash:worker=1,at=5.1", trace)
+        self.assertEqual((rows[1]["worker"], rows[1]["times_back"]), ("0", "1"))
+        self.assertEqual(rows[1]["shared_tokens"], "1584")
+        self.check_time(rows[1]["first_token_s"],
+                        5.1 + LATENCY + 99 * BLOCK / 1e9 + self.alone((0, 1600, 2, 1), (9, 1600, 2, 1)))
+        got = r["fleet"]["shared_tier"]
+        self.assertEqual((got["loads"], got["failed_loads"], got["failed_blocks"]), (2, 1, 99))
+        self.assertEqual(got["lost_blocks"], 0)  # the tier is not in an engine
+        self.assertEqual(got["hit_tokens"], 1584)
+
+    def test_an_engine_crashes_in_a_store(self):
+        prompt = self.alone((0, 1600, 2, 1))
+        r, rows = self.fleet("--workers", "2", "--shared-tier", "blocks=1000,bandwidth=1", "--fail",
+                             f"crash:worker=0,at={prompt + 0.1:.6f},restart=1",
+                             self.write((0, 1600, 2, 1), (5, 1600, 2, 1)))
+        got = r["fleet"]["shared_tier"]
+        self.assertEqual((got["failed_stored_blocks"], rows[1]["shared_tokens"]), (100, "0"))
+        self.assertEqual(got["blocks_at_end"], 100)  # stored by the other one
+
+    def test_host_memory_is_lost_with_its_engine(self):
+        """Worker 1 would load the second prompt from worker 0: before the crash it does, in the
+        load it hears that it has failed, and behind it it finds nothing."""
+        prompt = self.alone((0, 1600, 2, 1))
+        trace = self.write((0, 1600, 2, 1), (5, 1600, 2, 1))
+        for at, found, time in ((9, "1584", None), (5.01, "0", 5.01 + prompt), (4, "0", 5 + prompt)):
+            r, rows = self.fleet("--workers", "2", "--router", "round-robin", "--peer-memory",
+                                 "blocks=1000,bandwidth=10", "--fail",
+                                 f"crash:worker=0,at={at},restart=100", trace)
+            self.assertEqual((rows[1]["worker"], rows[1]["shared_tokens"]), ("1", found))
+            if time is not None:
+                self.check_time(rows[1]["first_token_s"], time)
+            got = r["fleet"]["peer_memory"]
+            self.assertEqual(got["failed_loads"], int(at == 5.01))
+            self.assertEqual(got["lost_blocks"], 100 if at < 9 else 0)
+
     # ---- nobody is left -------------------------------------------------------------------
 
     def test_without_a_prefill_engine_the_decode_engine_does_it(self):
@@ -245,7 +289,26 @@ class Crash(unittest.TestCase):
 
     # ---- at random --------------------------------------------------------------------------
 
-    def random_fleet(self, of):
+    def random_sharing(self, of):
+        num_workers = of.randint(2, 4)
+        args = ["--workers", str(num_workers), "--num-gpu-blocks", of.choice(["5000", "9000"])]
+        blocks = of.choice([500, 20000])
+        if of.random() < 0.5:
+            args += ["--shared-tier", f"blocks={blocks},bandwidth={of.choice([0.5, 5, 100])}"]
+        else:
+            args += ["--peer-memory", f"blocks={blocks},bandwidth={of.choice([0.5, 5])}"]
+        for _ in range(of.randint(1, 8)):
+            args += ["--fail", f"crash:worker={of.randrange(num_workers)},"
+                               f"at={of.uniform(0, 15):.6f},restart={of.uniform(0, 5):.3f}"]
+        return args + list(self.random_more(of))
+
+    def random_more(self, of):
+        for more in (("--kv-lag", "50"), ("--async-scheduling",), ("--profile", "vllm-0.32"),
+                     ("--scheduling-policy", "priority"), ("--max-num-seqs", "3"),
+                     ("--mtbf", "20", "--mtbf-restart", "1")):
+            yield from more if of.random() < 0.3 else ()
+
+    def random_apart(self, of):
         num_prefill, num_decode = of.randint(1, 3), of.randint(1, 3)
         args = [*pools(num_prefill, num_decode), "--num-gpu-blocks", of.choice(["9000", "20000"]),
                 "--transfer", of.choice(["pull", "push", "layers"]), "--node-bandwidth",
@@ -254,21 +317,18 @@ class Crash(unittest.TestCase):
                 of.choice(["0.05", "1", "20"]), "--router",
                 of.choice(["round-robin", "dynamo-kv", "llm-d", "smetric", "conductor",
                            "dynamo-kv:conditional-disagg=isl-bounding"])]
-        for more in (("--kv-lag", "50"), ("--async-scheduling",), ("--profile", "vllm-0.32"),
-                     ("--scheduling-policy", "priority"), ("--max-num-seqs", "3"),
-                     ("--mtbf", "20", "--mtbf-restart", "1")):
-            args += more if of.random() < 0.3 else ()
+        args += self.random_more(of)
         for _ in range(of.randint(1, 8)):
             args += ["--fail", f"crash:worker={of.randrange(num_prefill + num_decode)},"
                                f"at={of.uniform(0, 15):.6f},restart={of.uniform(0, 5):.3f}"]
         return args
 
     def test_random_fleets(self):
-        for seed in range(SEEDS):
+        for seed in range(2 * SEEDS):
             of = random.Random(seed)
             run("generate", "mixed", "--requests", str(of.randint(20, 90)), "--rate",
                 of.choice(["4", "20"]), "--seed", str(seed), "--out", self.path("t"))
-            args = self.random_fleet(of)
+            args = self.random_apart(of) if seed % 2 == 0 else self.random_sharing(of)
             with self.subTest(seed=seed, args=args):
                 self.fleet("--skip-bad", *args, self.path("t"), threads=("1", "2", "8"))
 
