@@ -241,9 +241,6 @@ static int check_members(const replay_setup *setup)
     if (o.scale != NULL && pools.num_specs > 0)
         return command_error(&cmd_fleet, "--scale cannot be used with --pool: it adds and removes "
                                          "engines of one kind");
-    if (o.mtbf_s > 0 && pools_is_apart(&pools))
-        return command_error(&cmd_fleet, "--mtbf cannot be used with --pool prefill and --pool "
-                                         "decode: their engines cannot crash");
     if (o.fleet.num_workers == 1 && o.scale == NULL)
         return command_error(&cmd_fleet, "--%s needs --workers 2 or more", name);
     if (setup->settings.tiers.cpu_blocks > 0)
@@ -261,7 +258,6 @@ static const char *shared_option(void)
 static int check_shared(const replay_setup *setup)
 {
     const char *name = shared_option();
-    const char *other = o.mtbf_s > 0 ? "mtbf" : o.scale != NULL ? "scale" : NULL;
     if (name == NULL)
         return 0;
     if (o.shared_tier != NULL && o.peer_memory != NULL)
@@ -284,11 +280,11 @@ static int check_shared(const replay_setup *setup)
         return command_error(&cmd_fleet, "--%s needs prefix caching", name);
     if (setup->plan_result.num_groups != 1)
         return command_error(&cmd_fleet, "--%s needs a model with one kind of KV cache", name);
-    if (other != NULL)
+    if (o.scale != NULL)
         return command_error(&cmd_fleet,
-                             "--%s cannot be used with --%s: its engines cannot crash or be "
+                             "--scale cannot be used with --%s: its engines cannot be added or "
                              "removed",
-                             other, name);
+                             name);
     return 0;
 }
 
@@ -403,20 +399,7 @@ static int read_members(failures *fail, scale_spec *scale, fleet_settings *fleet
         if (kind == FAILURE_TIER && o.shared_tier == NULL)
             return command_error(&cmd_fleet, "--fail tier:from=%g needs --shared-tier",
                                  fail->events[i].from_s);
-        if (kind == FAILURE_CRASH && shared_option() != NULL)
-            return command_error(&cmd_fleet,
-                                 "--fail crash:worker=%u cannot be used with --%s (expected slow, "
-                                 "partition%s)",
-                                 fail->events[i].worker, shared_option(),
-                                 o.shared_tier != NULL ? ", gap or tier" : " or gap");
     }
-    for (uint32_t i = 0; i < fail->num_events && pools_is_apart(&pools); i++)
-        if (fail->events[i].kind == FAILURE_CRASH)
-            return command_error(&cmd_fleet,
-                                 "--fail crash:worker=%u cannot be used with --pool "
-                                 "prefill and --pool decode (expected slow, partition "
-                                 "or gap)",
-                                 fail->events[i].worker);
     if (o.fail.count > 0 || o.mtbf_s > 0)
         fleet->failures = fail;
     return 0;

@@ -105,8 +105,8 @@ static int go(fleet *f)
                          handoffs_num_open(f->handoffs));
     if (is_over && f->num_waiting > 0 && members_are_off(f))
         return fail_with("the fleet cannot continue: %u requests wait in the router, and all "
-                         "workers are off (restart=S of --fail crash starts a worker again)",
-                         f->num_waiting);
+                         "workers%s are off (restart=S of --fail crash starts a worker again)",
+                         f->num_waiting, f->handoffs != NULL ? " that decode" : "");
     if (is_over)
         return f->num_waiting == 0 ? 0
                                    : fail_with("%u requests wait in the router, and no worker "
@@ -116,7 +116,10 @@ static int go(fleet *f)
     double moved_s = next_move_s(f);
     double until_s = next_s < quiet_s ? next_s : quiet_s;
     until_s = tick_s < until_s ? tick_s : until_s;
-    until_s = fmin(until_s, fmin(moved_s, members_next_s(f)));
+    double change_s = members_next_s(f);
+    if (change_s <= f->now_s) /* behind the last request: no worker changes any more */
+        change_s = HUGE_VAL;
+    until_s = fmin(until_s, fmin(moved_s, change_s));
     double longest_s = f->settings->window_s > 0 ? f->settings->window_s : LONGEST_WINDOW_S;
     double soon_s = (busy_s > f->now_s ? busy_s : f->now_s) + longest_s;
     until_s = soon_s < until_s ? soon_s : until_s; /* HUGE_VAL stays, if all are idle */

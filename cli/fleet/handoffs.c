@@ -1,58 +1,11 @@
-#include "handoffs.h"
+/* cli/fleet/handoffs.c - how handoffs go on; crash_apart.c ends them where a worker crashes. */
+#include "handoffs_inner.h"
 #include "output/grown.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #define NONE UINT32_MAX
-
-typedef struct handoff {
-    arrival *it; /* the decode worker's, once it is given; NULL: it needs nothing more */
-    bool is_given;
-    bool is_open;
-    bool is_begun;       /* the last step of its prompt; */
-    bool is_computed;    /* and that has ended: its blocks are held */
-    bool has_no_prefill; /* the prefill worker left it out */
-    bool has_blocks;
-    bool is_moving;
-    bool waits_for_last; /* all layers but the last have come */
-    uint32_t prefill;
-    uint32_t decode;
-    quire_req prefill_req;
-    quire_req decode_req;
-    double begun_s; /* the last step of its prompt, */
-    double ended_s; /* and its end */
-    double blocks_s;
-    double start_s;
-    uint32_t num_blocks; /* to be moved */
-    double last_bytes;   /* of the last layer, if it moves apart and has not begun */
-    uint32_t next_free;
-    uint32_t next_leased; /* computed before its transfer begins, in the order of time */
-    uint32_t prev_leased;
-    double lease_end_s;
-    bool is_leased;
-} handoff;
-
-struct handoffs {
-    transfer_settings settings;
-    handoff_node *nodes;
-    uint32_t *ranks; /* among the nodes of the same role */
-    uint32_t num_nodes;
-    uint32_t num_decodes;
-    links *links; /* of nodes; then of pairs; then of the fabric */
-    uint32_t first_pair;
-    uint32_t fabric;
-    handoff *all;
-    uint32_t num_all;
-    uint32_t capacity;
-    uint32_t first_free;
-    uint32_t num_open;
-    uint32_t first_leased;
-    uint32_t last_leased;
-    uint64_t num_moving;
-    bool has_changed;
-    handoff_stats stats;
-};
 
 /* ---- made and unmade ----------------------------------------------------------- */
 
@@ -120,11 +73,6 @@ void handoffs_close(handoffs *h)
 
 /* ---- one handoff --------------------------------------------------------------- */
 
-static handoff *handoff_of(const handoffs *h, const arrival *it)
-{
-    return &h->all[((const fleet_request *)it->note)->remote.handoff];
-}
-
 static void begin_lease(handoffs *h, handoff *x, double now_s)
 {
     uint32_t id = (uint32_t)(x - h->all);
@@ -147,7 +95,7 @@ static void end_lease(handoffs *h, handoff *x)
         x->prev_leased;
 }
 
-static void end(handoffs *h, handoff *x)
+void handoff_end(handoffs *h, handoff *x)
 {
     end_lease(h, x);
     *x = (handoff){.next_free = h->first_free};
@@ -155,12 +103,11 @@ static void end(handoffs *h, handoff *x)
     h->num_open--;
 }
 
-/* The prefill worker's blocks are needed no longer. */
-static bool release(handoffs *h, handoff *x, double now_s)
+bool handoff_release(handoffs *h, handoff *x, double now_s)
 {
     bool ok = worker_sent(h->nodes[x->prefill].worker, x->prefill_req, now_s);
     h->has_changed = true;
-    end(h, x);
+    handoff_end(h, x);
     return ok;
 }
 
@@ -173,8 +120,7 @@ static double chance_of(const handoffs *h, const handoff *x)
     return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
 }
 
-/* The decode worker's blocks are filled, or never will be. */
-static bool tell_received(handoffs *h, handoff *x, bool has_failed, double now_s)
+bool handoff_tell_received(handoffs *h, handoff *x, bool has_failed, double now_s)
 {
     ((fleet_request *)x->it->note)->remote.has_failed = has_failed;
     h->has_changed = true;
@@ -193,15 +139,29 @@ static bool end_transfer(handoffs *h, handoff *x, double now_s)
         s->moved_blocks += x->num_blocks;
         s->moved_bytes += x->num_blocks * h->nodes[x->prefill].block_bytes;
     }
-    request->transfer_start_s = x->start_s;
-    request->transfer_end_s = now_s;
-    request->moved_blocks = x->num_blocks;
+    if (x->it->first_token_s == 0) { /* else it has those that led to the first token */
+        request->transfer_start_s = x->start_s;
+        request->transfer_end_s = now_s;
+        request->moved_blocks = x->num_blocks;
+    }
     distribution_add(&s->wait_ms, (now_s - x->blocks_s) * 1e3);
     distribution_add(&s->move_ms, (now_s - x->start_s) * 1e3);
-    return tell_received(h, x, has_failed, now_s) && release(h, x, now_s);
+    return handoff_tell_received(h, x, has_failed, now_s) && handoff_release(h, x, now_s);
 }
 
-static bool start(handoffs *h, const handoff *x, double now_s, double latency_s, double bytes)
+void handoff_cancel(handoffs *h, handoff *x, double now_s)
+{
+    if (!x->is_moving)
+        return;
+    if (x->transfer != LINKS_NONE)
+        (void)links_cancel(h->links, now_s, x->transfer);
+    x->is_moving = false;
+    x->transfer = LINKS_NONE;
+    h->num_moving--;
+    h->stats.cancelled++;
+}
+
+static bool start(handoffs *h, handoff *x, double now_s, double latency_s, double bytes)
 {
     const transfer_settings *s = &h->settings;
     uint32_t route[LINKS_MAX_ROUTE] = {x->prefill, x->decode};
@@ -210,8 +170,8 @@ static bool start(handoffs *h, const handoff *x, double now_s, double latency_s,
         route[n++] = h->first_pair + h->ranks[x->prefill] * h->num_decodes + h->ranks[x->decode];
     if (s->fabric_bytes_per_s > 0)
         route[n++] = h->fabric;
-    return links_start(h->links, now_s, latency_s, bytes, route, n, (uint64_t)(x - h->all)) !=
-           LINKS_NONE;
+    x->transfer = links_start(h->links, now_s, latency_s, bytes, route, n, (uint64_t)(x - h->all));
+    return x->transfer != LINKS_NONE;
 }
 
 /* Its transfer begins, if both sides are there. */
@@ -247,7 +207,7 @@ static handoff *add(handoffs *h)
     } else {
         h->first_free = h->all[id].next_free;
     }
-    h->all[id] = (handoff){.is_open = true};
+    h->all[id] = (handoff){.is_open = true, .transfer = LINKS_NONE};
     h->num_open++;
     return &h->all[id];
 }
@@ -270,7 +230,7 @@ static arrival *prefill_of(const arrival *it, uint32_t prefill)
     note->worker = prefill;
     note->has_follower = true; /* the decode worker's part */
     note->hashes = hashes;
-    if (num_bytes > 0)
+    if (hashes != NULL)
         memcpy(hashes, request->hashes, num_bytes);
     copy->note = note;
     copy->part = ARRIVAL_PREFILL;
@@ -294,14 +254,16 @@ bool handoffs_begin(handoffs *h, arrival *it, uint32_t prefill, uint32_t decode,
         return false;
     }
     request->remote.handoff = (uint32_t)(x - h->all);
-    request->prefill_worker = prefill;
+    if (it->first_token_s == 0)
+        request->prefill_worker = prefill;
     it->part = ARRIVAL_DECODE;
     x->it = it;
     x->prefill = prefill;
     x->decode = decode;
-    arrival *copy = prefill_of(it, prefill);
+    x->copy = prefill_of(it, prefill);
+    request->lost_tokens = 0; /* the copy has them */
     h->has_changed = true;
-    if (copy == NULL || !worker_give(h->nodes[prefill].worker, copy, now_s))
+    if (x->copy == NULL || !worker_give(h->nodes[prefill].worker, x->copy, now_s))
         return false;
     return h->settings.mode == TRANSFER_PULL || give_rest(h, x, now_s);
 }
@@ -327,12 +289,17 @@ bool handoffs_computed(handoffs *h, const arrival *it, double now_s)
     handoff *x = handoff_of(h, it);
     h->stats.prefills++;
     x->is_computed = true;
+    x->copy = NULL;
     x->prefill_req = prefill->remote.req;
     if (x->it == NULL)
-        return release(h, x, now_s);
+        return handoff_release(h, x, now_s);
     fleet_request *request = x->it->note;
-    request->scheduled_s = prefill->scheduled_s;
-    request->computed_s = now_s;
+    x->it->is_counted = true;
+    request->is_begun = true;
+    if (x->it->first_token_s == 0) {
+        request->scheduled_s = prefill->scheduled_s;
+        request->computed_s = now_s;
+    }
     request->hit_tokens = prefill->hit_tokens;
     if (!x->is_moving)
         begin_lease(h, x, now_s);
@@ -360,11 +327,11 @@ bool handoffs_loading(handoffs *h, const arrival *it, uint32_t num_tokens, doubl
     if (num_tokens == 0) {
         h->stats.needless++;
         x->it = NULL; /* it may end before its prefill does */
-        return x->is_computed ? release(h, x, now_s) : true;
+        return x->is_computed ? handoff_release(h, x, now_s) : true;
     }
     if (x->has_no_prefill) {
-        bool ok = tell_received(h, x, true, now_s);
-        end(h, x);
+        bool ok = handoff_tell_received(h, x, true, now_s);
+        handoff_end(h, x);
         return ok;
     }
     x->num_blocks = h->settings.part == TRANSFER_ALL ? num_blocks : num_blocks - num_local;
@@ -379,20 +346,21 @@ bool handoffs_left_out(handoffs *h, const arrival *it, double now_s, arrival **r
     if (it->part == ARRIVAL_DECODE) {
         x->it = NULL;
         if (x->has_no_prefill)
-            end(h, x);
+            handoff_end(h, x);
         else if (x->is_computed)
-            ok = release(h, x, now_s);
+            ok = handoff_release(h, x, now_s);
         return ok;
     }
     x->has_no_prefill = true;
+    x->copy = NULL;
     if (!x->is_given) {
         *rest = x->it;
-        end(h, x);
+        handoff_end(h, x);
     } else if (x->it == NULL) {
-        end(h, x);
+        handoff_end(h, x);
     } else if (x->has_blocks) {
-        ok = tell_received(h, x, true, now_s);
-        end(h, x);
+        ok = handoff_tell_received(h, x, true, now_s);
+        handoff_end(h, x);
     }
     return ok;
 }
@@ -431,6 +399,7 @@ bool handoffs_advance(handoffs *h, double now_s)
     links_advance(h->links, now_s);
     while (ok && links_take(h->links, &ended)) {
         handoff *x = &h->all[ended.user];
+        x->transfer = LINKS_NONE;
         if (x->last_bytes == 0) {
             ok = end_transfer(h, x, ended.time_s);
             continue;

@@ -19,6 +19,10 @@
  * lease      how long a prefill worker keeps a computed prompt while no transfer begins. After that
  *            the decode worker computes the prompt.
  *
+ * crash      of the decode worker: the request goes back to the router, and the prefill worker
+ *            gives up its copy or its blocks. Of the prefill worker: the decode worker computes the
+ *            prompt if it waits with blocks; else the request goes back (crash_apart.c).
+ *
  * The blocks of the prefill worker stay until the transfer has ended. Both workers hear of the end
  * of a transfer at the end of their next step, an idle one at once. A transfer that ends together
  * with a step is heard of a step later.
@@ -59,12 +63,14 @@ typedef struct handoff_stats {
     uint64_t prefills;  /* prompts that a prefill worker computed */
     uint64_t transfers; /* that ended, failed ones too */
     uint64_t failed;
+    uint64_t cancelled;    /* that did not end: a worker crashed */
     uint64_t expired;      /* leases */
     uint64_t needless;     /* requests of which the decode worker had all */
     uint64_t moved_blocks; /* by transfers that did not fail */
     double moved_bytes;
     uint64_t local_tokens; /* that decode workers found in their own caches */
-    /* Prompt tokens of failed transfers and expired leases, which decode workers computed. */
+    /* Prompt tokens of failed transfers, expired leases and prefill workers that crashed, which
+     * decode workers computed. */
     uint64_t recomputed_tokens;
     uint64_t most_open;   /* transfers at one time */
     distribution wait_ms; /* from the decode worker's blocks to their KV */

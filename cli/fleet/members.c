@@ -1,10 +1,10 @@
 #include "members.h"
 
+#include "crash.h"
 #include "fleet_state.h"
 #include "output/failure.h"
 #include "output/grown.h"
 
-#include <inttypes.h>
 #include <math.h>
 
 /* TTFT is back when its mean is at most so many times the one before the crash. */
@@ -23,7 +23,7 @@ static uint32_t gpus_of(const fleet *f, uint32_t w)
     return s->pools != NULL ? s->pools[f->pool_of[w]].gpus_per_worker : s->gpus_per_worker;
 }
 
-static void set_state(fleet *f, uint32_t w, member_state state, double time_s)
+void members_set_state(fleet *f, uint32_t w, member_state state, double time_s)
 {
     members *m = &f->members;
     m->count[m->of[w].state]--;
@@ -38,8 +38,7 @@ static void set_state(fleet *f, uint32_t w, member_state state, double time_s)
                    m->count[MEMBER_STARTING], m->count[MEMBER_DRAINING]);
 }
 
-/* The fleet's copies of what the worker says. */
-static void look_at(fleet *f, uint32_t w)
+void members_look_at(fleet *f, uint32_t w)
 {
     f->next_s[w] = worker_next_s(&f->workers[w]);
     f->quiet_s[w] = worker_quiet_s(&f->workers[w]);
@@ -50,10 +49,10 @@ static void make_ready(fleet *f, uint32_t w, double time_s)
 {
     member *m = &f->members.of[w];
     router_worker_info info = fleet_worker_info(f, w);
-    set_state(f, w, MEMBER_READY, time_s);
+    members_set_state(f, w, MEMBER_READY, time_s);
     m->crash_s = has_failures(f) ? failures_draw_s(f->settings->failures, w, m->num_crashes, time_s)
                                  : HUGE_VAL;
-    look_at(f, w);
+    members_look_at(f, w);
     router_join(f->routers, fleet_router_time(f, time_s), w, &info);
 }
 
@@ -65,9 +64,6 @@ static void make_started_ready(fleet *f)
             make_ready(f, w, f->now_s);
 }
 
-/* A request that is interrupted so often will never end. */
-enum { MOST_CRASHES = 1000 };
-
 /* ---- requests go back to the router -------------------------------------------- */
 
 static int route_back(fleet *f)
@@ -75,90 +71,6 @@ static int route_back(fleet *f)
     for (arrival *it; (it = arrival_queue_pop(&f->members.back)) != NULL;)
         if (fleet_route_again(f, it) != 0)
             return -1;
-    return 0;
-}
-
-/* Requests that have left their worker, in the order of arrival: routers forget them, and get them
- * again at the end of the changes. crash, if they left in one: its number is from 1 on. */
-static int take_back(fleet *f, arrival_queue *left, member_crash *crash, uint32_t number)
-{
-    for (arrival *it; (it = arrival_queue_pop(left)) != NULL;) {
-        fleet_request *request = it->note;
-        router_done(f->routers, fleet_router_time(f, f->now_s), it->number, 0, true);
-        if (request->is_admitted)
-            fleet_note_left(f, request->worker, f->now_s);
-        else
-            fleet_note_left_out(f, request->worker, f->now_s);
-        f->num_admitted -= request->is_admitted;
-        request->is_admitted = false;
-        request->has_ideal = false; /* later ones may be served before it */
-        request->is_routed = false;
-        request->num_back++;
-        if (crash != NULL) {
-            members_refused(f, it, f->now_s); /* an older crash no longer waits for it */
-            bool had_begun = request->lost_tokens > 0;
-            crash->num_begun += had_begun;
-            crash->num_queued += !had_begun;
-            crash->num_open++;
-            crash->lost_tokens += request->lost_tokens;
-            request->crash = number;
-        }
-        if (!arrival_queue_push(&f->members.back, it)) {
-            fleet_request_free(it);
-            return fail_with("not enough memory");
-        }
-        if (crash != NULL && request->num_back == MOST_CRASHES)
-            return fail_with("request %" PRIu64 " was at %d workers that crashed: it is longer "
-                             "than the time between crashes (--mtbf, --fail)",
-                             it->number + 1, MOST_CRASHES);
-    }
-    return 0;
-}
-
-/* ---- crashes ------------------------------------------------------------------- */
-
-static int note_crash(fleet *f, const member_crash *crash)
-{
-    members_result *r = &f->result->members;
-    if (!grow(&r->crashes, r->num_crashes, &r->crashes_capacity, UINT32_MAX, sizeof *r->crashes))
-        return fail_with("not enough memory");
-    r->crashes[r->num_crashes++] = *crash;
-    r->num_begun += crash->num_begun;
-    r->num_queued += crash->num_queued;
-    r->lost_tokens += crash->lost_tokens;
-    series_back(&r->series, crash->at_s, crash->num_begun + crash->num_queued);
-    return 0;
-}
-
-static int crash(fleet *f, uint32_t w, double ready_s)
-{
-    members *m = &f->members;
-    double now_s = f->now_s;
-    member_state before = m->of[w].state;
-    if (before == MEMBER_OFF)
-        return 0;
-    arrival_queue left = {0};
-    member_crash it = {.worker = w,
-                       .at_s = now_s,
-                       .ready_s = before == MEMBER_DRAINING ? HUGE_VAL : ready_s,
-                       .resumed_s = HUGE_VAL,
-                       .back_s = HUGE_VAL};
-    int status = worker_crash(&f->workers[w], now_s, &left);
-    if (status == 0)
-        status = take_back(f, &left, &it, f->result->members.num_crashes + 1);
-    arrival_queue_free(&left);
-    if (it.num_open == 0)
-        it.resumed_s = now_s;
-    if (status != 0 || note_crash(f, &it) != 0)
-        return -1;
-    if (f->history != NULL)
-        history_cleared(f->history, w, now_s);
-    if (before != MEMBER_STARTING)
-        router_leave(f->routers, fleet_router_time(f, now_s), w);
-    set_state(f, w, it.ready_s < HUGE_VAL ? MEMBER_STARTING : MEMBER_OFF, now_s);
-    m->of[w].ready_s = it.ready_s;
-    m->of[w].crash_s = HUGE_VAL;
-    look_at(f, w);
     return 0;
 }
 
@@ -170,14 +82,14 @@ static int crash_due(fleet *f)
         const failure_event *e = &plan->events[m->next_event];
         if (e->from_s > f->now_s)
             break;
-        if (e->kind == FAILURE_CRASH && crash(f, e->worker, e->to_s) != 0)
+        if (e->kind == FAILURE_CRASH && members_crash(f, e->worker, e->to_s) != 0)
             return -1;
     }
     for (uint32_t w = 0; w < f->settings->num_workers; w++) {
         if (m->of[w].crash_s > f->now_s)
             continue;
         m->of[w].num_crashes++;
-        if (crash(f, w, f->now_s + plan->mtbf_restart_s) != 0)
+        if (members_crash(f, w, f->now_s + plan->mtbf_restart_s) != 0)
             return -1;
     }
     return 0;
@@ -254,7 +166,7 @@ static void add_worker(fleet *f)
         w++;
     if (w == f->settings->num_workers)
         return; /* the others are draining */
-    set_state(f, w, MEMBER_STARTING, f->now_s);
+    members_set_state(f, w, MEMBER_STARTING, f->now_s);
     m->of[w].ready_s = scaling_ready_s(&m->scaling, f->now_s);
     f->result->members.num_added++;
 }
@@ -283,11 +195,11 @@ static int remove_worker(fleet *f)
     uint32_t w = worker_to_remove(f);
     f->result->members.num_removed++;
     if (f->members.of[w].state == MEMBER_STARTING) {
-        set_state(f, w, MEMBER_OFF, f->now_s);
+        members_set_state(f, w, MEMBER_OFF, f->now_s);
         return 0;
     }
     router_drain(f->routers, fleet_router_time(f, f->now_s), w);
-    set_state(f, w, MEMBER_DRAINING, f->now_s);
+    members_set_state(f, w, MEMBER_DRAINING, f->now_s);
     f->workers[w].last_end_s = fmax(f->workers[w].last_end_s, f->now_s);
     if (!f->settings->scale->hands_over)
         return 0;
@@ -295,9 +207,9 @@ static int remove_worker(fleet *f)
     int status = worker_hand_over(&f->workers[w], &left);
     f->result->members.num_handed_over += left.count;
     if (status == 0)
-        status = take_back(f, &left, NULL, 0);
+        status = crash_take_back(f, &left, NULL);
     arrival_queue_free(&left);
-    look_at(f, w);
+    members_look_at(f, w);
     return status;
 }
 
@@ -335,9 +247,9 @@ static int turn_off_drained(fleet *f)
         if (f->history != NULL)
             history_cleared(f->history, first, off_s);
         router_leave(f->routers, fleet_router_time(f, off_s), first);
-        set_state(f, first, MEMBER_OFF, off_s);
+        members_set_state(f, first, MEMBER_OFF, off_s);
         m->of[first].crash_s = HUGE_VAL;
-        look_at(f, first);
+        members_look_at(f, first);
     }
     return 0;
 }
@@ -385,16 +297,19 @@ bool members_may_serve(const fleet *f)
 
 bool members_are_off(const fleet *f)
 {
-    return f->members.count[MEMBER_OFF] == f->settings->num_workers;
+    for (uint32_t w = 0; w < f->settings->num_workers; w++)
+        if (f->pools[f->pool_of[w]].role != ROUTER_PREFILL && f->members.of[w].state != MEMBER_OFF)
+            return false;
+    return true;
 }
 
 /* ---- what happens to requests -------------------------------------------------- */
 
-void members_admitted(fleet *f, const arrival *it)
+void members_admitted(fleet *f, const arrival *it, uint32_t num_cached)
 {
     fleet_request *request = it->note;
-    if (request->lost_tokens > request->hit_tokens)
-        f->result->members.recomputed_tokens += request->lost_tokens - request->hit_tokens;
+    if (request->lost_tokens > num_cached)
+        f->result->members.recomputed_tokens += request->lost_tokens - num_cached;
     request->lost_tokens = 0;
 }
 
@@ -460,7 +375,7 @@ int members_open(fleet *f)
     m->count[MEMBER_OFF] = n;
     for (uint32_t w = 0; w < n; w++) {
         m->of[w] = (member){.crash_s = HUGE_VAL, .failing.slowness = 1};
-        look_at(f, w);
+        members_look_at(f, w);
         if (w < num_first)
             make_ready(f, w, 0);
     }

@@ -39,7 +39,8 @@ typedef struct member_crash {
     double at_s;
     double ready_s;      /* HUGE_VAL: the worker does not come back */
     uint32_t num_begun;  /* requests that ran, */
-    uint32_t num_queued; /* and that waited; both went back to the router */
+    uint32_t num_queued; /* and that waited; */
+    uint32_t num_back;   /* of them, those that went back to the router */
     uint32_t num_open;   /* of them, those without a token since */
     uint64_t lost_tokens;
     double resumed_s; /* when the last of them had a token again, or was refused; HUGE_VAL: not */
@@ -97,11 +98,22 @@ double members_next_s(const struct fleet *f);
 int members_change(struct fleet *f);
 /* A request that waits in the router may still be served. */
 bool members_may_serve(const struct fleet *f);
-/* No worker is ready, starts or drains. */
+/* No worker that generates is ready, starts or drains. */
 bool members_are_off(const struct fleet *f);
 
-/* What the fleet tells of its requests: is_again: it had a first token before a crash. */
-void members_admitted(struct fleet *f, const arrival *it);
+/* ---- for crash.c --------------------------------------------------------------------- */
+
+/* The worker crashes now, and is ready again then; HUGE_VAL: never. 0, or -1 and a sentence. */
+int members_crash(struct fleet *f, uint32_t worker, double ready_s);
+void members_set_state(struct fleet *f, uint32_t worker, member_state state, double time_s);
+/* The fleet's copies of what the worker says. */
+void members_look_at(struct fleet *f, uint32_t worker);
+
+/* ---- requests -------------------------------------------------------------------------- */
+
+/* What the fleet tells of its requests: is_again: it had a first token before a crash. num_cached:
+ * tokens that its worker had of it. */
+void members_admitted(struct fleet *f, const arrival *it, uint32_t num_cached);
 void members_first_token(struct fleet *f, const arrival *it, double time_s, bool is_again);
 void members_end(struct fleet *f, const arrival *it, double time_s, uint32_t num_tokens);
 /* It will not be served. */

@@ -19,10 +19,10 @@ static void write_row(fleet *f, const arrival *it, const engine_event *end)
             request->scheduled_s, request->first_token_s, end->time_s, q->num_prompt_tokens,
             end->num_tokens, request->hit_tokens, request->believed_tokens,
             (request->first_token_s - it->time_s) * 1e3, tpot, (end->time_s - it->time_s) * 1e3,
-            request->num_back);
+            it->num_back);
     if (f->shared != NULL)
         fprintf(out, ",%u", request->shared_tokens);
-    if (f->handoffs != NULL && it->part == ARRIVAL_DECODE)
+    if (f->handoffs != NULL && request->prefill_worker != ROUTER_NONE)
         fprintf(out, ",%u,%.6f,%.6f,%.6f,%u", request->prefill_worker, request->computed_s,
                 request->transfer_start_s, request->transfer_end_s, request->moved_blocks);
     else if (f->handoffs != NULL)
@@ -30,14 +30,23 @@ static void write_row(fleet *f, const arrival *it, const engine_event *end)
     fputc('\n', out);
 }
 
+/* A user sees it, unless there was one before a crash. */
+static void note_user_token(fleet *f, arrival *it, double time_s)
+{
+    bool is_again = it->first_token_s > 0;
+    members_first_token(f, it, time_s, is_again);
+    if (!is_again)
+        it->first_token_s = ((fleet_request *)it->note)->first_token_s = time_s;
+}
+
 static void note_first_token(fleet *f, worker *w, arrival *it, const engine_event *event)
 {
     fleet_request *request = it->note;
-    bool is_again = it->first_token_s > 0; /* its prompt counted before a crash */
+    bool is_again = it->is_counted; /* its prompt counted before a crash */
     if (it->part != ARRIVAL_PREFILL)
-        members_first_token(f, it, event->time_s, is_again);
+        note_user_token(f, it, event->time_s);
     if (!is_again) {
-        it->first_token_s = request->first_token_s = event->time_s;
+        it->is_counted = true;
         f->result->believed_tokens += request->believed_tokens;
         tally_ideal(w->engine.result, it);
     }
@@ -55,7 +64,7 @@ static void note_first_token(fleet *f, worker *w, arrival *it, const engine_even
                                               .ideal = &it->ideal});
     ideal_computed(&f->ideal, &it->request, request->worker);
     router_first_token(f->routers, fleet_router_time(f, event->time_s), it->number,
-                       request->hit_tokens);
+                       event->num_tokens);
 }
 
 static void show_admitted(fleet *f, uint32_t index, double time_s)
@@ -78,15 +87,16 @@ static void note_admitted(fleet *f, arrival *it, const engine_event *event)
 {
     fleet_request *request = it->note;
     f->num_admitted++;
-    request->is_admitted = true;
+    request->is_admitted = request->is_begun = true;
+    show_admitted(f, request->worker, event->time_s);
+    members_admitted(f, it, event->num_tokens);
+    if (it->first_token_s == 0)
+        request->scheduled_s = event->time_s;
+    if (it->is_counted) /* its prompt, before a crash */
+        return;
     request->hit_tokens = event->num_tokens;
     request->shared_tokens = request->remote.has_failed ? 0 : request->remote.loaded_tokens;
     request->peer_tokens = request->remote.has_failed ? 0 : request->remote.peer_tokens;
-    show_admitted(f, request->worker, event->time_s);
-    members_admitted(f, it);
-    if (it->first_token_s > 0) /* its prompt counted before a crash */
-        return;
-    request->scheduled_s = event->time_s;
     it->ideal.losses = (ideal_losses){0};
     ideal_admitted(
         &f->ideal, &it->request,
@@ -165,15 +175,17 @@ static int take_part_event(fleet *f, worker *w, const engine_event *event)
         if (it->part == ARRIVAL_PREFILL)
             return 0;
         handoffs_recomputed(f->handoffs, it, event->num_tokens);
+        members_admitted(f, it, event->num_tokens);
         show_admitted(f, request->worker, event->time_s);
-        if (request->computed_s == 0) /* no other worker computed its prompt in time */
+        request->is_admitted = true;
+        if (request->computed_s == 0 &&
+            it->first_token_s == 0) /* no other worker computed its prompt in time */
             request->scheduled_s = event->time_s;
         break;
     case ENGINE_FIRST_TOKEN:
         if (it->part == ARRIVAL_PREFILL)
             return 0;
-        request->first_token_s = event->time_s;
-        members_first_token(f, it, event->time_s, false);
+        note_user_token(f, it, event->time_s);
         ideal_computed(&f->ideal, &it->request, (uint32_t)(w - f->workers)); /* it has it too */
         break;
     case ENGINE_LEFT_OUT:

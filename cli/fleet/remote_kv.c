@@ -56,7 +56,7 @@ static int keep_blocks(void *user, quire_req req, const quire_block_span *blocks
     remote_kv *r = user;
     const arrival *it = arrival_of(r, req);
     (void)blocks;
-    if (it->part != ARRIVAL_PREFILL)
+    if (it->part != ARRIVAL_PREFILL || r->is_leaving)
         return 0;
     part_of(it)->req = req;
     r->num_held++;
@@ -96,7 +96,19 @@ void remote_kv_given(remote_kv *r, const arrival *it)
 
 void remote_kv_left_out(remote_kv *r, const arrival *it)
 {
-    r->num_coming -= is_counted(r, it);
+    r->num_coming -= is_counted(r, it) && !part_of(it)->is_begun;
+}
+
+void remote_kv_crash(remote_kv *r)
+{
+    r->is_leaving = true;
+    r->failed.count = 0; /* nobody is left to compute it */
+}
+
+void remote_kv_crashed(remote_kv *r)
+{
+    r->is_leaving = false;
+    r->num_coming = r->num_loading = r->num_held = 0;
 }
 
 void remote_kv_began(remote_kv *r)

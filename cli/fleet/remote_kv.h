@@ -25,6 +25,7 @@ typedef struct remote_list {
 typedef struct remote_kv {
     engine *engine;
     bool is_layered; /* a prefill worker tells ENGINE_COMPUTING */
+    bool is_leaving; /* requests that end now leave the worker: no blocks stay */
     uint32_t
         num_coming; /* requests of the worker that may begin to load, or to be sent, in a step */
     uint32_t num_loading; /* that have blocks, and wait for KV */
@@ -52,8 +53,12 @@ void remote_kv_close(remote_kv *r);
 
 /* The worker has a request of which it does a part. */
 void remote_kv_given(remote_kv *r, const arrival *it);
-/* It was left out. */
+/* It was left out, or leaves the worker. */
 void remote_kv_left_out(remote_kv *r, const arrival *it);
+/* The worker crashes: around engine_abort of its requests and engine_crash. The fleet has said
+ * before of each that loads, and of each whose blocks are held, that this has ended. */
+void remote_kv_crash(remote_kv *r);
+void remote_kv_crashed(remote_kv *r);
 /* engine_begin was called: tells which prompts will be computed at the end of the step. */
 void remote_kv_began(remote_kv *r);
 /* For engine_place. */

@@ -272,6 +272,7 @@ static json_t *transfers_json(fleet_result *f)
     json_object_set_new(o, "prefills", report_integer(s->prefills));
     json_object_set_new(o, "transfers", report_integer(s->transfers));
     json_object_set_new(o, "failed", report_integer(s->failed));
+    json_object_set_new(o, "cancelled", report_integer(s->cancelled));
     json_object_set_new(o, "expired_leases", report_integer(s->expired));
     json_object_set_new(o, "needless", report_integer(s->needless));
     json_object_set_new(o, "moved_blocks", report_integer(s->moved_blocks));

@@ -184,6 +184,13 @@ void shared_kv_ended(shared_kv *s, uint32_t ended)
     s->filled.count = 0;
 }
 
+void shared_kv_crashed(shared_kv *s)
+{
+    for (uint32_t i = 0; i < REPLAY_BATCHES; i++)
+        s->filling[i].count = 0;
+    s->filled.count = 0;
+}
+
 void shared_kv_taken(shared_kv *s)
 {
     s->num_asks = 0;

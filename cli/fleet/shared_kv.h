@@ -73,6 +73,8 @@ void shared_kv_cached(shared_kv *s, uint64_t key);
 void shared_kv_begin(shared_kv *s);
 void shared_kv_began(shared_kv *s);
 void shared_kv_ended(shared_kv *s, uint32_t ended);
+/* The worker has crashed: what its steps have filled is lost. */
+void shared_kv_crashed(shared_kv *s);
 /* The fleet has taken what was asked for. */
 void shared_kv_taken(shared_kv *s);
 

@@ -33,7 +33,9 @@ typedef struct load_job {
     uint32_t client;
     uint32_t num_blocks;
     uint32_t num_peer_blocks;
-    uint32_t num_moving; /* parts */
+    uint32_t parts[SHARED_MAX_PARTS]; /* transfers; LINKS_NONE: has ended */
+    uint32_t num_parts;
+    uint32_t num_moving; /* of them */
     bool has_failed;     /* one of them */
     uint32_t next_free;
 } load_job;
@@ -47,7 +49,8 @@ struct shared_moves {
     uint32_t num_workers;
     uint64_t block_bytes;
     store_queue coming;  /* to the tier, in the order of come_s */
-    store_queue *stores; /* by client: places are taken; the first one moves */
+    store_queue *stores; /* by client: places are taken; the first one moves, */
+    uint32_t *moving;    /* by client: as this transfer */
     load_job *loads;
     uint32_t asking;  /* the load whose parts are asked for */
     uint32_t num_all; /* places of loads that were used */
@@ -62,9 +65,9 @@ struct shared_moves {
 };
 
 /* Of links.h: which transfer has ended. */
-static uint64_t user_of_load(uint32_t id)
+static uint64_t user_of_load(uint32_t id, uint32_t part)
 {
-    return (uint64_t)id << 1;
+    return ((uint64_t)id * SHARED_MAX_PARTS + part) << 1;
 }
 
 static uint64_t user_of_store(uint32_t client)
@@ -171,9 +174,11 @@ shared_moves *shared_moves_open(const shared_spec *spec, uint64_t block_bytes, u
                         .asking = NONE};
     m->tiers = calloc(m->num_places, sizeof(shared_tier *));
     m->stores = calloc(num_workers, sizeof *m->stores);
+    m->moving = calloc(num_workers, sizeof *m->moving);
     m->changed = calloc(num_workers, sizeof *m->changed);
     m->is_changed = calloc(num_workers, sizeof *m->is_changed);
-    bool ok = m->tiers != NULL && m->stores != NULL && m->changed != NULL && m->is_changed != NULL;
+    bool ok = m->tiers != NULL && m->stores != NULL && m->moving != NULL && m->changed != NULL &&
+              m->is_changed != NULL;
     if (!ok)
         fail_with("not enough memory for %u workers", num_workers);
     if (ok && bytes / block_bytes == 0) {
@@ -247,6 +252,7 @@ void shared_moves_close(shared_moves *m)
     distribution_free(&m->stats.load_ms);
     free(m->tiers);
     free(m->stores);
+    free(m->moving);
     free(m->loads);
     free(m->changed);
     free(m->is_changed);
@@ -301,9 +307,11 @@ static bool ask_to_store(shared_moves *m, uint32_t client, const shared_ask *ask
 static bool move_next(shared_moves *m, uint32_t client, double now_s)
 {
     const store *it = m->stores[client].first;
-    return it == NULL ||
-           shared_tier_start(own_tier(m, client), now_s, SHARED_TIER_STORE, client, LINKS_NONE,
-                             it->num_keys, user_of_store(client)) != LINKS_NONE;
+    if (it == NULL)
+        return true;
+    m->moving[client] = shared_tier_start(own_tier(m, client), now_s, SHARED_TIER_STORE, client,
+                                          LINKS_NONE, it->num_keys, user_of_store(client));
+    return m->moving[client] != LINKS_NONE;
 }
 
 /* The first that comes to the tier: it takes places there. */
@@ -348,8 +356,9 @@ static uint32_t add_load(shared_moves *m, uint32_t client, const shared_ask *ask
     return id;
 }
 
-/* Blocks of one place. The own host memory is not behind the network. */
-static bool move_part(shared_moves *m, uint32_t client, const shared_ask *ask, uint32_t id)
+/* Blocks of one place. The own host memory is not behind the network. The transfer, or LINKS_NONE.
+ */
+static uint32_t move_part(shared_moves *m, uint32_t client, const shared_ask *ask, uint64_t user)
 {
     const shared_spec *spec = &m->spec;
     uint32_t links_of = client * NUM_PEER_LINKS;
@@ -357,10 +366,9 @@ static bool move_part(shared_moves *m, uint32_t client, const shared_ask *ask, u
     uint32_t card = spec->is_peers ? links_of + GET_LINK : LINKS_NONE;
     double bytes = (double)ask->count * (double)m->block_bytes;
     if (spec->is_peers && ask->place == client)
-        return links_start(m->links, ask->time_s, spec->latency_s, bytes, &from_host, 1,
-                           user_of_load(id)) != LINKS_NONE;
+        return links_start(m->links, ask->time_s, spec->latency_s, bytes, &from_host, 1, user);
     return shared_tier_start(m->tiers[ask->place], ask->time_s, SHARED_TIER_LOAD, client, card,
-                             ask->count, user_of_load(id)) != LINKS_NONE;
+                             ask->count, user);
 }
 
 /* The parts of a load are asked for one after the other. */
@@ -376,7 +384,9 @@ static bool ask_to_load(shared_moves *m, uint32_t client, const shared_ask *ask)
     m->asking = ask->num_more > 0 ? id : NONE;
     shared_tier_use(m->tiers[ask->place], m->workers[client].shared.asked.keys + ask->first,
                     ask->count);
-    return move_part(m, client, ask, id);
+    uint32_t part = it->num_parts++;
+    it->parts[part] = move_part(m, client, ask, user_of_load(id, part));
+    return it->parts[part] != LINKS_NONE;
 }
 
 /* A part has ended. */
@@ -423,9 +433,12 @@ static bool take_ended(shared_moves *m)
     links_ended ended;
     bool ok = true;
     while (ok && links_take(m->links, &ended)) {
-        uint32_t i = (uint32_t)(ended.user >> 1);
+        uint64_t user = ended.user >> 1;
+        uint32_t i = (uint32_t)user;
         bool has_succeeded = ended.outcome == LINKS_DONE;
         if ((ended.user & 1) == 0) {
+            i = (uint32_t)(user / SHARED_MAX_PARTS);
+            m->loads[i].parts[user % SHARED_MAX_PARTS] = LINKS_NONE;
             ok = end_load(m, i, has_succeeded, ended.time_s);
             continue;
         }
@@ -483,6 +496,50 @@ bool shared_moves_set_down(shared_moves *m, double now_s, bool is_down, bool los
         shared_tier_set_down(m->tiers[i], is_down);
     }
     return ok;
+}
+
+/* ---- a worker crashes ------------------------------------------------------------------ */
+
+static bool cancel_load(shared_moves *m, uint32_t id, double now_s)
+{
+    load_job *it = &m->loads[id];
+    for (uint32_t i = 0; i < it->num_parts; i++)
+        if (it->parts[i] != LINKS_NONE)
+            (void)links_cancel(m->links, now_s, it->parts[i]);
+    it->num_moving = 1;
+    return end_load(m, id, false, now_s);
+}
+
+static void cancel_stores(shared_moves *m, uint32_t client, double now_s)
+{
+    store_queue others = {0};
+    while (m->coming.first != NULL) {
+        store *it = take(&m->coming);
+        if (it->client != client)
+            put(&others, it);
+        else
+            free(it);
+    }
+    m->coming = others;
+    if (m->stores[client].first != NULL)
+        (void)links_cancel(m->links, now_s, m->moving[client]);
+    while (m->stores[client].first != NULL)
+        end_store(m, client, false);
+}
+
+bool shared_moves_crash(shared_moves *m, double now_s, uint32_t client)
+{
+    links_advance(m->links, now_s);
+    bool ok = take_ended(m);
+    for (uint32_t i = 0; ok && i < m->num_all; i++)
+        if (m->loads[i].client == client && m->loads[i].num_moving > 0)
+            ok = cancel_load(m, i, now_s);
+    cancel_stores(m, client, now_s);
+    if (!ok || !m->spec.is_peers)
+        return ok;
+    shared_tier_clear(m->tiers[client]);
+    links_fail(m->links, now_s, client * NUM_PEER_LINKS + SEND_LINK);
+    return take_ended(m);
 }
 
 static void add_counts(shared_tier_counts *sum, const shared_tier_counts *part)

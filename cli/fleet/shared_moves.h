@@ -82,6 +82,10 @@ uint32_t shared_moves_num_loads(const shared_moves *m);
 /* From now on. Going down fails all loads and stores; loses: what is stored is lost, too. */
 bool shared_moves_set_down(shared_moves *m, double now_s, bool is_down, bool loses);
 
+/* The worker crashes now: its loads fail, and its stores. Of peers: so do loads from its host
+ * memory, and what is stored there is lost. */
+bool shared_moves_crash(shared_moves *m, double now_s, uint32_t client);
+
 /* The distribution is the caller's to free. */
 shared_stats shared_moves_finish(shared_moves *m);
 

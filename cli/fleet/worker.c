@@ -447,14 +447,20 @@ static bool give_back_inbox(worker *w, arrival_queue *back)
 }
 
 /* What it generated does not count: it is generated again. */
-static int give_back_live(worker *w, live *l, arrival_queue *back)
+static int abort_live(worker *w, const live *l)
+{
+    arrival *it = l->from;
+    w->waiting_tokens -= l->scheduled_s < 0 ? least_tokens(w, it) : 0;
+    w->result.output_tokens -= l->num_generated;
+    return engine_abort(&w->engine, it);
+}
+
+static int give_back_live(worker *w, const live *l, arrival_queue *back)
 {
     arrival *it = l->from;
     fleet_request *request = it->note;
     request->lost_tokens = l->scheduled_s >= 0 ? l->num_computed : 0;
-    w->waiting_tokens -= l->scheduled_s < 0 ? least_tokens(w, it) : 0;
-    w->result.output_tokens -= l->num_generated;
-    if (engine_abort(&w->engine, it) != 0)
+    if (abort_live(w, l) != 0)
         return -1;
     return give_back(back, it) ? 0 : fail_with("not enough memory");
 }
@@ -473,8 +479,11 @@ int worker_crash(worker *w, double time_s, arrival_queue *back)
 {
     if (!give_back_inbox(w, back))
         return fail_with("not enough memory");
+    remote_kv_crash(&w->remote);
     if (give_back_lives(w, true, back) != 0 || engine_crash(&w->engine, time_s) != 0)
         return -1;
+    remote_kv_crashed(&w->remote);
+    shared_kv_crashed(&w->shared);
     if (w->known != NULL)
         hits_note_removed(w->known);
     w->alert_step = NO_STEP;
@@ -489,6 +498,40 @@ int worker_hand_over(worker *w, arrival_queue *back)
     if (!give_back_inbox(w, back))
         return fail_with("not enough memory");
     return give_back_lives(w, false, back);
+}
+
+/* Of a request that it has not added. False: it has. */
+static bool take_outside(worker *w, arrival *it)
+{
+    if (w->back != it && !arrival_queue_remove(&w->inbox, it))
+        return false;
+    w->back = w->back == it ? NULL : w->back;
+    w->outside_tokens -= it->request.num_prompt_tokens;
+    w->engine.num_outside = w->inbox.count + (w->back != NULL);
+    return true;
+}
+
+static int take_live(worker *w, const arrival *it)
+{
+    int status = -1;
+    w->remote.is_leaving = true;
+    for (uint32_t i = 0; i < w->engine.num_lives; i++)
+        if (w->engine.lives[i].from == it)
+            status = abort_live(w, &w->engine.lives[i]);
+    w->remote.is_leaving = false;
+    return status;
+}
+
+int worker_take(worker *w, arrival *it, double now_s)
+{
+    fleet_request *request = it->note;
+    if (!take_outside(w, it) && take_live(w, it) != 0)
+        return -1;
+    remote_kv_left_out(&w->remote, it);
+    free(request->hashes);
+    request->hashes = NULL;
+    (void)note_news(w, true, now_s); /* there may be room for others */
+    return 0;
 }
 
 bool worker_is_empty(const worker *w)

@@ -29,8 +29,8 @@ typedef struct fleet_request {
     bool has_follower;      /* another request may wait for its end */
     bool is_routed;         /* the router counts it */
     bool is_admitted;       /* by its worker */
+    bool is_begun;          /* a worker has admitted it, or its prompt */
     bool has_ideal;         /* no cache finds more than the infinite one */
-    uint32_t num_back;      /* times that it went back to the router */
     uint32_t crash;         /* the last one that it was interrupted by, from 1 on; 0: none */
     uint32_t lost_tokens;   /* whose KV was lost with its last worker */
     double scheduled_s;
@@ -125,9 +125,11 @@ router_load worker_load(const worker *w);
 void worker_taken(worker *w);
 /* Requests that leave the worker, by arrival. They are the caller's, without hashes.
  * worker_crash: all of them; what was computed and cached is lost. worker_hand_over: those that no
- * step had. At a time at which the worker was advanced to. 0, or -1 and a sentence. */
+ * step had. At a time at which the worker was advanced to. 0, or -1 and a sentence.
+ * worker_take: this one, which does not load. */
 int worker_crash(worker *w, double time_s, arrival_queue *back);
 int worker_hand_over(worker *w, arrival_queue *back);
+int worker_take(worker *w, arrival *it, double now_s);
 /* It has no request. */
 bool worker_is_empty(const worker *w);
 void worker_finish(worker *w, double end_s);

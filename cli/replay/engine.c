@@ -281,13 +281,17 @@ static int leave_out(engine *e, arrival *it, int status)
     return status == 0 ? 1 : -1;
 }
 
-enum { ID_BYTES = 8 };
+enum { NUMBER_BYTES = 8, ID_BYTES = NUMBER_BYTES + 2 };
 
-/* So that ids are in the order of arrival. */
-static void write_id(const arrival *it, unsigned char id[ID_BYTES])
+/* So that ids are in the order of arrival. Behind the number of one that went back stands how often
+ * it did: an engine may still hold its blocks from before. */
+static quire_bytes write_id(const arrival *it, unsigned char id[ID_BYTES])
 {
-    for (int i = 0; i < ID_BYTES; i++)
+    for (int i = 0; i < NUMBER_BYTES; i++)
         id[i] = (unsigned char)(it->number >> (56 - 8 * i));
+    id[NUMBER_BYTES] = (unsigned char)(it->num_back >> 8);
+    id[NUMBER_BYTES + 1] = (unsigned char)it->num_back;
+    return (quire_bytes){id, it->num_back > 0 ? ID_BYTES : NUMBER_BYTES};
 }
 
 /* The prompt of a request of the trace. Behind its hashes nobody looks at its tokens, so the
@@ -332,9 +336,8 @@ int engine_add(engine *e, arrival *it, const engine_names *names)
     if (q->num_prompt_tokens >= e->max_model_len)
         return leave_out(e, it, refuse_length(e, q));
     unsigned char id[ID_BYTES];
-    write_id(it, id);
     quire_request_params p = params_of(e, it, names);
-    p.id = (quire_bytes){id, sizeof id};
+    p.id = write_id(it, id);
     quire_req req;
     double now_s = e->now_s;
     e->now_s = it->time_s; /* it came while the last step was computed: its waiting begins there */
@@ -383,8 +386,7 @@ static void note_prefill(engine *e, live *l, uint32_t end)
 int engine_abort(engine *e, const arrival *it)
 {
     unsigned char id[ID_BYTES];
-    write_id(it, id);
-    quire_req req = quire_sched_find(e->sched, (quire_bytes){id, sizeof id});
+    quire_req req = quire_sched_find(e->sched, write_id(it, id));
     int err = req == 0 ? QUIRE_E_UNKNOWN_REQ
                        : quire_sched_finish(e->sched, &req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL);
     if (err != QUIRE_OK)
@@ -393,6 +395,19 @@ int engine_abort(engine *e, const arrival *it)
     note_prefill(e, l, l->prompt_tokens);
     l->from = NULL;
     return 0;
+}
+
+/* Blocks that wait for a transfer are free: the driver's connector says that all have ended. */
+static int end_transfers(engine *e)
+{
+    const quire_step *step;
+    const quire_outputs *out;
+    quire_model_output output = {.size = sizeof output, .sampled = e->flights[0].sampled};
+    int err = quire_sched_schedule(e->sched, &step);
+    if (err != QUIRE_OK)
+        return err;
+    e->answer(e->answer_user, &output);
+    return quire_sched_update(e->sched, step->step, &output, &out);
 }
 
 int engine_crash(engine *e, double time_s)
@@ -407,7 +422,9 @@ int engine_crash(engine *e, double time_s)
             return fail_with("crash: %s", quire_strerror(err));
         e->first_flight = (e->first_flight + 1) % REPLAY_BATCHES;
     }
-    int err = engine_reset(e);
+    int err = e->answer != NULL ? end_transfers(e) : QUIRE_OK;
+    if (err == QUIRE_OK)
+        err = engine_reset(e);
     if (err != QUIRE_OK)
         return fail_with("crash: %s", quire_strerror(err));
     e->now_s = e->free_s = time_s;

@@ -186,7 +186,8 @@ int engine_add(engine *e, arrival *it, const engine_names *names);
  * free. 0 or -1. */
 int engine_abort(engine *e, const arrival *it);
 /* The engine's process ends now, and a new one takes its place: steps in flight and caches are
- * lost. All its requests were aborted before. It is idle then. 0 or -1. */
+ * lost. All its requests were aborted before; the answer of the driver's connector names all whose
+ * blocks wait for a transfer. It is idle then. 0 or -1. */
 int engine_crash(engine *e, double time_s);
 /* Schedules a step. 0 or -1. */
 int engine_begin(engine *e);

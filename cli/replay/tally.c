@@ -105,22 +105,18 @@ void tally_first_token(engine *e, live *l)
     uint32_t block_size = e->settings->block_size;
     const trace_request *q = &l->from->request;
     replay_result *result = e->result;
-    l->first_token_s = e->now_s;
-    if (l->from->first_token_s > 0) { /* computed again after a crash: it counted before */
-        l->first_token_s = l->from->first_token_s;
-        engine_tell(e, ENGINE_FIRST_TOKEN, l->from, l->hit_tokens);
-        return;
-    }
-    if (l->from->part != ARRIVAL_DECODE) {
+    bool is_again = l->from->first_token_s > 0; /* after a crash: it had one before */
+    l->first_token_s = is_again ? l->from->first_token_s : e->now_s;
+    if (l->from->part != ARRIVAL_DECODE && !l->from->is_counted) {
         result->prompt_tokens += q->num_prompt_tokens;
         result->hit_tokens += l->hit_tokens;
         result->hit_blocks += l->hit_tokens / block_size;
         result->query_blocks += (q->num_prompt_tokens + block_size - 1) / block_size;
         distribution_add(&result->queue_ms, (l->scheduled_s - l->from->time_s) * 1e3);
     }
-    if (e->tiers != NULL)
+    if (e->tiers != NULL && !is_again)
         count_sources(e, l);
-    if (l->from->part != ARRIVAL_PREFILL)
+    if (l->from->part != ARRIVAL_PREFILL && !is_again)
         distribution_add(&result->ttft_ms, (e->now_s - l->from->time_s) * 1e3);
     engine_tell(e, ENGINE_FIRST_TOKEN, l->from, l->hit_tokens);
 }

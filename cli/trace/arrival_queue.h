@@ -24,6 +24,8 @@ typedef struct arrival {
     arrival_part part;
     const struct engine_ask *ask; /* it is not of a trace (replay/engine.h); not freed */
     double first_token_s;         /* that an engine gave it which crashed later; 0: none */
+    uint32_t num_back;            /* times that it went back to the router (fleet) */
+    bool is_counted;              /* its prompt, with its hits, by such an engine */
 } arrival;
 
 void arrival_free(arrival *it);
@@ -40,6 +42,8 @@ typedef struct arrival_queue {
 bool arrival_queue_push(arrival_queue *q, arrival *it);
 /* NULL: the queue is empty. */
 arrival *arrival_queue_pop(arrival_queue *q);
+/* Takes the request out. False: it is not there. */
+bool arrival_queue_remove(arrival_queue *q, const arrival *it);
 /* Frees the requests in it too. */
 void arrival_queue_free(arrival_queue *q);
 

@@ -344,10 +344,29 @@ void router_output(routers *r, double now_s, uint64_t number, uint32_t num_outpu
 }
 
 /* A prefill that ends without a first token. */
-static void prefill_ended(routers *r, flight *f, router_event *event)
+static void end_prefill(routers *r, flight *f, router_event_kind kind, double now_s)
 {
+    router_event event = {.kind = kind,
+                          .time_s = now_s,
+                          .worker = f->prefill.worker,
+                          .number = f->number,
+                          .role = ROUTER_PREFILL,
+                          .num_cached_tokens = f->num_cached_tokens,
+                          .num_prompt_tokens = f->prefill.num_prompt_tokens,
+                          .routed_s = f->routed_s,
+                          .work = f->prefill_work,
+                          .first_token_s = f->first_token_s};
     view_end(&r->each[f->router].view, &f->prefill);
-    tell(r, f->router, event);
+    tell(r, f->router, &event);
+}
+
+void router_prefill_lost(routers *r, double now_s, uint64_t number)
+{
+    flight *f = find_flight(r, number);
+    if (f == NULL || !f->prefill.is_open)
+        return;
+    end_prefill(r, f, ROUTER_EVENT_ABORTED, now_s);
+    r->may_retry = true;
 }
 
 void router_done(routers *r, double now_s, uint64_t number, uint32_t num_output_tokens,
@@ -369,13 +388,8 @@ void router_done(routers *r, double now_s, uint64_t number, uint32_t num_output_
                           .routed_s = f->routed_s,
                           .work = f->serve_work,
                           .first_token_s = f->first_token_s};
-    if (f->prefill.is_open) { /* aborted before its prompt was computed */
-        router_event prefill = event;
-        prefill.worker = f->prefill.worker;
-        prefill.role = ROUTER_PREFILL;
-        prefill.work = f->prefill_work;
-        prefill_ended(r, f, &prefill);
-    }
+    if (f->prefill.is_open) /* aborted before its prompt was computed */
+        end_prefill(r, f, event.kind, now_s);
     view_end(v, &f->serve);
     pair_map_remove(&r->numbers, number, 0);
     f->next_free = r->free_flight;

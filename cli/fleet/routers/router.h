@@ -149,6 +149,8 @@ uint32_t router_num_waiting(const routers *r);
 /* The prompt is computed: by the prefill worker, or by the worker with its first token.
  * num_cached_tokens: what the worker really found in its cache and tiers. */
 void router_first_token(routers *r, double now_s, uint64_t number, uint32_t num_cached_tokens);
+/* The prefill worker crashed before that, and the worker that was to decode does both. */
+void router_prefill_lost(routers *r, double now_s, uint64_t number);
 /* One more block of output of the request; only counted for policies that track output. */
 void router_output(routers *r, double now_s, uint64_t number, uint32_t num_output_tokens);
 /* Also takes back a request that waits. */

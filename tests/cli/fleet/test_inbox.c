@@ -48,6 +48,40 @@ static void write_trace(void)
     assert_int_equal(fclose(out), 0);
 }
 
+/* Requests are taken out of the middle of a queue; the others come in their order. */
+static void requests_leave_a_queue(void **state)
+{
+    enum { COUNT = 64 };
+    arrival all[COUNT] = {0};
+    (void)state;
+    for (uint64_t random = 1; random < 50; random++) {
+        uint64_t r = random;
+        bool is_gone[COUNT] = {0};
+        arrival_queue q = {0};
+        for (uint32_t i = 0; i < COUNT; i++) {
+            all[i] = (arrival){.number = i, .time_s = (double)(unit_random(&r) % 16)};
+            assert_true(arrival_queue_push(&q, &all[i]));
+        }
+        for (uint32_t k = 0; k < COUNT / 2; k++) {
+            uint32_t i = (uint32_t)(unit_random(&r) % COUNT);
+            assert_int_equal(arrival_queue_remove(&q, &all[i]), !is_gone[i]);
+            is_gone[i] = true;
+        }
+        const arrival *last = NULL;
+        uint32_t num_left = 0;
+        for (const arrival *it; (it = arrival_queue_pop(&q)) != NULL; last = it) {
+            assert_false(is_gone[it->number]);
+            assert_true(last == NULL || last->time_s < it->time_s ||
+                        (last->time_s == it->time_s && last->number < it->number));
+            num_left++;
+        }
+        for (uint32_t i = 0; i < COUNT; i++)
+            num_left += is_gone[i];
+        assert_int_equal(num_left, COUNT);
+        arrival_queue_free(&q);
+    }
+}
+
 /* The rows of all requests, to be freed. */
 static char *run(const replay_options *o, const char *router, bool gives_all)
 {
@@ -126,6 +160,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_inbox_changes_nothing),
+        cmocka_unit_test(requests_leave_a_queue),
         cmocka_unit_test(nor_with_few_blocks_and_requests),
         cmocka_unit_test(nor_with_a_limit_of_a_prompt_in_a_step),
     };

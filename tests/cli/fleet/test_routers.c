@@ -229,6 +229,32 @@ static void prompts_go_to_another_pool(void **state)
     close_fleet(r, &spec);
 }
 
+/* The prefill worker crashes, and the decode worker goes on alone. */
+static void a_lost_prefill_counts_no_more(void **state)
+{
+    router_spec spec;
+    (void)state;
+    routers *r = open_routers("dynamo-kv", &spec, 1, NULL);
+    join(r, 0, ROUTER_PREFILL);
+    join(r, 1, ROUTER_DECODE);
+    router_answer a = ask_for(r, 1, 1, 6, 10);
+    const router_worker *w = router_workers(r, 0);
+    assert_int_equal(a.prefill_worker, 0);
+    assert_int_equal(w[0].in_flight, 1);
+    router_prefill_lost(r, 2, 1);
+    assert_true(w[0].in_flight == 0 && w[0].prefill_tokens == 0 && w[0].active_blocks == 0);
+    assert_int_equal(w[1].in_flight, 1);
+    router_prefill_lost(r, 2, 1);  /* it has none any more: */
+    router_prefill_lost(r, 2, 99); /* nothing happens, nor for a request that is not there */
+    router_leave(r, 2, 0);
+    join(r, 0, ROUTER_PREFILL);
+    router_first_token(r, 3, 1, 0);
+    router_done(r, 4, 1, 5, false);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_true(w[i].in_flight == 0 && w[i].prefill_tokens == 0 && w[i].active_blocks == 0);
+    close_fleet(r, &spec);
+}
+
 /* ---- reports --------------------------------------------------------------- */
 
 static void slow_reports(routers_settings *s)
@@ -551,6 +577,7 @@ int main(void)
         cmocka_unit_test(workers_join_drain_and_leave),
         cmocka_unit_test(requests_wait_for_a_first_token),
         cmocka_unit_test(prompts_go_to_another_pool),
+        cmocka_unit_test(a_lost_prefill_counts_no_more),
         cmocka_unit_test(reports_are_as_old_as_the_last_tick),
         cmocka_unit_test(reports_begin_with_pools),
         cmocka_unit_test(routers_have_their_own_views),

@@ -378,8 +378,7 @@ class Members(unittest.TestCase):
                 (("--scale", "queue:max=8"), "--scale: queue needs requests=VALUE"),
                 (("--scale", "hpa:target=2,max=70000"), "65535"),
                 (("--scale", "hpa:target=2,max=8", "--trace", self.path("h")), "--trace needs"),
-                ((*APART, "--fail", "crash:worker=1,at=1"), "--fail crash:worker=1 cannot be used"),
-                ((*APART, "--mtbf", "9"), "--mtbf cannot be used with --pool prefill"),
+                ((*APART, "--fail", "crash:worker=2,at=1"), "--fail: invalid value \"2\" for worker"),
                 (("--pool", "serve:4", "--scale", "hpa:target=2,max=8"), "cannot be used with --pool")):
             with self.subTest(args=args):
                 self.assertIn(said, run("fleet", *args, trace, status=2))

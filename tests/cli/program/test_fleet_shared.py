@@ -313,9 +313,7 @@ class Shared(unittest.TestCase):
                 ((*good, "--no-enable-prefix-caching"), "--shared-tier needs prefix caching"),
                 ((*good, "--pool", "prefill:1", "--pool", "decode:1"),
                  "--shared-tier cannot be used with --pool prefill"),
-                ((*good, "--mtbf", "5"), "--mtbf cannot be used with --shared-tier"),
-                ((*good, "--scale", "hpa:target=2,max=8"), "--scale cannot be used"),
-                ((*good, "--fail", "crash:worker=1,at=1"), "--fail crash:worker=1 cannot be used"),
+                ((*good, "--scale", "hpa:target=2,max=8"), "--scale cannot be used with --shared-tier"),
                 (("--fail", "tier:from=1"), "--fail tier:from=1 needs --shared-tier"),
                 ((*good, "--peer-memory", "blocks=9"), "--shared-tier cannot be used with --peer"),
                 (("--peer-memory", "blocks=9", "--cpu-blocks", "9"), "--peer-memory cannot be used"),
@@ -324,8 +322,8 @@ class Shared(unittest.TestCase):
                  "invalid value \"0\" for host-bandwidth of --peer-memory (expected 1e-06 to"),
                 (("--peer-memory", "blocks=9,client-bandwidth=1"), "has no field"),
                 (("--peer-memory", "blocks=9", "--fail", "tier:from=1"), "needs --shared-tier"),
-                (("--peer-memory", "blocks=9", "--fail", "crash:worker=1,at=1"),
-                 "cannot be used with --peer-memory (expected slow, partition or gap)"),
+                (("--peer-memory", "blocks=9", "--scale", "hpa:target=2,max=8"),
+                 "--scale cannot be used with --peer-memory"),
                 ((*good, "--fail", "tier:from=2,to=1"), "invalid value \"1\" for to of tier"),
                 ((*good, "--fail", "tier:from=1,lose=2"), "invalid value \"2\" for lose of tier")):
             with self.subTest(args=args):
