@@ -249,6 +249,31 @@ class Compare(Files):
         self.assertEqual(json.loads(data)["report"]["comparison"]["requests"], 2)
 
 
+class Engine(Files):
+    """Two workloads of vLLM 0.20.0's CPU engine, which tests/vllm/predict recorded."""
+
+    DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data")
+
+    def test_the_other_workload_is_predicted(self):
+        """The example of docs/compare.md."""
+        a, b = (os.path.join(self.DATA, f"vllm-{name}.0000.jsonl.zst") for name in "ab")
+        run("time", "--calibrate", a, "--write-constants", self.path("mine.txt"))
+        for path, requests in ((a, 420), (b, 230)):
+            run("replay", "--compare-with", path, "--time-constants", self.path("mine.txt"),
+                "--quiet", "--json", self.path("out.json"))
+            with open(self.path("out.json"), encoding="utf-8") as file:
+                c = json.load(file)["comparison"]
+            self.assertEqual((c["requests"], c["excluded"]), (requests, 0))
+            counts = c["counts"]
+            for key in ("step_tokens", "output_tokens", "hit_tokens", "preemptions"):
+                self.assertEqual(counts["predicted"][key], counts["measured"][key])
+            for key in ("ttft_ms", "tpot_ms", "e2e_ms", "step_ms"):
+                error = c[key]["predicted"]["mean"] / c[key]["measured"]["mean"] - 1
+                self.assertLess(abs(error), 0.05, key)
+            for key in ("ttft_ms", "tpot_ms", "e2e_ms"):
+                self.assertLess(c["errors"][key]["median"], 0.15, key)
+
+
 class Refusals(Files):
     def refused(self, expected, *args, recording=None, status=2):
         path = self.path("rec.jsonl")
