@@ -47,20 +47,15 @@ typedef struct engine_options {
 
 /* clang-format off */
 #define TRACE_FORMATS_HELP                                                                         \
-    "mooncake, bailian, azure, burstgpt, sharegpt, agent, lmcache, dynamo, otel, vllm-log or quire"
+    "mooncake, bailian, azure, burstgpt, sharegpt, agent, lmcache, dynamo, otel, vllm-log, "       \
+    "recording or quire"
 /* clang-format on */
 
 /* Rows for the trace that a command reads, into its trace_options; skip_help: what is skipped. */
 /* clang-format off */
 #define TRACE_OPTIONS(t, format_text, skip_help)                                                   \
-<<<<<<< HEAD
     {"format", OPTION_TEXT, &(format_text), "NAME", TRACE_FORMATS_HELP, .def = "detected",         \
      .section = "Trace"},                                                                          \
-=======
-    {"format", OPTION_TEXT, &(format_text), "NAME",                                                \
-     "mooncake, bailian, azure, burstgpt, sharegpt, agent, dynamo, recording or quire",            \
-     .def = "detected", .section = "Trace"},                                                       \
->>>>>>> t29-record
     {"skip-bad", OPTION_SWITCH, &(t).skip_bad, NULL, skip_help, .def = "off"},                     \
     {"max-requests", OPTION_U64, &(t).max_requests, "N", "stop reading after N requests",          \
      .def = "all"},                                                                                \
