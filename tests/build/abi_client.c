@@ -7,6 +7,7 @@
 #include <quire/http.h>
 #include <quire/offload.h>
 #include <quire/planner.h>
+#include <quire/record.h>
 #include <quire/tier_file.h>
 #include <quire/tier_peer.h>
 #include <quire/tier_redis.h>
@@ -81,6 +82,8 @@ FINAL(quire_page_region, 24);
 FINAL(quire_wire_hash, 24);
 FINAL(quire_wire_key, 32);
 FINAL(quire_wire_batch, 24);
+FINAL(quire_recorded_pair, 8);
+FINAL(quire_recorded_input, 32);
 
 /* ---- the program -------------------------------------------------------------- */
 
