@@ -117,9 +117,9 @@ void remote_kv_began(remote_kv *r)
     if (!r->is_layered || r->num_coming == 0)
         return;
     const flight *f = &e->flights[(e->first_flight + e->num_flights - 1) % REPLAY_BATCHES];
-    for (uint32_t i = 0; i < e->num_lives; i++) {
+    for (uint32_t i = engine_next_live(e, 0); i < e->num_lives; i = engine_next_live(e, i + 1)) {
         const live *l = &e->lives[i];
-        if (l->from == NULL || l->from->part != ARRIVAL_PREFILL || l->prefill_left > 0)
+        if (l->from->part != ARRIVAL_PREFILL || l->prefill_left > 0)
             continue;
         remote_part *p = part_of(l->from);
         if (p->is_begun)

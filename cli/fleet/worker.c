@@ -122,7 +122,7 @@ void fleet_request_free(arrival *it)
 void worker_close(worker *w)
 {
     engine *e = &w->engine;
-    for (uint32_t i = 0; i < e->num_lives; i++) {
+    for (uint32_t i = engine_next_live(e, 0); i < e->num_lives; i = engine_next_live(e, i + 1)) {
         fleet_request_free(e->lives[i].from);
         e->lives[i].from = NULL;
     }
@@ -311,9 +311,9 @@ static void find_alert(worker *w)
 {
     const engine *e = &w->engine;
     w->alert_step = NO_STEP;
-    for (uint32_t i = 0; i < e->num_lives; i++) {
+    for (uint32_t i = engine_next_live(e, 0); i < e->num_lives; i = engine_next_live(e, i + 1)) {
         const live *l = &e->lives[i];
-        const fleet_request *request = l->from != NULL ? l->from->note : NULL;
+        const fleet_request *request = l->from->note;
         if (request == NULL || !request->has_follower)
             continue;
         uint64_t most = least_steps(e, l->prompt_tokens, l->output_tokens);

@@ -126,7 +126,8 @@ static int make_memory(engine *e)
 {
     const replay_settings *s = e->settings;
     e->lives = calloc(e->max_requests, sizeof *e->lives);
-    bool ok = e->lives != NULL;
+    e->lives_used = calloc(e->max_requests / 64 + 1, sizeof *e->lives_used);
+    bool ok = e->lives != NULL && e->lives_used != NULL;
     for (uint32_t i = 0; i < REPLAY_BATCHES; i++) {
         e->flights[i].sampled = calloc(s->sched.max_num_seqs, sizeof *e->flights[i].sampled);
         ok = ok && e->flights[i].sampled != NULL;
@@ -201,11 +202,12 @@ int engine_open(engine *e, const replay_settings *s, const engine_place *place,
 
 void engine_close(engine *e)
 {
-    for (uint32_t i = 0; i < e->num_lives; i++)
+    for (uint32_t i = engine_next_live(e, 0); i < e->num_lives; i = engine_next_live(e, i + 1))
         arrival_free(e->lives[i].from);
     for (uint32_t i = 0; i < REPLAY_BATCHES; i++)
         free(e->flights[i].sampled);
     free(e->lives);
+    free(e->lives_used);
     free(e->events);
     free(e->states);
     free(e->host_states);
@@ -364,6 +366,7 @@ int engine_add(engine *e, arrival *it, const engine_names *names)
                 .preempted_s = -1};
     if (quire_req_index(req) >= e->num_lives)
         e->num_lives = quire_req_index(req) + 1;
+    e->lives_used[quire_req_index(req) / 64] |= UINT64_C(1) << quire_req_index(req) % 64;
     e->prefill_left += q->num_prompt_tokens;
     if (!e->settings->async_scheduling)
         e->gap_s += e->settings->time->gap_add_ms * 1e-3 * e->slowness;
@@ -383,6 +386,13 @@ static void note_prefill(engine *e, live *l, uint32_t end)
     l->prefill_left = left;
 }
 
+static void free_place(engine *e, live *l)
+{
+    size_t i = (size_t)(l - e->lives);
+    l->from = NULL;
+    e->lives_used[i / 64] &= ~(UINT64_C(1) << i % 64);
+}
+
 int engine_abort(engine *e, const arrival *it)
 {
     unsigned char id[ID_BYTES];
@@ -393,7 +403,7 @@ int engine_abort(engine *e, const arrival *it)
         return fail_with("abort: %s", quire_strerror(err));
     live *l = engine_live(e, req);
     note_prefill(e, l, l->prompt_tokens);
-    l->from = NULL;
+    free_place(e, l);
     return 0;
 }
 
@@ -550,7 +560,7 @@ int engine_end(engine *e)
         note_prefill(e, l, l->prompt_tokens);
         if (engine_tell(e, ENGINE_ENDED, l->from, l->num_generated))
             e->events[e->num_events - 1].finish = o->finish_reason;
-        l->from = NULL;
+        free_place(e, l);
     }
     if (e->num_to_end > 0 && --e->num_to_end == 0)
         e->phase = e->is_idle ? ENGINE_IDLE : ENGINE_BEGIN;

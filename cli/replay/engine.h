@@ -120,7 +120,8 @@ typedef struct engine {
     uint32_t max_pins;
     uint32_t num_blocks;
     live *lives;
-    uint32_t num_lives; /* places that were used */
+    uint32_t num_lives;   /* places that were used */
+    uint64_t *lives_used; /* a bit for each place: it has a request */
     flight flights[REPLAY_BATCHES];
     uint32_t first_flight;
     uint32_t num_flights;
@@ -216,6 +217,19 @@ void tally_id_block_size(replay_result *result, const trace_request *q, bool is_
 static inline live *engine_live(const engine *e, quire_req req)
 {
     return &e->lives[quire_req_index(req)];
+}
+
+/* The first place from `from` on that has a request; num_lives: none has. Places without one are
+ * many, and far apart. */
+static inline uint32_t engine_next_live(const engine *e, uint32_t from)
+{
+    for (uint32_t word = from / 64; word * 64 < e->num_lives; word++) {
+        uint64_t bits =
+            e->lives_used[word] & (word == from / 64 ? UINT64_MAX << from % 64 : UINT64_MAX);
+        if (bits != 0)
+            return word * 64 + (uint32_t)__builtin_ctzll(bits);
+    }
+    return e->num_lives;
 }
 
 /* What users know a request by: its number in the trace, from 1 on. */
