@@ -51,12 +51,13 @@ class Failure(Exception):
 class Side:
     """The engine of one connector, in a process of its own."""
 
-    def __init__(self, order: dict, folder: str):
+    def __init__(self, order: dict, folder: str, program: str = "vllm_tiers_engine.py", **environment: str):
         self.name, self.log = order["name"], Path(folder) / f"{order['name']}.log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("vllm_tiers_engine.py")), json.dumps(order)], text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+                [sys.executable, str(Path(__file__).with_name(program)), json.dumps(order)], text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
+                env={**os.environ, **environment})
         self.answers: queue.Queue = queue.Queue()
         threading.Thread(target=self.read, daemon=True).start()
 

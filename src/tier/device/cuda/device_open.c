@@ -5,7 +5,7 @@
 #include "base/refuse.h"
 
 enum { MANY = 256, MOST_JOBS = 65536, MOST_COPIES = 65536, MOST_REGIONS = 65536 };
-enum { SOME_PIECES = 16384, SOME_CTAS = 64, MOST_CTAS = 4096, WARP = 32 };
+enum { SOME_PIECES = 16384, SOME_CTAS = 48, MOST_CTAS = 4096, WARP = 32 };
 enum { FEW_ROWS = 4 }; /* a call costs the processor as much as this many pieces of a batch */
 #define ENGINE_FROM (UINT64_C(64) << 10)
 #define STAGED_FROM (UINT64_C(128) << 10)
