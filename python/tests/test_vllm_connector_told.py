@@ -250,3 +250,24 @@ def test_stats_add_up(pytestconfig):
     assert total.data["stored_blocks|host"] == stats["stored_blocks"] > 0
     assert total.data["hit_tokens|host"] == stats["hit_tokens"] == world.found > 0
     world.close()
+
+
+def test_counters_of_the_scheduler_half_reach_vllm_0_20(pytestconfig):
+    """It asks the scheduler half only in a step in which a worker gives counters."""
+    vllm_kit.need_vllm(pytestconfig)
+    from lockstep_parts import is_0_32
+
+    world = World(SCHEDULERS[0])
+    half, (rank,) = world.connector._scheduler, world.ranks
+    inner, plans = half.plan, []
+
+    def plan(output):
+        plans.append(inner(output))
+        return plans[-1]
+
+    half.plan = plan
+    drive(world, 3, 40)
+    assert any(each.has_counted for each in plans) == (not is_0_32())
+    assert rank.half.take_stats(True) is not None
+    assert rank.half.take_stats() is None
+    world.close()

@@ -47,6 +47,7 @@ def set_weights(worker):
 
 
 def engine_of(order, scratch):
+    import torch
     from vllm.config import KVTransferConfig
     from vllm.engine.arg_utils import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
@@ -72,6 +73,9 @@ def engine_of(order, scratch):
         tensor_parallel_size=order.get("tp", 1), async_scheduling=is_async,
         distributed_executor_backend="mp" if order.get("tp", 1) > 1 else "uni",
         scheduler_cls=SCHEDULERS[order["scheduler"]][is_async], **more).create_engine_config()
+    if order.get("tp", 1) == 1:  # vLLM 0.20 has a worker process on a CPU; two processes that spin are slow on few cores
+        config.parallel_config.distributed_executor_backend = "uni"
+        torch.accelerator.synchronize = lambda *_: None  # vLLM 0.20 asks for a GPU at the end, where there is none
     from vllm.v1.executor.abstract import Executor
     engine = LLMEngine(config, Executor.get_class(config), log_stats=True, multiprocess_mode=False)
     engine.collective_rpc(set_weights)

@@ -139,8 +139,10 @@ class QuireConnector(KVConnectorBase_V1, SupportsHMA):
     # -- both
 
     def get_kv_connector_stats(self) -> QuireStats | None:
-        half = self._scheduler if self._scheduler is not None else self._worker
-        return half.take_stats()
+        if self._scheduler is not None:
+            return self._scheduler.take_stats()
+        plan = self._connector_metadata
+        return self._worker.take_stats(plan is not None and plan.has_counted)
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> QuireStats:

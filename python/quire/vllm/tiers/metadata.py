@@ -16,6 +16,7 @@ class Plan(KVConnectorMetadata):
     num_slots: int = 0
     is_idle: bool = False  # the step computes nothing: a worker may wait for a transfer
     is_last: bool = False  # and no request is left
+    has_counted: bool = False  # vLLM 0.20 asks the scheduler half for counters if a worker has some
     # Loads that failed: vLLM is told by the workers, with a step's results.
     failed: tuple[str, ...] = ()
     failed_blocks: tuple[int, ...] = ()

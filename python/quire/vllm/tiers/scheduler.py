@@ -55,8 +55,9 @@ class SchedulerHalf:
         self._num_left = 0  # requests that ended while they load
         self._idle_since: float | None = None
         self._failed: list[tuple[str, list[int]]] = []
-        vllm_020 = not hasattr(kv_cache_config, "prefix_cacheable_group_ids")
-        self._cannot_fail = vllm_020 and self.num_groups > 1
+        self._is_020 = not hasattr(kv_cache_config, "prefix_cacheable_group_ids")
+        self._cannot_fail = self._is_020 and self.num_groups > 1
+        self._has_counted = False
 
     # -- vLLM's blocks
 
@@ -198,6 +199,8 @@ class SchedulerHalf:
         self._hold(held)
         made = Plan(self._step, plan, self.num_slots, num_tokens == 0,
                     num_tokens == 0 and not self.known)
+        if self._is_020:
+            made.has_counted = self._has_counted = self._has_counted or self.planner.has_counted()
         if self._failed:
             made.failed = tuple(name for name, _ in self._failed)
             made.failed_blocks = tuple(block for _, blocks in self._failed for block in blocks)
@@ -277,8 +280,9 @@ class SchedulerHalf:
         return self._events.made_of(self.planner.take_events(), self.known)
 
     def take_stats(self) -> QuireStats | None:
-        if not self.planner.has_counted():
+        if not self._has_counted and not self.planner.has_counted():
             return None  # the usual answer, cheaply: vLLM asks in each step
+        self._has_counted = False
         return self._counted.take(planner_totals(self.planner.stats(), self._tiers))
 
     # -- identity

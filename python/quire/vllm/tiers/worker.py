@@ -201,10 +201,12 @@ class WorkerHalf:
             reports.append(self.worker.poll(IDLE_WAIT_NS))
         return Report(plan.step, [report for report in reports if report], plan.failed)
 
-    def take_stats(self) -> QuireStats | None:
-        if self.worker is None or not self.worker.has_counted():
-            return None  # the usual answer, cheaply: vLLM asks in each step
-        return self._counted.take(worker_totals(self.worker.stats(), self._tiers))
+    def take_stats(self, has_counted: bool = False) -> QuireStats | None:
+        """has_counted: the scheduler half has, and vLLM 0.20 asks it only if a worker gives stats."""
+        made = None  # the usual answer, cheaply: vLLM asks in each step
+        if self.worker is not None and self.worker.has_counted():
+            made = self._counted.take(worker_totals(self.worker.stats(), self._tiers))
+        return QuireStats({}) if made is None and has_counted else made
 
     # -- the end
 
