@@ -167,7 +167,7 @@ typedef struct quire_device_cuda_config {
     /* BY_SIZE: pieces of at least this size use the copy engine; 0 = 64 KiB. */
     uint64_t engine_from;
     /* KERNEL: CTAs of a launch that loads, with one warp each; a launch that stores has half as
-     * many. A small number leaves the GPU to the engine; 0 = 64. */
+     * many. A small number leaves the GPU to the engine; 0 = 48. */
     uint32_t num_ctas;
     quire_cuda_crc crc;
     quire_hooks hooks;
