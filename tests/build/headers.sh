@@ -38,6 +38,24 @@ inits() {
     [ "$(echo "$macros" | wc -l)" -gt 20 ] || fail "the _INIT macros were not found"
 }
 
+# cpp17 COMPILER STANDARD: quire.hpp alone, its tests, and the engine loop, which does what the one in C does;
+# without exceptions and RTTI
+cpp17() {
+    more="$warnings -Wshadow -Wconversion -fno-exceptions -fno-rtti -I$include"
+    printf '#include <quire.hpp>\n#include <quire.hpp>\n' > "$scratch/one.cpp"
+    # shellcheck disable=SC2086
+    "$1" "-std=$2" $more -fsyntax-only "$scratch/one.cpp" || fail "quire.hpp does not compile alone: $1 -std=$2"
+    for source in "$(dirname "$0")/headers17.cpp" "$QUIRE_SOURCE/examples/engine.cpp"; do
+        # shellcheck disable=SC2086
+        "$1" "-std=$2" $more "$source" -o "$scratch/program17" "$QUIRE_SO" "-Wl,-rpath,$(dirname "$QUIRE_SO")" ||
+            fail "$source does not build: $1 -std=$2"
+        "$scratch/program17" > "$scratch/printed" || fail "$source returned $?: $1 -std=$2"
+        programs=$((programs + 1))
+    done
+    cmp "$scratch/printed" "$QUIRE_SOURCE/examples/expected/engine.txt" ||
+        fail "engine.cpp prints something else than engine.c: $1 -std=$2"
+}
+
 check "$QUIRE_CC" c11 c
 for cc in "$QUIRE_CC" gcc clang; do
     if command -v "$cc" > /dev/null 2>&1; then
@@ -63,6 +81,7 @@ for cxx in g++ clang++; do
             fail "the C++ program does not build: $cxx -std=$standard"
         "$scratch/program" || fail "the C++ program returned $?: $cxx -std=$standard"
         programs=$((programs + 1))
+        [ "$standard" = c++11 ] || cpp17 "$cxx" "$standard"
     done
 done
 
