@@ -13,7 +13,7 @@ prefix=$scratch/prefix
 cmake --install "$QUIRE_BUILD" --prefix "$prefix" > "$scratch/log" || fail "cmake --install"
 
 # A header that is not installed would be found in the repository only.
-for header in "$QUIRE_SOURCE"/include/quire.h "$QUIRE_SOURCE"/include/quire/*.h; do
+for header in "$QUIRE_SOURCE"/include/quire.h "$QUIRE_SOURCE"/include/quire.hpp "$QUIRE_SOURCE"/include/quire/*.h; do
     name=${header#"$QUIRE_SOURCE"/include/}
     cmp -s "$header" "$prefix/include/$name" || fail "$name is not installed"
 done
