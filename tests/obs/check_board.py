@@ -160,4 +160,5 @@ def main():
         check_fleet(board)
 
 
-main()
+if __name__ == "__main__":
+    main()
