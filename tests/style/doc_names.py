@@ -25,9 +25,9 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 from check import files_by_git, files_by_walk
 
-TOP_FOLDERS = ("bench", "cli", "cmake", "docs", "examples", "include", "python", "src", "tests", "tools",
+TOP_FOLDERS = ("bench", "bindings", "cli", "cmake", "docs", "examples", "include", "python", "src", "tests", "tools",
                "viewer")
-SOURCES = (".c", ".h", ".cpp", ".cu", ".py", ".pyi", ".js", ".sh", ".cmake", ".txt", ".map", ".in", ".json",
+SOURCES = (".c", ".h", ".cpp", ".hpp", ".rs", ".cu", ".py", ".pyi", ".js", ".sh", ".cmake", ".txt", ".map", ".in", ".json",
            ".toml", ".html", ".tsv")
 C_SOURCES = (".c", ".h", ".cpp", ".cu")
 ENDINGS = "c|h|cpp|cu|py|js|sh|md|cmake|map|tsv|toml|svg|png"
