@@ -180,9 +180,13 @@ static int open_crew(fleet *f)
     for (uint32_t i = 0; i < n; i++)
         if (!engine_prompt_open(&f->prompts[i], longest))
             return fail_with("not enough memory for --threads %u", n);
-    f->asking.hashes = malloc((size_t)longest / f->engine.hash_block_size * f->digest_bytes + 1);
+    fleet_hashed *h = &f->hashed;
+    h->count = n > 1 ? ARRIVALS_RECORDS : 1;
+    h->bytes = (size_t)longest / f->engine.hash_block_size * f->digest_bytes + 1;
+    h->hashes = malloc(h->count * h->bytes);
+    h->of = calloc(h->count, sizeof *h->of);
     f->asking.blocks = malloc(longest / f->engine.block_size * sizeof *f->asking.blocks + 1);
-    bool has_memory = f->asking.hashes != NULL && f->asking.blocks != NULL;
+    bool has_memory = h->hashes != NULL && h->of != NULL && f->asking.blocks != NULL;
     return has_memory && engine_prompt_open(&f->own, longest) ? 0 : fail_with("not enough memory");
 }
 
@@ -266,7 +270,8 @@ void fleet_unmake(fleet *f)
     free(f->merged);
     free(f->asks);
     free(f->waiting);
-    free(f->asking.hashes);
+    free(f->hashed.hashes);
+    free(f->hashed.of);
     free(f->asking.blocks);
     for (uint32_t i = 0; f->known != NULL && i < f->settings->num_workers; i++)
         hits_close(&f->known[i]);
