@@ -181,12 +181,14 @@ static int open_crew(fleet *f)
         if (!engine_prompt_open(&f->prompts[i], longest))
             return fail_with("not enough memory for --threads %u", n);
     fleet_hashed *h = &f->hashed;
+    _Static_assert(ARRIVALS_RECORDS <= 64, "coming_places has a bit for each");
     h->count = n > 1 ? ARRIVALS_RECORDS : 1;
-    h->bytes = (size_t)longest / f->engine.hash_block_size * f->digest_bytes + 1;
-    h->hashes = malloc(h->count * h->bytes);
+    h->hash_bytes = (size_t)longest / f->engine.hash_block_size * f->digest_bytes + 1;
+    h->num_names = longest / f->engine.block_size + 1;
+    h->hashes = malloc(h->count * h->hash_bytes);
+    h->names = malloc(h->count * h->num_names * sizeof *h->names);
     h->of = calloc(h->count, sizeof *h->of);
-    f->asking.blocks = malloc(longest / f->engine.block_size * sizeof *f->asking.blocks + 1);
-    bool has_memory = h->hashes != NULL && h->of != NULL && f->asking.blocks != NULL;
+    bool has_memory = h->hashes != NULL && h->names != NULL && h->of != NULL;
     return has_memory && engine_prompt_open(&f->own, longest) ? 0 : fail_with("not enough memory");
 }
 
@@ -271,8 +273,8 @@ void fleet_unmake(fleet *f)
     free(f->asks);
     free(f->waiting);
     free(f->hashed.hashes);
+    free(f->hashed.names);
     free(f->hashed.of);
-    free(f->asking.blocks);
     for (uint32_t i = 0; f->known != NULL && i < f->settings->num_workers; i++)
         hits_close(&f->known[i]);
     free(f->known);

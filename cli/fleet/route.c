@@ -4,60 +4,75 @@
 
 #include <string.h>
 
-/* The hashes of its whole blocks, in their place. NULL: the hasher failed. */
-static const unsigned char *hash_prompt(fleet *f, const arrival *it)
-{
-    fleet_hashed *h = &f->hashed;
-    uint64_t place = it->number % h->count;
-    unsigned char *hashes = h->hashes + place * h->bytes;
-    uint32_t num_tokens = it->request.num_prompt_tokens;
-    size_t num_new = 0;
-    if (h->of[place] == it->number + 1)
-        return hashes;
-    h->of[place] = 0;
-    engine_prompt_fill(&f->own, it);
-    size_t bytes = quire_chain_bytes(f->hasher);
-    if (quire_chain_init(f->hasher, f->chain, bytes, &f->chain) != QUIRE_OK ||
-        quire_chain_append(f->hasher, f->chain, f->own.tokens, num_tokens, NULL, hashes,
-                           num_tokens / f->engine.hash_block_size, &num_new) != QUIRE_OK)
-        return NULL;
-    h->of[place] = it->number + 1;
-    return hashes;
-}
-
 /* Whether routers want to know its blocks, and a worker takes it. */
 static bool has_names(const fleet *f, const arrival *it)
 {
     return f->wants_blocks && it->request.num_prompt_tokens < f->max_model_len;
 }
 
-/* A turn that waits for others may come much later. */
+bool fleet_is_hashed(const fleet *f, const arrival *it)
+{
+    return f->hashed.of[it->number % f->hashed.count] == it->number + 1;
+}
+
+fleet_asking fleet_asking_of(const fleet *f, const arrival *it)
+{
+    const fleet_hashed *h = &f->hashed;
+    uint64_t place = it->number % h->count;
+    uint32_t num_tokens = it->request.num_prompt_tokens;
+    return (fleet_asking){.hashes = h->hashes + place * h->hash_bytes,
+                          .blocks = h->names + place * h->num_names,
+                          .num_hashes = num_tokens / f->engine.hash_block_size,
+                          .num_blocks = num_tokens / f->engine.block_size};
+}
+
+/* The hashes of its whole blocks, and their names, into their place. False: the hasher failed. */
+static bool hash_prompt(fleet *f, const arrival *it)
+{
+    fleet_hashed *h = &f->hashed;
+    uint64_t place = it->number % h->count;
+    unsigned char *hashes = h->hashes + place * h->hash_bytes;
+    uint64_t *names = h->names + place * h->num_names;
+    fleet_asking asking = fleet_asking_of(f, it);
+    uint32_t step = f->engine.block_size / f->engine.hash_block_size;
+    size_t num_new = 0;
+    if (fleet_is_hashed(f, it))
+        return true;
+    h->of[place] = 0;
+    engine_prompt_fill(&f->own, it);
+    size_t bytes = quire_chain_bytes(f->hasher);
+    if (quire_chain_init(f->hasher, f->chain, bytes, &f->chain) != QUIRE_OK ||
+        quire_chain_append(f->hasher, f->chain, f->own.tokens, it->request.num_prompt_tokens, NULL,
+                           hashes, asking.num_hashes, &num_new) != QUIRE_OK)
+        return false;
+    for (uint32_t i = 0; i < asking.num_blocks; i++)
+        memcpy(&names[i], hashes + ((size_t)(i + 1) * step - 1) * f->digest_bytes, sizeof *names);
+    h->of[place] = it->number + 1;
+    return true;
+}
+
+/* Not where workers look at the prompt that is there, nor turns that wait for others: these may
+ * come much later. */
 void fleet_look_ahead(fleet *f)
 {
     const arrival *it;
-    while ((it = arrivals_read_on(f->arrivals)) != NULL)
-        if (has_names(f, it) && (it->request.turn == 0 || !it->request.is_closed_loop))
+    while ((it = arrivals_read_on(f->arrivals)) != NULL) {
+        bool is_free = (f->coming_places >> it->number % f->hashed.count & 1) == 0;
+        bool waits = it->request.is_closed_loop && it->request.turn > 0;
+        if (is_free && !waits && has_names(f, it))
             (void)hash_prompt(f, it); /* what fails here fails where it is routed */
+    }
 }
 
-/* The hashes of its whole blocks, and their names, for the routers. False: the hasher failed. */
+/* What routers are told of its blocks. False: the hasher failed. */
 static bool name_blocks(fleet *f, const arrival *it)
 {
-    const replay_settings *s = &f->engine;
-    fleet_asking *asking = &f->asking;
-    uint32_t num_tokens = it->request.num_prompt_tokens;
-    uint32_t step = s->block_size / s->hash_block_size;
-    *asking = (fleet_asking){.blocks = asking->blocks};
+    f->asking = (fleet_asking){0};
     if (!has_names(f, it))
         return true;
-    asking->hashes = hash_prompt(f, it);
-    if (asking->hashes == NULL)
+    if (!hash_prompt(f, it))
         return false;
-    asking->num_hashes = num_tokens / s->hash_block_size;
-    asking->num_blocks = num_tokens / s->block_size;
-    for (uint32_t i = 0; i < asking->num_blocks; i++)
-        memcpy(&asking->blocks[i], asking->hashes + ((size_t)(i + 1) * step - 1) * f->digest_bytes,
-               sizeof *asking->blocks);
+    f->asking = fleet_asking_of(f, it);
     return true;
 }
 

@@ -263,6 +263,15 @@ const arrival *arrivals_read_on(arrivals *a)
     return it;
 }
 
+const arrival *arrivals_coming(const arrivals *a, uint32_t i)
+{
+    bool has_ahead = a->ahead != NULL;
+    if (has_ahead && i == 0)
+        return a->ahead;
+    i -= has_ahead;
+    return i < a->num_records ? a->records[(a->first_record + i) % ARRIVALS_RECORDS] : NULL;
+}
+
 static arrival *next_record(arrivals *a)
 {
     if (a->num_records == 0)

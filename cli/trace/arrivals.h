@@ -42,6 +42,8 @@ double arrivals_next_time(arrivals *a, double now_s);
  * arrivals or the trace. NULL: there are ARRIVALS_RECORDS already, or no more can be read. */
 const arrival *arrivals_read_on(arrivals *a);
 bool arrivals_may_read_on(const arrivals *a);
+/* Those that were read and are not due yet, in the order of the trace. NULL: there are only i. */
+const arrival *arrivals_coming(const arrivals *a, uint32_t i);
 /* The next request; NULL when none is due up to now_s. The caller frees it with arrival_free. */
 arrival *arrivals_take(arrivals *a, double now_s);
 /* The request is back at the head: it could not be taken in yet. */
