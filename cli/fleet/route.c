@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+/* Hashes of prompts that wait at all workers, about. */
+enum { KEPT_BYTES = 16 << 20 };
+
 /* Whether routers want to know its blocks, and a worker takes it. */
 static bool has_names(const fleet *f, const arrival *it)
 {
@@ -76,12 +79,20 @@ static bool name_blocks(fleet *f, const arrival *it)
     return true;
 }
 
-/* So that the worker that adds it soon does not hash it again. One that is behind others keeps
- * nothing: they would be most of the memory. False: no memory. */
+/* Whether few prompts are ahead of it at its worker: the hashes of many would be most of the
+ * memory. */
+static bool is_soon(const fleet *f, const worker *w)
+{
+    uint64_t tokens = w->engine.prefill_left + w->outside_tokens;
+    uint64_t bytes = tokens / f->engine.hash_block_size * f->digest_bytes;
+    return w->inbox.count == 0 || bytes < KEPT_BYTES / f->settings->num_workers;
+}
+
+/* So that the worker that adds it soon does not hash it again. False: no memory. */
 static bool keep_hashes(const fleet *f, fleet_request *request, uint32_t index)
 {
     size_t bytes = (size_t)f->asking.num_hashes * f->digest_bytes;
-    if (bytes == 0 || f->workers[index].inbox.count > 0)
+    if (bytes == 0 || !is_soon(f, &f->workers[index]))
         return true;
     request->hashes = malloc(bytes);
     if (request->hashes == NULL)
