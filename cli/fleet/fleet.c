@@ -7,16 +7,27 @@
 /* So that an interrupt is seen soon, and few events are kept. */
 enum { LONGEST_WINDOW_S = 10 };
 
-static void advance(void *user, uint32_t i, uint32_t lane)
+static void advance(fleet *f, uint32_t index, uint32_t lane)
 {
-    fleet *f = user;
-    uint32_t index = f->going[i];
     worker *w = &f->workers[index];
     worker_advance(w, f->until_s, &f->prompts[lane]);
     f->next_s[index] = worker_next_s(w);
     f->quiet_s[index] = worker_quiet_s(w);
     if (f->wants_loads)
         fleet_hear(f, index);
+    fleet_keep_hits(f, index);
+}
+
+/* With a reader, that is the first job: it is long, and others fill the time beside it. */
+static void do_job(void *user, uint32_t i, uint32_t lane)
+{
+    fleet *f = user;
+    if (i < f->has_reader)
+        fleet_look_ahead(f);
+    else if (i - f->has_reader < f->num_going)
+        advance(f, f->going[i - f->has_reader], lane);
+    else
+        fleet_keep_idle_hits(f);
 }
 
 static double least_of(const double *values, uint32_t n)
@@ -127,7 +138,9 @@ static int go(fleet *f)
     find_going(f);
     if (f->num_going == 0 && f->until_s <= f->now_s && tick_s > f->now_s && moved_s > f->now_s)
         return fail_with("the fleet cannot continue at %.6f s", f->now_s);
-    crew_run(f->crew, f->num_going, advance, f);
+    f->has_reader = f->settings->num_threads > 1 && arrivals_may_read_on(f->arrivals);
+    fleet_find_coming(f);
+    crew_run(f->crew, f->has_reader + f->num_going + (f->num_coming > 0), do_job, f);
     f->result->num_windows++;
     double stopped_s = first_stop_s(f);
     if (fleet_merge(f) != 0)

@@ -180,9 +180,15 @@ static int open_crew(fleet *f)
     for (uint32_t i = 0; i < n; i++)
         if (!engine_prompt_open(&f->prompts[i], longest))
             return fail_with("not enough memory for --threads %u", n);
-    f->asking.hashes = malloc((size_t)longest / f->engine.hash_block_size * f->digest_bytes + 1);
-    f->asking.blocks = malloc(longest / f->engine.block_size * sizeof *f->asking.blocks + 1);
-    bool has_memory = f->asking.hashes != NULL && f->asking.blocks != NULL;
+    fleet_hashed *h = &f->hashed;
+    _Static_assert(ARRIVALS_RECORDS <= 64, "coming_places has a bit for each");
+    h->count = n > 1 ? ARRIVALS_RECORDS : 1;
+    h->hash_bytes = (size_t)longest / f->engine.hash_block_size * f->digest_bytes + 1;
+    h->num_names = longest / f->engine.block_size + 1;
+    h->hashes = malloc(h->count * h->hash_bytes);
+    h->names = malloc(h->count * h->num_names * sizeof *h->names);
+    h->of = calloc(h->count, sizeof *h->of);
+    bool has_memory = h->hashes != NULL && h->names != NULL && h->of != NULL;
     return has_memory && engine_prompt_open(&f->own, longest) ? 0 : fail_with("not enough memory");
 }
 
@@ -266,8 +272,9 @@ void fleet_unmake(fleet *f)
     free(f->merged);
     free(f->asks);
     free(f->waiting);
-    free(f->asking.hashes);
-    free(f->asking.blocks);
+    free(f->hashed.hashes);
+    free(f->hashed.names);
+    free(f->hashed.of);
     for (uint32_t i = 0; f->known != NULL && i < f->settings->num_workers; i++)
         hits_close(&f->known[i]);
     free(f->known);

@@ -26,11 +26,22 @@ typedef struct merged_ask {
 
 /* The request that routers are asked for: its whole blocks. In memory for the longest prompt. */
 typedef struct fleet_asking {
-    unsigned char *hashes; /* of hash_block_size tokens each */
-    uint64_t *blocks;      /* names of blocks of block_size tokens */
+    const unsigned char *hashes; /* of hash_block_size tokens each */
+    const uint64_t *blocks;      /* names of blocks of block_size tokens */
     uint32_t num_hashes;
     uint32_t num_blocks;
 } fleet_asking;
+
+/* The prompts that were hashed last, that of request i in place i % count. With several threads
+ * also of requests that come soon (fleet_look_ahead). */
+typedef struct fleet_hashed {
+    unsigned char *hashes; /* count times hash_bytes, */
+    uint64_t *names;       /* and count times num_names: for the longest prompts */
+    size_t hash_bytes;
+    size_t num_names;
+    uint64_t *of; /* by place: number of the request + 1; 0: none */
+    uint32_t count;
+} fleet_hashed;
 
 typedef struct fleet {
     const fleet_settings *settings;
@@ -47,6 +58,7 @@ typedef struct fleet {
     quire_chain *chain;
     uint32_t digest_bytes;
     fleet_asking asking;
+    fleet_hashed hashed;
     hits_known *known; /* by worker; NULL: no router knows all caches */
     crew *crew;
     engine_prompt *prompts;   /* of the lanes */
@@ -67,6 +79,11 @@ typedef struct fleet {
     router_load *reports; /* worker.report; of workers that are not heard as they were */
     uint32_t *going;      /* workers that advance in the window */
     uint32_t num_going;
+    bool has_reader;                   /* fleet_look_ahead is a job of the window */
+    const arrival *coming[HITS_FOUND]; /* by the end of the window, and hashed: workers look for
+                                          hits before */
+    uint32_t num_coming;
+    uint64_t coming_places; /* of the hashed ones: a bit for each, where nothing may change */
     double until_s;
     double now_s;
     double told_s; /* the latest time that the routers know */
@@ -110,9 +127,20 @@ void fleet_note_left_out(fleet *f, uint32_t index, double time_s);
 
 /* For routers that know all: what the caches really have of the request that is asked for. */
 void fleet_exact_hits(void *context, const router_request *request, router_hit *hits);
+/* With several threads: the requests that come by the end of the window, and what a worker's cache
+ * has of them then. The idle ones have it already. */
+void fleet_find_coming(fleet *f);
+void fleet_keep_hits(fleet *f, uint32_t index);
+void fleet_keep_idle_hits(fleet *f);
 
 /* ---- route.c ------------------------------------------------------------------- */
 
+/* Reads the requests that come next, and hashes their prompts: a job beside the workers of a
+ * window. */
+void fleet_look_ahead(fleet *f);
+bool fleet_is_hashed(const fleet *f, const arrival *it);
+/* Of one that is hashed. */
+fleet_asking fleet_asking_of(const fleet *f, const arrival *it);
 /* Sends the requests that have come by now. 0, or -1 and a sentence. */
 int fleet_route_arrivals(fleet *f);
 /* A request that went back to the routers. 0, or -1 and a sentence. */

@@ -34,7 +34,7 @@ static uint32_t same_as_last(const hits_known *known, const hits_prompt *prompt)
     return is_same ? last->num_blocks : 0;
 }
 
-uint32_t hits_find(hits_known *known, const quire_pool *pool, const hits_prompt *prompt)
+static uint32_t look(hits_known *known, const quire_pool *pool, const hits_prompt *prompt)
 {
     const uint32_t group = 0;
     quire_block found[AT_A_TIME];
@@ -57,16 +57,81 @@ uint32_t hits_find(hits_known *known, const quire_pool *pool, const hits_prompt 
     return num_hit;
 }
 
+static uint64_t num_changes(const hits_known *known)
+{
+    return known->num_stored + known->num_removed;
+}
+
+void hits_keep(hits_known *known, const quire_pool *pool, const hits_prompt *prompt)
+{
+    known->found[prompt->number % HITS_FOUND] =
+        (hits_found){.of = prompt->number + 1,
+                     .num_changes = num_changes(known),
+                     .num_blocks = look(known, pool, prompt)};
+}
+
+uint32_t hits_find(hits_known *known, const quire_pool *pool, const hits_prompt *prompt)
+{
+    const hits_found *found = &known->found[prompt->number % HITS_FOUND];
+    bool is_known = found->of == prompt->number + 1 && found->num_changes == num_changes(known);
+    return is_known ? found->num_blocks : look(known, pool, prompt);
+}
+
+/* ---- of all workers -------------------------------------------------------- */
+
+static hits_prompt prompt_of(const fleet *f, const fleet_asking *asking, uint64_t number)
+{
+    uint32_t hashes_of_block = f->engine.block_size / f->engine.hash_block_size;
+    return (hits_prompt){.hashes = asking->hashes,
+                         .block_bytes = (size_t)f->digest_bytes * hashes_of_block,
+                         .names = asking->blocks,
+                         .num_blocks = asking->num_blocks,
+                         .number = number};
+}
+
 void fleet_exact_hits(void *context, const router_request *request, router_hit *hits)
 {
     const fleet *f = context;
-    uint32_t hashes_of_block = f->engine.block_size / f->engine.hash_block_size;
-    hits_prompt prompt = {.hashes = f->asking.hashes,
-                          .block_bytes = (size_t)f->digest_bytes * hashes_of_block,
-                          .names = f->asking.blocks,
-                          .num_blocks = request->num_blocks};
+    hits_prompt prompt = prompt_of(f, &f->asking, request->number);
     for (uint32_t i = 0; i < f->settings->num_workers; i++) {
         hits[i].gpu = hits_find(&f->known[i], f->workers[i].pool, &prompt);
         hits[i].leading = hits[i].gpu;
     }
+}
+
+void fleet_find_coming(fleet *f)
+{
+    const arrival *it;
+    f->num_coming = 0;
+    f->coming_places = 0;
+    if (f->known == NULL || f->settings->num_threads == 1)
+        return;
+    for (uint32_t i = 0; f->num_coming < HITS_FOUND; i++) {
+        it = arrivals_coming(f->arrivals, i);
+        if (it == NULL || it->time_s > f->until_s)
+            break;
+        if (!fleet_is_hashed(f, it))
+            continue;
+        f->coming[f->num_coming++] = it;
+        f->coming_places |= UINT64_C(1) << it->number % f->hashed.count;
+    }
+}
+
+void fleet_keep_hits(fleet *f, uint32_t index)
+{
+    for (uint32_t i = 0; i < f->num_coming; i++) {
+        fleet_asking asking = fleet_asking_of(f, f->coming[i]);
+        hits_prompt prompt = prompt_of(f, &asking, f->coming[i]->number);
+        hits_keep(&f->known[index], f->workers[index].pool, &prompt);
+    }
+}
+
+void fleet_keep_idle_hits(fleet *f)
+{
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < f->settings->num_workers; i++)
+        if (next < f->num_going && f->going[next] == i)
+            next++;
+        else
+            fleet_keep_hits(f, i);
 }

@@ -4,37 +4,95 @@
 
 #include <string.h>
 
-/* The hashes of its whole blocks, and their names, for the routers. False: the hasher failed. */
-static bool name_blocks(fleet *f, const arrival *it)
+/* Hashes of prompts that wait at all workers, about. */
+enum { KEPT_BYTES = 16 << 20 };
+
+/* Whether routers want to know its blocks, and a worker takes it. */
+static bool has_names(const fleet *f, const arrival *it)
 {
-    const replay_settings *s = &f->engine;
-    fleet_asking *asking = &f->asking;
+    return f->wants_blocks && it->request.num_prompt_tokens < f->max_model_len;
+}
+
+bool fleet_is_hashed(const fleet *f, const arrival *it)
+{
+    return f->hashed.of[it->number % f->hashed.count] == it->number + 1;
+}
+
+fleet_asking fleet_asking_of(const fleet *f, const arrival *it)
+{
+    const fleet_hashed *h = &f->hashed;
+    uint64_t place = it->number % h->count;
     uint32_t num_tokens = it->request.num_prompt_tokens;
-    uint32_t step = s->block_size / s->hash_block_size;
+    return (fleet_asking){.hashes = h->hashes + place * h->hash_bytes,
+                          .blocks = h->names + place * h->num_names,
+                          .num_hashes = num_tokens / f->engine.hash_block_size,
+                          .num_blocks = num_tokens / f->engine.block_size};
+}
+
+/* The hashes of its whole blocks, and their names, into their place. False: the hasher failed. */
+static bool hash_prompt(fleet *f, const arrival *it)
+{
+    fleet_hashed *h = &f->hashed;
+    uint64_t place = it->number % h->count;
+    unsigned char *hashes = h->hashes + place * h->hash_bytes;
+    uint64_t *names = h->names + place * h->num_names;
+    fleet_asking asking = fleet_asking_of(f, it);
+    uint32_t step = f->engine.block_size / f->engine.hash_block_size;
     size_t num_new = 0;
-    *asking = (fleet_asking){.hashes = asking->hashes, .blocks = asking->blocks};
-    if (!f->wants_blocks || num_tokens >= f->max_model_len)
-        return true; /* no worker takes it */
-    asking->num_hashes = num_tokens / s->hash_block_size;
-    asking->num_blocks = num_tokens / s->block_size;
+    if (fleet_is_hashed(f, it))
+        return true;
+    h->of[place] = 0;
     engine_prompt_fill(&f->own, it);
     size_t bytes = quire_chain_bytes(f->hasher);
     if (quire_chain_init(f->hasher, f->chain, bytes, &f->chain) != QUIRE_OK ||
-        quire_chain_append(f->hasher, f->chain, f->own.tokens, num_tokens, NULL, asking->hashes,
-                           asking->num_hashes, &num_new) != QUIRE_OK)
+        quire_chain_append(f->hasher, f->chain, f->own.tokens, it->request.num_prompt_tokens, NULL,
+                           hashes, asking.num_hashes, &num_new) != QUIRE_OK)
         return false;
-    for (uint32_t i = 0; i < asking->num_blocks; i++)
-        memcpy(&asking->blocks[i], asking->hashes + ((size_t)(i + 1) * step - 1) * f->digest_bytes,
-               sizeof *asking->blocks);
+    for (uint32_t i = 0; i < asking.num_blocks; i++)
+        memcpy(&names[i], hashes + ((size_t)(i + 1) * step - 1) * f->digest_bytes, sizeof *names);
+    h->of[place] = it->number + 1;
     return true;
 }
 
-/* So that the worker that adds it soon does not hash it again. One that is behind others keeps
- * nothing: they would be most of the memory. False: no memory. */
+/* Not where workers look at the prompt that is there, nor turns that wait for others: these may
+ * come much later. */
+void fleet_look_ahead(fleet *f)
+{
+    const arrival *it;
+    while ((it = arrivals_read_on(f->arrivals)) != NULL) {
+        bool is_free = (f->coming_places >> it->number % f->hashed.count & 1) == 0;
+        bool waits = it->request.is_closed_loop && it->request.turn > 0;
+        if (is_free && !waits && has_names(f, it))
+            (void)hash_prompt(f, it); /* what fails here fails where it is routed */
+    }
+}
+
+/* What routers are told of its blocks. False: the hasher failed. */
+static bool name_blocks(fleet *f, const arrival *it)
+{
+    f->asking = (fleet_asking){0};
+    if (!has_names(f, it))
+        return true;
+    if (!hash_prompt(f, it))
+        return false;
+    f->asking = fleet_asking_of(f, it);
+    return true;
+}
+
+/* Whether few prompts are ahead of it at its worker: the hashes of many would be most of the
+ * memory. */
+static bool is_soon(const fleet *f, const worker *w)
+{
+    uint64_t tokens = w->engine.prefill_left + w->outside_tokens;
+    uint64_t bytes = tokens / f->engine.hash_block_size * f->digest_bytes;
+    return w->inbox.count == 0 || bytes < KEPT_BYTES / f->settings->num_workers;
+}
+
+/* So that the worker that adds it soon does not hash it again. False: no memory. */
 static bool keep_hashes(const fleet *f, fleet_request *request, uint32_t index)
 {
     size_t bytes = (size_t)f->asking.num_hashes * f->digest_bytes;
-    if (bytes == 0 || f->workers[index].inbox.count > 0)
+    if (bytes == 0 || !is_soon(f, &f->workers[index]))
         return true;
     request->hashes = malloc(bytes);
     if (request->hashes == NULL)

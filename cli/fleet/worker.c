@@ -310,16 +310,18 @@ double worker_quiet_s(const worker *w)
 static void find_alert(worker *w)
 {
     const engine *e = &w->engine;
+    uint64_t steps = e->result->steps;
+    uint64_t in_flight = e->num_flights < steps ? e->num_flights : steps;
+    uint64_t soonest = steps - in_flight + 1;
     w->alert_step = NO_STEP;
-    for (uint32_t i = engine_next_live(e, 0); i < e->num_lives; i = engine_next_live(e, i + 1)) {
+    for (uint32_t i = engine_next_live(e, 0); i < e->num_lives && w->alert_step > soonest;
+         i = engine_next_live(e, i + 1)) {
         const live *l = &e->lives[i];
         const fleet_request *request = l->from->note;
         if (request == NULL || !request->has_follower)
             continue;
         uint64_t most = least_steps(e, l->prompt_tokens, l->output_tokens);
         uint64_t left = most > l->num_generated ? most - l->num_generated : 1;
-        uint64_t steps = e->result->steps;
-        uint64_t in_flight = e->num_flights < steps ? e->num_flights : steps;
         note_alert(w, steps - in_flight + left);
     }
 }

@@ -41,6 +41,11 @@ struct arrivals {
     replay_clock clock;
     double speed;
     double start_s;
+    arrival *records[ARRIVALS_RECORDS]; /* read, and not needed yet: a ring */
+    uint32_t first_record;
+    uint32_t num_records;
+    int end;           /* what trace_next said last; 1: it may have more */
+    bool lacks_memory; /* for the record behind the last one that was read */
     arrival *ahead;    /* read, and not due yet */
     arrival *back;     /* put back */
     bool has_sessions; /* whose turns may wait for each other */
@@ -65,6 +70,7 @@ arrivals *arrivals_open(trace_reader *reader, replay_clock clock, double speed, 
     a->clock = clock;
     a->speed = speed;
     a->start_s = start_s;
+    a->end = 1;
     trace_format format = trace_reader_format(reader);
     bool is_open = format == TRACE_BAILIAN || format == TRACE_AZURE || format == TRACE_BURSTGPT;
     a->has_sessions = clock == REPLAY_CLOCK_TRACE && !is_open;
@@ -189,6 +195,8 @@ void arrivals_close(arrivals *a)
         while (a->open[i] != NULL)
             close_request(a, &a->open[i], discard);
     }
+    for (uint32_t i = 0; i < a->num_records; i++)
+        arrival_free(a->records[(a->first_record + i) % ARRIVALS_RECORDS]);
     arrival_queue_free(&a->due);
     arrival_queue_free(&a->later);
     arrival_free(a->ahead);
@@ -226,24 +234,70 @@ static arrival *copy_request(const arrivals *a, const trace_request *request)
     return it;
 }
 
-/* Reads one more record into `ahead`; false at the end, or when something is wrong. */
-static bool read_ahead(arrivals *a)
+/* The next record of the trace. NULL: `end` and lacks_memory say why. */
+static arrival *read_record(arrivals *a)
 {
     trace_request request;
+    arrival *it = NULL;
+    if (a->end == 1)
+        a->end = trace_next(a->reader, &request);
+    if (a->end == 1)
+        it = copy_request(a, &request);
+    if (a->end == 1 && it == NULL) {
+        a->end = -1;
+        a->lacks_memory = true;
+    }
+    return it;
+}
+
+bool arrivals_may_read_on(const arrivals *a)
+{
+    return a->end == 1 && a->num_records < ARRIVALS_RECORDS;
+}
+
+const arrival *arrivals_read_on(arrivals *a)
+{
+    arrival *it = a->num_records < ARRIVALS_RECORDS ? read_record(a) : NULL;
+    if (it != NULL)
+        a->records[(a->first_record + a->num_records++) % ARRIVALS_RECORDS] = it;
+    return it;
+}
+
+const arrival *arrivals_coming(const arrivals *a, uint32_t i)
+{
+    bool has_ahead = a->ahead != NULL;
+    if (has_ahead && i == 0)
+        return a->ahead;
+    i -= has_ahead;
+    return i < a->num_records ? a->records[(a->first_record + i) % ARRIVALS_RECORDS] : NULL;
+}
+
+static arrival *next_record(arrivals *a)
+{
+    if (a->num_records == 0)
+        return read_record(a);
+    arrival *it = a->records[a->first_record];
+    a->first_record = (a->first_record + 1) % ARRIVALS_RECORDS;
+    a->num_records--;
+    return it;
+}
+
+/* The next record becomes `ahead`; false at the end, or when something is wrong. */
+static bool read_ahead(arrivals *a)
+{
     if (a->ahead != NULL || a->read.is_all || a->is_broken)
         return a->ahead != NULL;
-    int status = trace_next(a->reader, &request);
-    a->read.is_all = status == 0;
-    a->is_broken = status < 0;
-    if (status <= 0)
+    a->ahead = next_record(a);
+    if (a->ahead == NULL) {
+        a->read.is_all = a->end == 0;
+        a->is_broken = a->end < 0;
+        a->no_memory |= a->lacks_memory;
         return false;
+    }
     a->read.requests++;
-    a->read.prompt_tokens += request.num_prompt_tokens;
-    a->read.output_tokens += request.num_output_tokens;
-    a->ahead = copy_request(a, &request);
-    a->no_memory |= a->ahead == NULL;
-    a->is_broken |= a->ahead == NULL;
-    return a->ahead != NULL;
+    a->read.prompt_tokens += a->ahead->request.num_prompt_tokens;
+    a->read.output_tokens += a->ahead->request.num_output_tokens;
+    return true;
 }
 
 static bool is_later_turn(const arrivals *a, const arrival *it)

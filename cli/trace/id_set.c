@@ -13,9 +13,14 @@ static uint64_t key_of(uint64_t id)
     return key == 0 ? UINT64_C(0x8000000000000000) : key;
 }
 
+static size_t home_of(const id_set *set, uint64_t key)
+{
+    return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & set->mask;
+}
+
 static size_t place_of(const id_set *set, uint64_t key)
 {
-    size_t place = (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & set->mask;
+    size_t place = home_of(set, key);
     while (set->places[place] != 0 && (set->places[place] & ~COMPUTED) != key)
         place = (place + 1) & set->mask;
     return place;
@@ -55,6 +60,12 @@ bool id_set_add(id_set *set, uint64_t id)
     set->places[place] = key;
     set->count++;
     return false;
+}
+
+void id_set_fetch(const id_set *set, uint64_t id)
+{
+    if (set->places != NULL)
+        __builtin_prefetch(&set->places[home_of(set, key_of(id))]);
 }
 
 bool id_set_has(const id_set *set, uint64_t id)

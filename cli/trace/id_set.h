@@ -24,6 +24,8 @@ typedef struct id_set {
 /* Adds an id; true when it was there. */
 bool id_set_add(id_set *set, uint64_t id);
 bool id_set_has(const id_set *set, uint64_t id);
+/* It will be asked for soon: the processor fetches its place. */
+void id_set_fetch(const id_set *set, uint64_t id);
 void id_set_mark_computed(id_set *set, uint64_t id);
 bool id_set_is_computed(const id_set *set, uint64_t id);
 void id_set_free(id_set *set);

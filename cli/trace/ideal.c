@@ -17,11 +17,31 @@ static uint64_t worker_id(uint64_t id, uint32_t worker)
     return content_of(id, worker, 1);
 }
 
+/* Its ids will be looked for: all wait for memory together. */
+static void fetch_ids(const ideal_cache *c, const trace_request *q)
+{
+    uint64_t id = 0;
+    for (uint32_t i = 0; i < q->num_segments; i++) {
+        id = segment_id(q, i, id);
+        id_set_fetch(&c->seen, id);
+    }
+}
+
+static void fetch_ids_of(const ideal_cache *c, const trace_request *q, uint32_t worker)
+{
+    uint64_t id = 0;
+    for (uint32_t i = 0; i < q->num_segments && c->has_workers; i++) {
+        id = segment_id(q, i, id);
+        id_set_fetch(&c->by_worker, worker_id(id, worker));
+    }
+}
+
 void ideal_arrived(ideal_cache *c, const trace_request *q, ideal_share *share)
 {
     bool is_leading = true;
     bool ends_with_output = false;
     uint64_t id = 0;
+    fetch_ids(c, q);
     for (uint32_t i = 0; i < q->num_segments; i++) {
         id = segment_id(q, i, id);
         bool was_there = id_set_add(&c->seen, id);
@@ -98,6 +118,8 @@ void ideal_admitted(const ideal_cache *c, const trace_request *q, const ideal_hi
 void ideal_computed(ideal_cache *c, const trace_request *q, uint32_t worker)
 {
     uint64_t id = 0;
+    fetch_ids(c, q);
+    fetch_ids_of(c, q, worker);
     for (uint32_t i = 0; i < q->num_segments; i++) {
         id = segment_id(q, i, id);
         id_set_mark_computed(&c->seen, id);
