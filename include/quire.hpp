@@ -136,7 +136,7 @@ class hasher : public handle<quire_hasher, quire_hasher_destroy>
     }
 };
 
-/* Owns a quire_pool: blocks, and the index of those that can be found. */
+/* Owns a quire_pool: blocks, and the index that finds blocks by their content. */
 class pool : public handle<quire_pool, quire_pool_destroy>
 {
   public:
